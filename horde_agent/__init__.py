@@ -1,34 +1,47 @@
-"""A Horde: many general value functions learned off-policy and in parallel from one stream of experience."""
+"""A Horde: many general value functions learned off-policy and in parallel from one stream of experience.
+
+Public names are loaded when they are first used, and Gymnasium is not imported, so that the command `horde` answers at
+once. The ids of `problems` are registered all the same.
+"""
 
 from __future__ import annotations
 
+from horde_agent import processes  # noqa: F401  first: it handles Ctrl-C during the other imports
+
+# isort: split
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from horde_agent import problems, questions
-from horde_agent.gvf import GVF, Channel, Feature, Prediction
-from horde_agent.horde import Horde
-from horde_agent.interface import Interface
-from horde_agent.learning.rules import LearnerConfig
-from horde_agent.life.life import Life
-from horde_agent.life.student import relearn
-from horde_agent.policies import (
-    Behaviour,
-    BehaviourPolicy,
-    ConstantAction,
-    EpsilonGreedy,
-    Follow,
-    Gaussian,
-    Gibbs,
-    Greedy,
-    Policy,
-    PolicyFunction,
-    StickyRandom,
-    Uniform,
-)
-from horde_agent.tiles import TileCoder
-
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from horde_agent import problems, questions
+    from horde_agent.gvf import GVF, Channel, Feature, Prediction
+    from horde_agent.horde import Horde
+    from horde_agent.interface import Interface, TabularObservation
+    from horde_agent.learning.rules import LearnerConfig
+    from horde_agent.life.life import Life
+    from horde_agent.life.student import relearn
+    from horde_agent.policies import (
+        Behaviour,
+        BehaviourPolicy,
+        ConstantAction,
+        EpsilonGreedy,
+        Follow,
+        Gaussian,
+        Gibbs,
+        Greedy,
+        Policy,
+        PolicyFunction,
+        StickyRandom,
+        Uniform,
+    )
     from horde_agent.runs.jobs.learn_from import interface_of, learn_from
+    from horde_agent.tiles import TileCoder
 
 __all__ = [
     "GVF",
@@ -50,6 +63,7 @@ __all__ = [
     "PolicyFunction",
     "Prediction",
     "StickyRandom",
+    "TabularObservation",
     "TileCoder",
     "Uniform",
     "interface_of",
@@ -59,11 +73,66 @@ __all__ = [
     "relearn",
 ]
 
+_HOME = {
+    "gvf": ("GVF", "Channel", "Feature", "Prediction"),
+    "horde": ("Horde",),
+    "interface": ("Interface", "TabularObservation"),
+    "learning.rules": ("LearnerConfig",),
+    "life.life": ("Life",),
+    "life.student": ("relearn",),
+    "policies": (
+        "Behaviour",
+        "BehaviourPolicy",
+        "ConstantAction",
+        "EpsilonGreedy",
+        "Follow",
+        "Gaussian",
+        "Gibbs",
+        "Greedy",
+        "Policy",
+        "PolicyFunction",
+        "StickyRandom",
+        "Uniform",
+    ),
+    "runs.jobs.learn_from": ("interface_of", "learn_from"),
+    "tiles": ("TileCoder",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the data sets' modules at first use: the process of an environment starts 0.2 s sooner without them."""
-    if name not in ("interface_of", "learn_from"):
+    if name in ("problems", "questions"):
+        return import_module(f"horde_agent.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from horde_agent.runs.jobs import learn_from
+    return getattr(import_module(f"horde_agent.{_MODULE_OF[name]}"), name)
 
-    return getattr(learn_from, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _AfterGymnasium(MetaPathFinder):
+    """Registers the small problems once, right after Gymnasium is imported."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Return Gymnasium's own specification with a loader that then registers the problems; None for others."""
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                execute(module)
+                import_module("horde_agent.problems")
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium" in sys.modules:
+    import_module("horde_agent.problems")
+else:
+    sys.meta_path.insert(0, _AfterGymnasium())

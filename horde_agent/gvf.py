@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from horde_agent.policies import Greedy, Policy, is_policy
-from horde_agent.types import Tiles, real_number, whole_number
+from horde_agent.types import AlgorithmName, Tiles, real_number, whole_number
+
+MEAN: Literal["mean"] = "mean"
+"""The offset of a demon that estimates it from its first transitions."""
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
 
@@ -103,6 +106,7 @@ class GVF:
         interest: Interest i(s) >= 0 of a state in an accurate answer, for algorithm "etd": a number, or a function of
             (observation, tiles).
         algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the Horde.
+        offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is that of the Horde.
 
     Raises:
         ValueError: If an argument is invalid; the message names the question and the argument.
@@ -127,7 +131,8 @@ class GVF:
     ends: bool = False
     tested: bool = True
     interest: float | StateFunction = 1.0
-    algorithm: str | None = None
+    algorithm: AlgorithmName | str | None = None
+    offset: float | Literal["mean"] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -154,6 +159,8 @@ class GVF:
             raise self._refused(f"outcome must be finite, not {z!r}")
         if not isinstance(self.algorithm, str | None):
             raise self._refused(f"algorithm must be the name of an update rule, not {self.algorithm!r}")
+        if self.offset not in (None, MEAN) and not math.isfinite(self._number("offset", self.offset)):
+            raise self._refused(f"offset must be finite, or {MEAN!r}, not {self.offset!r}")
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
             raise self._refused(f"interest must be finite and at least 0, not {i!r}")

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
 from horde_agent.learning.demons import Demons, Mode
-from horde_agent.learning.engine import check_weights
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.engine import NEWCOMER, check_weights
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.rules import LearnerConfig, step_sizes_of
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.values import refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.types import Floats, Tiles, whole_number
+from horde_agent.types import Floats, Tiles, listed, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
@@ -74,8 +73,21 @@ class Horde(Demons):
         array([1.])
     """
 
+    def __repr__(self) -> str:
+        algorithms = ", ".join(sorted(set(self._algorithms)))
+        facts = [
+            f"{self.n_demons} demons: {listed(self.names)}",
+            f"n_features={self.n_features}",
+            f"n_active={self.n_active}",
+            f"algorithm={algorithms}",
+            f"trace_rule={self.config.trace_rule}",
+        ]
+        return f"Horde({'; '.join(facts)})"
+
     def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
         """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
+
+        Each demon's alpha is that of its own update rule.
 
         Create a new one after `add` and `remove`.
 
@@ -86,7 +98,7 @@ class Horde(Demons):
             raise ValueError("RUPEE does not support questions that find policies: use a Horde without them")
         config, of = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
-        alpha = self.config.step_size / self.n_active
+        alpha = np.array([step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms])
         args = (of.group, self.n_features, 0.0, step * alpha, config)
         return RUPEE(kind(*args, policy=of.policy), config)
 
@@ -114,7 +126,8 @@ class Horde(Demons):
         if self._engine.flags:
             self._handle_flags()
         self._state = state
-        return self._engine.direct.latest.copy()
+        self._maker.begin(*state)
+        return self._with_offsets(self._engine.direct.latest)
 
     def learn(
         self, action: int, probability: float, observation: NDArray[Any], tiles: Tiles, *, terminated: bool = False
@@ -157,7 +170,7 @@ class Horde(Demons):
         if soundness.somebody_skips:
             maker.clear_non_finite_ratios()
         self._state = None if terminated else state
-        return engine.latest.copy()
+        return self._with_offsets(engine.latest)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
@@ -198,10 +211,10 @@ class Horde(Demons):
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
         tiles = self._maker.states.tiles(tiles)
-        return self._read(lambda engine: engine.predict(tiles))
+        return self._with_offsets(self._read(lambda engine: engine.predict(tiles)))
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
-        """Set theta, (n_demons, n_features), by default to zero; w, traces and estimates do not change.
+        """Set theta, (n_demons, n_features), by default to zero; offsets, w, traces and estimates do not change.
 
         Bounds of weights are raised as if a cumulant of the size of the largest given weight had been observed.
 
@@ -215,6 +228,22 @@ class Horde(Demons):
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
+
+    def set_offsets(self, offsets: Floats) -> None:
+        """Set the offsets of demons that estimate theirs; they stand still from now on.
+
+        Args:
+            offsets: Shape (n_demons,); NaN leaves a demon's offset as it is.
+
+        Raises:
+            ValueError: If the shape is another, a demon's offset is a given number, or demons with the same channel,
+                continuation and outcome that were added together would get different offsets; nothing has changed.
+        """
+        self.catch_up()
+        values = np.asarray(offsets, dtype=np.float64)
+        if values.shape != (self.n_demons,):
+            raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
+        self._maker.set_offsets(values)
 
     # ---- adding and removing demons ----------------------------------------------------------------------------------
 
@@ -238,6 +267,8 @@ class Horde(Demons):
             unasked = ()
         old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
         self._change(old_index, (*self.questions, *questions), unasked)
+        if self._state is not None:
+            self._maker.begin(*self._state)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
@@ -276,6 +307,8 @@ class Horde(Demons):
         )
         own, its = self._plain_engines([self, other])
         its.copy_weights_from(own)
+        if self._maker.offsets.is_on:
+            other._maker.copy_offsets_from(self._maker)
         self._share_divergence([other])
         return other
 

@@ -1,10 +1,17 @@
-"""This process's memory; Python processes with its import path, and without the current folder in it."""
+"""This process: Ctrl-C during its imports, and its memory; Python processes with its import path.
+
+The package imports this module first, which then handles Ctrl-C, so it imports little itself.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from pathlib import Path
+
+COMMAND = "horde"
+MODULE = "horde_agent.cli"
+EXIT_CODE = 130
 
 
 def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -20,7 +27,48 @@ def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
 def resident_bytes() -> int:
     """Return the memory of this process in bytes; 0 if the system does not report it."""
     try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = file.read().split()[1]
     except OSError:
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def handle_ctrl_c_of_imports() -> None:
+    """End the command `horde` at Ctrl-C until it handles signals itself; do nothing in any other program."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default and is_command(sys.argv, sys.orig_argv):
+        signal.signal(signal.SIGINT, _end)
+
+
+def is_command(arguments: list[str], command_line: list[str]) -> bool:
+    """Return whether these are the arguments of `horde` or `python -m horde_agent.cli`.
+
+    Args:
+        arguments: As in `sys.argv`; the first one is "-m" while Python looks for the module.
+        command_line: As in `sys.orig_argv`.
+
+    Examples:
+        >>> is_command(["/usr/bin/horde", "learn"], ["python3", "/usr/bin/horde", "learn"])
+        True
+        >>> is_command(["-m", "learn"], ["python3", "-m", "horde_agent.cli", "learn"])
+        True
+        >>> is_command(["my_experiment.py"], ["python3", "my_experiment.py"])
+        False
+    """
+    if not arguments:
+        return False
+    program = arguments[0]
+    if program == "-m":
+        return MODULE in command_line
+    name, _ = os.path.splitext(os.path.basename(program))
+    return name == COMMAND
+
+
+def _end(number: int, frame: object) -> None:  # noqa: ARG001
+    """Print a line and end the process: an exception could be lost, or shown with a traceback."""
+    os.write(2, b"horde: interrupted.\n")
+    os._exit(EXIT_CODE)
+
+
+handle_ctrl_c_of_imports()

@@ -5,7 +5,6 @@ Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutto
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,12 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.tiles import check_keys
-from horde_agent.types import generator, real_number, whole_number
+from horde_agent.types import generator, parsed_toml, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
-_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm")
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm")
+_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm", "offset")
+_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset")
 
 
 def family(
@@ -94,9 +93,10 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and `gammas`, and may
-    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9) and `tested` (true). Each
-    `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have `lam`,
-    `tested` and `algorithm`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every field.
+    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9), `tested` (true), `algorithm` and
+    `offset`. Each `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have
+    `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md
+    describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out
@@ -149,13 +149,11 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: not a question file: its lists are nested too deeply") from None
     unknown = sorted(set(table) - {"family", "control", "feedback"})
     if unknown:
         raise ValueError(
@@ -196,7 +194,7 @@ def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tested, bool):
         raise ValueError(f"tested must be true or false, not {tested!r}")
     lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
-    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm")}
+    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm"), "offset": entry.get("offset")}
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:

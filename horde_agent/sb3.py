@@ -166,6 +166,11 @@ class HordeCallback(BaseCallback):
         if n_appended and isinstance(own, np.ndarray) and own.shape == (n_envs, n + n_appended):
             own = own[:, :n]
         if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
+            if self.interface.flatten is not None:
+                raise ValueError(
+                    "the environment's observations are discrete: train in horde_agent.TabularObservation(env), which "
+                    "makes them the flat arrays that the interface describes"
+                )
             raise ValueError(
                 f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
                 f"describes {n} channels: pass Interface.of(env) of the training environment, with VecNormalize as the "

@@ -8,7 +8,6 @@ Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
-from horde_agent.types import Tiles
+from horde_agent.types import Tiles, parsed_toml
 
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 
@@ -90,8 +89,8 @@ class TileCoder:
             ValueError: If the text is not TOML, or has an unknown key or group.
         """
         try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            table = parsed_toml(text)
+        except ValueError as error:
             raise ValueError(f"the tile layout is not valid TOML: {error}") from None
         unknown = sorted(set(table) - {"bias", "tiling"})
         if unknown:
@@ -121,6 +120,9 @@ class TileCoder:
         if n_inputs > 1:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
+
+    def __repr__(self) -> str:
+        return f"TileCoder(n_inputs={self.n_inputs}, n_features={self.n_features}, n_active={self.n_active})"
 
     @property
     def tilings(self) -> kernels.Tilings:

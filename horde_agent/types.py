@@ -1,14 +1,19 @@
-"""Types of arrays, whose shapes docstrings give, and checks of other arguments, whose messages name the argument."""
+"""Types of arrays, whose shapes docstrings give, and checks of other inputs, whose messages name the argument."""
 
 from __future__ import annotations
 
 import inspect
 import numbers
 import operator
-from typing import Any
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+_MOST_LISTED = 6
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -17,6 +22,42 @@ Tiles = NDArray[np.int64]
 """Indices of the active features, in any order."""
 Reals = NDArray[Any]
 """float32 or float64, as the dtype of the learner."""
+
+_MOST_DOTS = 32
+_KEY_AND_DOT = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:{_KEY_AND_DOT}){{{_MOST_DOTS + 1}}}")
+"""A key of more than 32 dots: the standard library takes time proportional to the square of their number."""
+
+
+AlgorithmName = Literal[
+    "abtd",
+    "autostep",
+    "etd",
+    "greedy_gq",
+    "gtd",
+    "gtd2",
+    "htd",
+    "intentional_td",
+    "intentional_td_rmsprop",
+    "qrc",
+    "qrc_2025",
+    "swift_td",
+    "td",
+    "tdrc",
+    "tidbd",
+    "tree_backup",
+    "true_online_gtd",
+    "true_online_td",
+    "vtrace",
+]
+"""Names of the update rules, of the files in `kernels/rules`; an editor offers them."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names, or the first two, "..." and the last, for a `repr`."""
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]}, ..., {names[-1]}"
 
 
 def can_be_called(function: Any, n_arguments: int) -> bool:
@@ -59,3 +100,15 @@ def real_number(argument: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{argument} is a number of more than 300 digits") from None
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """Return a TOML text as a table; raise ValueError if it is none, or its tables or lists are nested too deeply."""
+    long_key = _LONG_KEY.search(text)
+    if long_key is not None:
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise ValueError(f"line {line}: a key has more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its tables or lists are nested too deeply") from None

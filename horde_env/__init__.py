@@ -82,7 +82,7 @@ for _kind in ROBOTS:
         gymnasium.register(
             id=_entry.id,
             entry_point="horde_env.make:make_env",
-            vector_entry_point="horde_env.make:make_vector_env" if _entry.fleet else None,
+            vector_entry_point="horde_env.make:make_vector_env" if _entry.is_simulated else None,
             kwargs={"kind": _kind, "backend": _backend},
             # What a port brings depends on the world, so the same seed does not give the same life.
             nondeterministic=_entry.is_on_port,

@@ -49,7 +49,9 @@ _HAS_CACHE = _finds_cache()
 # time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM inlines a kernel into
 # all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables these internal options of numba, in case
 # a later numba no longer has them.
-_INTERNAL: dict[str, Any] = {} if os.environ.get("HORDE_PLAIN_KERNELS") == "1" else {"_nrt": False, "forceinline": True}
+_INTERNAL: dict[str, Any] = {}
+if os.environ.get("HORDE_PLAIN_KERNELS") != "1":
+    _INTERNAL = {"_nrt": False, "forceinline": True}
 
 
 @functools.cache
@@ -66,7 +68,8 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
     compiled: Any = njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(function)
     cache: Any = getattr(compiled, "_cache", None)
     if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
-        save, folder = cache.save_overload, cache.cache_path
+        save = cache.save_overload
+        folder = cache.cache_path
         # By content, not by time: a fresh clone can use another's cache. The options are part of the key.
         own = function.__code__.co_filename
         cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *options)
@@ -87,7 +90,9 @@ def drawing_kernel(function: Function) -> Function:
     return kernel(function, {})
 
 
-def kernel_over(*modules: ModuleType, parallel: bool = False, draws: bool = False) -> Callable[[Function], Function]:
+def kernel_over(
+    *modules: ModuleType, parallel: bool = False, draws: bool = False
+) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
     Numba's cache notices changes in the function's own file only; this one also those in `modules`. With `parallel`,
@@ -95,10 +100,15 @@ def kernel_over(*modules: ModuleType, parallel: bool = False, draws: bool = Fals
     """
 
     def decorate(function: Function) -> Function:
-        compiled: Any = kernel(function, {"parallel": True} if parallel else {} if draws else _INTERNAL)
+        compiled: Any = kernel(
+            function, {"parallel": True} if parallel else {} if draws else _INTERNAL
+        )
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
-            index._source_stamp = (index._source_stamp, *(_digest(str(module.__file__)) for module in modules))
+            index._source_stamp = (
+                index._source_stamp,
+                *(_digest(str(module.__file__)) for module in modules),
+            )
         return compiled  # type: ignore[no-any-return]
 
     return decorate
@@ -113,11 +123,16 @@ DRAWS_IN_KERNEL = bool(_INTERNAL) and not config.DISABLE_JIT  # type: ignore[att
 def addresses_of(rng: Generator) -> NDArray[np.uint64]:
     """Return where a generator has its state, next_uint64, next_uint32 and next_double: shape (4,), while it exists."""
     bits = rng.bit_generator.ctypes
-    functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (bits.next_uint64, bits.next_uint32, bits.next_double)]
+    functions = [
+        ctypes.cast(f, ctypes.c_void_p).value
+        for f in (bits.next_uint64, bits.next_uint32, bits.next_double)
+    ]
     return np.array([bits.state_address, *functions], dtype=np.uint64)
 
 
-def _generator_at(_typing: Any, state: Any, next_uint64: Any, next_uint32: Any, next_double: Any) -> Any:
+def _generator_at(
+    _typing: Any, state: Any, next_uint64: Any, next_uint32: Any, next_double: Any
+) -> Any:
     """Return the generator of four `addresses_of`: numba accepts one as an argument, but no list of them."""
 
     def build(context: Any, builder: Any, _signature: Any, addresses: Any) -> Any:
@@ -135,10 +150,13 @@ def _generator_at(_typing: Any, state: Any, next_uint64: Any, next_uint32: Any, 
 generator_at: Any = intrinsic(_generator_at)
 
 
-_WIDTHS, _EDGES, _HEIGHTS = tables.wi_double, tables.ki_double.astype(np.int64), tables.fi_double
+_WIDTHS = tables.wi_double
+_EDGES = tables.ki_double.astype(np.int64)
+_HEIGHTS = tables.fi_double
 _next_uint64: Any = generator_core.next_uint64
 _next_double: Any = generator_core.next_double
-_RADIUS, _PER_RADIUS = tables.ziggurat_nor_r, tables.ziggurat_nor_inv_r
+_RADIUS = tables.ziggurat_nor_r
+_PER_RADIUS = tables.ziggurat_nor_inv_r
 
 
 @drawing_kernel
@@ -150,12 +168,15 @@ def standard_normal(bits: Any) -> float:
     """
     while True:
         drawn = _next_uint64(bits)
-        k, rest = np.int64(drawn & np.uint64(255)), np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
+        k = np.int64(drawn & np.uint64(255))
+        rest = np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
         x = rest * _WIDTHS[k] * (1.0 - 2.0 * ((drawn >> np.uint64(8)) & np.uint64(1)))
         if rest < _EDGES[k]:
             return float(x)
         if k > 0:
-            if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * _next_double(bits) < math.exp(-0.5 * x * x):
+            if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * _next_double(bits) < math.exp(
+                -0.5 * x * x
+            ):
                 return float(x)
             continue
         while True:  # in the tail
@@ -185,7 +206,8 @@ def draw_noise(addresses: NDArray[np.uint64], i: int, normal: Floats, uniform: F
 
 # ---- scaling ---------------------------------------------------------------------------------------------------------
 
-EDGE = 1e-9  # a reading on the edge of its range may round past it by one ulp, which is not counted as clipped
+# A reading on the edge of its range may round past it by one ulp, which is not counted as clipped
+EDGE = 1e-9
 
 
 @kernel

@@ -72,15 +72,20 @@ class Restorable(Protocol):
         """Restore a state from `save`, after a reset."""
 
 
-COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")  # extras that count during one step
+# Extras that count during one step
+COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")
 
 
 def counted_with(before: Frame, frame: Frame) -> Frame:
     """Return `frame` with the counters of the frame before it added."""
     both = {
-        key: frame.extras[key] + before.extras[key] for key in COUNTS if key in frame.extras and key in before.extras
+        key: frame.extras[key] + before.extras[key]
+        for key in COUNTS
+        if key in frame.extras and key in before.extras
     }
-    return replace(frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **both})
+    return replace(
+        frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **both}
+    )
 
 
 class Backend(Protocol):

@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -30,6 +31,9 @@ from horde_env.robot import DEFAULT_ROBOT, ROBOTS
 if TYPE_CHECKING:
     from horde_env.commands.check import Check
 
+BROKEN_PIPE = 128 + 13  # the exit code of a program that SIGPIPE ends, which Windows has not
+
+COMMANDS = ("check", "monitor", "emulate", "stop")
 QUESTION = (
     "The robot will now drive 0.3 m forward and back, and turn by 80 degrees each way. Is it on the floor, with half a "
     "metre of room around it, and is a person near its switch? [y/N]"
@@ -44,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _check_command(words)
         command = _parser().parse_args(words)
         return int(command.run(command))
     except running.BadInput as error:
@@ -56,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return BROKEN_PIPE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,10 +71,23 @@ class _Parser(argparse.ArgumentParser):
         raise running.BadInput(f"{message}; see {self.prog} --help")
 
 
+def _check_command(words: Sequence[str]) -> None:
+    """Raise BadInput if there is no command, or an unknown one."""
+    names = ", ".join(COMMANDS)
+    if not words:
+        raise running.BadInput(f"name a command: {names}; see horde-robot --help")
+    if words[0].startswith("-") or words[0] in COMMANDS:
+        return
+    message = f"unknown command {words[0]!r}: choose {names}"
+    for nearest in get_close_matches(words[0], COMMANDS, n=1):
+        message += f"; did you mean {nearest!r}?"
+    raise running.BadInput(message)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="horde-robot", description="Check a robot, show its sensors, emulate it, stop it.")
     parser.add_argument("--version", action="version", version=_own_version())
-    commands = parser.add_subparsers(required=True, metavar="check | monitor | emulate | stop")
+    commands = parser.add_subparsers(required=True, metavar=" | ".join(COMMANDS))
 
     check = commands.add_parser("check", help="check every sensor, then drive a little; exit code 1 if not well")
     running.add_arguments(check)
@@ -96,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
-    add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help="the robot's name")
+    add("--robot", metavar="NAME", help=f"the robot's name; default: {DEFAULT_ROBOT}")
     add(
         "--backend",
         choices=running.ON_A_PORT,
@@ -246,7 +264,9 @@ def _emulate(words: argparse.Namespace) -> int:
 
 
 def _can_type() -> bool:
-    """Return whether standard input is a terminal or a pipe."""
+    """Return whether standard input is a terminal or a pipe, and can be waited for, which Windows does not offer."""
+    if not hasattr(os, "tcgetpgrp"):
+        return False
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):  # closed, or no file

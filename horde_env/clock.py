@@ -14,6 +14,15 @@ from typing import Protocol
 TOLERANCE_S = 0.05  # largest lateness that keeps the schedule
 
 
+def system_boot_time() -> float:
+    """Return the time since the computer was started in seconds, including the time in which it was suspended.
+
+    Where the system has no such clock, it is the monotonic time: a suspension is then not noticed.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 class Clock(Protocol):
     """Keeps the steps of a life one period apart.
 
@@ -22,6 +31,9 @@ class Clock(Protocol):
     """
 
     missed: int
+
+    def was_suspended(self) -> bool:
+        """Return whether the computer was suspended since the last call, or since `start`."""
 
     def start(self) -> None:
         """Start a run now: the first deadline is one period later."""
@@ -37,6 +49,10 @@ class SimulatedClock:
     """Virtual time: nothing waits, and nothing is late."""
 
     missed = 0
+
+    def was_suspended(self) -> bool:
+        """Return False: virtual time stands still meanwhile."""
+        return False
 
     def start(self) -> None:
         """Start a run."""
@@ -61,6 +77,8 @@ class RealTimeClock:
         period_s: Time between two deadlines, in seconds.
         monotonic: Returns the time in seconds, which may run faster than real time.
         sleep: Sleeps for a number of seconds of that time.
+        boot_time: Returns the time in seconds with the time in which the computer was suspended, which `monotonic` may
+            leave out. When None, `system_boot_time` for the system's own clock, and `monotonic` for another.
 
     Attributes:
         missed: Deadlines missed since `start`.
@@ -76,17 +94,33 @@ class RealTimeClock:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        boot_time: Callable[[], float] | None = None,
     ) -> None:
         if not period_s > 0.0:
             raise ValueError(f"period_s must be positive, not {period_s}")
         self.period_s = period_s
         self.missed, self.overrun_s = 0, 0.0
         self._monotonic, self._sleep = monotonic, sleep
+        if boot_time is None:
+            boot_time = system_boot_time if monotonic is time.monotonic else monotonic
+        self._boot_time = boot_time
+        self._suspended_s = self._since_boot_alone()
         self._deadline, self._waited = 0.0, True
+
+    def _since_boot_alone(self) -> float:
+        """Return the time that passed on `boot_time` alone, in seconds, plus a constant."""
+        return self._boot_time() - self._monotonic()
+
+    def was_suspended(self) -> bool:
+        """Return whether more than `TOLERANCE_S` passed on `boot_time` alone since the last call, or since `start`."""
+        before_s = self._suspended_s
+        self._suspended_s = self._since_boot_alone()
+        return self._suspended_s - before_s > TOLERANCE_S
 
     def start(self) -> None:
         """Start a run now: the first deadline is one period later."""
         self.missed, self.overrun_s = 0, 0.0
+        self._suspended_s = self._since_boot_alone()
         self._deadline, self._waited = self._monotonic(), True
 
     def begin(self) -> None:
@@ -134,11 +168,20 @@ class ManualClock:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.now_s = now_s
+        self.suspended_s = 0.0
         self.slept_s: list[float] = []
 
     def monotonic(self) -> float:
         """Return the time in seconds."""
         return self.now_s
+
+    def boot_time(self) -> float:
+        """Return the time in seconds, with that in which the computer was suspended."""
+        return self.now_s + self.suspended_s
+
+    def suspend(self, seconds: float) -> None:
+        """Suspend the computer: the monotonic time stands still."""
+        self.suspended_s += seconds
 
     def advance(self, seconds: float) -> None:
         """Advance the time, as a computation would."""

@@ -61,8 +61,10 @@ class Stay(ABC):
 class Drives(NamedTuple):
     """The manoeuvres of a kind of robot, each None if it has none."""
 
-    centring: Callable[[RobotSpec, Any], Drive] | None = None  # from the robot and its place (`PenEnv.pen`)
-    stay: Callable[[RobotSpec, Chargeable, float], Stay] | None = None  # the number: the longest charge in seconds
+    # From the robot and its place (`PenEnv.pen`)
+    centring: Callable[[RobotSpec, Any], Drive] | None = None
+    # The number: the longest charge in seconds
+    stay: Callable[[RobotSpec, Chargeable, float], Stay] | None = None
 
 
 class Obedience:

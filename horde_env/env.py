@@ -44,7 +44,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
     `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
     (0 or 1), obeyed (if the body has a rule for it: `drives.Obedience`), battery_low, battery_urgent (if the robot
-    measures its batteries: `BatteryGauge`), manoeuvre_steps (of a reset), then the body's own (`Frame.extras`).
+    measures its batteries: `BatteryGauge`), manoeuvre_steps (of a reset, else 0), docked (if the body can dock; 1 after
+    a reset that docked, else 0), then the body's own (`Frame.extras`). `reset` and `step` return the same keys.
     `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears its traces there.
 
     Args:
@@ -63,7 +64,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         fault: The BackendLost that truncated the last episode, or None.
 
     Raises:
-        ValueError: If `action_type`, `render_mode` or `task` is unknown.
+        ValueError: If `action_type`, `render_mode` or `task` is unknown, or the robot lacks the sensors of the task.
         BackendUnavailable: If `render_mode` is "human" and there is no display.
     """
 
@@ -82,7 +83,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self.robot = spec or default_robot()
         has_folder = self.robot.name in ROBOTS
         self.pen = part(self.robot.name, "place").place_of(backend) if has_folder else None
-        self.task = task_named(task)
+        self.task = task_named(task, self.robot)
         self.action_type, self.action_space = action_type, spaces.action_space(self.robot, action_type)
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
         if render_mode is not None and not has_folder:
@@ -101,7 +102,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
         facts["picture"] = spaces.picture(self.robot, self.pen)
+        facts["stop_options"] = dict(getattr(backend, "stop_options", {}))
         self.metadata = facts  # type: ignore[misc]
+        self._no_drive = {"manoeuvre_steps": 0}  # of a step, and of a reset without a drive
+        if "dock" in can_do:
+            self._no_drive["docked"] = 0
         self.backend, self.clock = backend, clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
         self.manoeuvre_observations: list[Observation] = []
@@ -129,7 +134,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 
         "centre" drives to the middle (2 s at most; with a seed, or in a first reset, from a new start). "dock" drives
         to the dock (60 s at most), charges until the batteries are full or for `charge_s` seconds, and backs off; info
-        then has `docked` (0 or 1). "stay" does nothing. `metadata["manoeuvres"]` names what the body can do. A physical
+        has `docked` 1 if it did. "stay" does nothing. `metadata["manoeuvres"]` names what the body can do. A physical
         body cannot be placed: a reset without options drives it to the middle.
 
         Args:
@@ -154,7 +159,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             frame = self._start()
         if manoeuvre is None and not getattr(self.backend, "can_be_placed", True):
             manoeuvre = "centre"
-        self._overrun_s, drive = 0.0, {"manoeuvre_steps": 0}
+        self._overrun_s = 0.0
+        drive = self._no_drive
         self._take(frame)
         if manoeuvre == "centre":
             frame, drive = self._centre(frame)
@@ -222,7 +228,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self._stay.end()
 
     def emergency_stop(self, reason: str) -> bool:
-        """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so."""
+        """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so.
+
+        Any thread may call this. `metadata["stop_options"]` are the options of the command `horde-robot stop` that does
+        the same from another process, by name: robot, backend, port and perhaps parity. It is empty if there is none.
+        """
         stop = getattr(self.backend, "emergency_stop", None)
         return stop is not None and bool(stop(reason))
 
@@ -254,6 +264,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         reward = float(self.task(before, request, self._observation, self.robot))
         self._show()
         return self._observation, reward, False, newest.last, self._info(newest)
+
+    def wait_for_rest(self, limit_s: float) -> bool:
+        """Wait until the body reports that its wheels are at rest; return whether it did within `limit_s` seconds.
+
+        Any thread may call this, after `emergency_stop`. True at once for a body that reports nothing between steps.
+        """
+        wait = getattr(self.backend, "wait_for_rest", None)
+        return wait is None or bool(wait(limit_s))
 
     @property
     def frame(self) -> Frame | None:
@@ -311,7 +329,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def _centre(self, frame: Frame) -> tuple[Frame, dict[str, int]]:
         """Drive to the middle; return the last frame and the keys that the drive adds to info."""
         if self._drives.centring is None:
-            return frame, {"manoeuvre_steps": 0}
+            return frame, self._no_drive
         drive = self._drives.centring(self.robot, self.pen)
         while not frame.last and (request := drive.request(self._observation)) is not None:
             if self._is_asked_to_end:
@@ -360,6 +378,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             self.fault, self._frame = lost, None
             raise
         self._overrun_s = self.clock.wait()
+        if self.clock.was_suspended() and not self.metadata["restorable"]:  # a simulated robot stands still meanwhile
+            _log.warning("this computer was suspended: the frame after it is a gap")
+            frame = replace(frame, gap=True)
         before = self.obedience.complaint
         complaint = self.obedience.judge(request, frame)
         if complaint != before:
@@ -389,6 +410,7 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             "clipped": self._clipped,
             **self.obedience.info(),
             **self.gauge.info(),
+            **self._no_drive,
             **frame.extras,
         }
 

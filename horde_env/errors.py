@@ -26,14 +26,17 @@ class BackendUnavailable(HordeEnvError):
 
 
 class EmergencyStop(BackendUnavailable):
-    """The emergency stop is set until a person clears it; `path` is its file."""
+    """The emergency stop is set until a person clears it; `path` is its file, `remedy` what clears it."""
 
-    def __init__(self, reason: str, path: Path) -> None:
+    def __init__(self, reason: str, path: Path, remedy: str = "") -> None:
+        remedy = remedy or f"removing {path}"
         super().__init__(
             f"the emergency stop is set: {reason}. The robot does not move. Look at the robot, then clear the stop "
-            f"with `horde-robot stop --clear` (it is kept in {path})."
+            f"by {remedy} (it is kept in {path})."
         )
-        self.reason, self.path = reason, path
+        self.reason = reason
+        self.path = path
+        self.remedy = remedy
 
 
 STOPS_BY_ITSELF = "The robot stops by itself 0.5 s after the last command that reached it."

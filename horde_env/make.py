@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from horde_env.backend import Backend
 from horde_env.clock import RealTimeClock, SimulatedClock
@@ -18,7 +20,10 @@ from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
 from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environment, part, spec_of
-from horde_env.vector import PenVectorEnv
+from horde_env.vector import PenVectorEnv, check_vector_arguments
+
+if TYPE_CHECKING:
+    from horde_env.hardware.backend import PhysicalBody
 
 OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
 
@@ -88,20 +93,29 @@ make_emulated_env = partial(make_env, DEFAULT_ROBOT, "emulated")
 VECTOR_ONLY = ("num_envs", "max_episode_steps", "autoreset_mode")
 
 
-def make_vector_env(kind: str, backend: str, **arguments: Any) -> PenVectorEnv:
+def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any, Any, Any]:
     """Return many simulated robots as a vector environment; what `gymnasium.make_vec` calls.
+
+    A robot without a kernel for many of them is stepped one after the other, by Gymnasium's `SyncVectorEnv`.
 
     Args:
         kind: As in `make_env`.
         backend: As in `make_env`.
         **arguments: num_envs, max_episode_steps and autoreset_mode of `PenVectorEnv`; action_type, task, battery_scale
-            and physics as in `make_env`. Only the planar engine can step many robots: `physics` is "planar" or None.
+            and physics as in `make_env`. Only the planar engine can step many robots in a kernel: `physics` is then
+            "planar" or None. A robot without such a kernel has all arguments of `make_env`.
 
     Raises:
         TypeError: If it has no such argument.
         ValueError: If an argument is out of range.
     """
+    entry = environment(kind, backend)
     own = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
+    check_vector_arguments(**own)
+    if not entry.fleet:
+        n_robots = own.pop("num_envs", 1)
+        make_one = partial(gymnasium.make, entry.id, max_episode_steps=own.pop("max_episode_steps", None), **arguments)
+        return SyncVectorEnv([make_one] * n_robots, **own)
     known = ("action_type", "task", "battery_scale", "physics")
     if unknown := [name for name in arguments if name not in known]:
         raise TypeError(
@@ -111,7 +125,7 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> PenVectorEnv:
     if (physics := arguments.pop("physics", None)) not in (None, "planar"):
         raise ValueError(f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"')
     env = make_env(kind, backend, physics="planar", **arguments)
-    return PenVectorEnv(env, part(kind, environment(kind, backend).fleet), **own)
+    return PenVectorEnv(env, part(kind, entry.fleet), **own)
 
 
 def _physical_body(
@@ -133,13 +147,17 @@ def _physical_body(
     if not port:
         raise ValueError(
             f"no port is known for the robot {robot!r}: give it as port (--port), or save it with `horde-robot check "
-            f"--backend {backend} --port ... --save`"
+            f"--robot {robot} --backend {backend} --port ... --save`"
         )
     latch = EmergencyLatch(default_path(robot)) if latch is None else latch
     signs = file.signs if signs is None else signs
     config, more = make_body.line_of(port, file, latch, **line)
     clock = RealTimeClock(spec.period_s)
-    body: Backend = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
+    body: PhysicalBody = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
+    if latch.path == default_path(robot):  # the command sets no other latch
+        body.stop_options = {"robot": robot, "backend": backend, "port": port}
+        if line.get("parity"):
+            body.stop_options["parity"] = line["parity"]
     return body
 
 

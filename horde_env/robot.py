@@ -249,6 +249,11 @@ class Environment(NamedTuple):
     fleet: str = ""  # makes the state of many robots from an environment of one, if it can
 
     @property
+    def is_simulated(self) -> bool:
+        """True if it is a simulator, of which a program can make many."""
+        return "physics" in self.arguments and "faults" not in self.arguments
+
+    @property
     def is_on_port(self) -> bool:
         """True if a real robot is behind it."""
         return "port" in self.arguments

@@ -68,8 +68,13 @@ def velocity_request(action: Any, largest: Floats, n: int | None = None) -> Floa
         shares = np.full(shape, np.nan)
     # Written so that NaN fails it.
     if shares.shape != shape or not (np.abs(shares) <= 1.0).all():
-        number = NUMBERS[axes.size] if n is None else f"{n} times {NUMBERS[axes.size]}"
-        raise ValueError(f"action must be {number} shares of the largest request in [-1, 1], not {action!r}")
+        if n is None:
+            number = NUMBERS[axes.size]
+        else:
+            number = f"{n} times {NUMBERS[axes.size]}"
+        raise ValueError(
+            f"action must be {number} shares of the largest request in [-1, 1], not {action!r}"
+        )
     request = np.zeros((*shape[:-1], largest.size))
     request[..., axes] = shares * largest[axes]
     return request
@@ -82,9 +87,15 @@ def discrete_requests(actions: Any, n: int, requests: Floats) -> Floats:
         ValueError: If `actions` are not n integers from 0 to n_actions - 1.
     """
     found = np.asarray(actions)
-    is_fine = found.shape == (n,) and found.dtype.kind in "iu" and ((found >= 0) & (found < len(requests))).all()
+    is_fine = (
+        found.shape == (n,)
+        and found.dtype.kind in "iu"
+        and ((found >= 0) & (found < len(requests))).all()
+    )
     if not is_fine:
-        raise ValueError(f"actions must be {n} integers from 0 to {len(requests) - 1}, not {actions!r}")
+        raise ValueError(
+            f"actions must be {n} integers from 0 to {len(requests) - 1}, not {actions!r}"
+        )
     return np.asarray(requests[found])
 
 
@@ -96,10 +107,14 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     """
     options = {} if options is None else options
     if not isinstance(options, dict):
-        raise ValueError(f'options must be a dict like {{"manoeuvre": "centre"}}, or None, not {options!r}')
+        raise ValueError(
+            f'options must be a dict like {{"manoeuvre": "centre"}}, or None, not {options!r}'
+        )
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
-        raise ValueError(f"unknown reset option {unknown[0]!r} in options; choose from {', '.join(map(repr, OPTIONS))}")
+        raise ValueError(
+            f"unknown reset option {unknown[0]!r} in options; choose from {', '.join(map(repr, OPTIONS))}"
+        )
     manoeuvre = options.get("manoeuvre")
     if manoeuvre is not None and manoeuvre not in MANOEUVRES:
         raise ValueError(f"unknown manoeuvre {manoeuvre!r}; choose one of {', '.join(MANOEUVRES)}")
@@ -108,7 +123,11 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     charge_s = options.get("charge_s", CHARGE_LIMIT_S)
     if "charge_s" in options and manoeuvre != "dock":
         raise ValueError("charge_s is an option of the manoeuvre 'dock' only; leave it out")
-    if isinstance(charge_s, bool) or not isinstance(charge_s, int | float) or not 0.0 <= charge_s < math.inf:
+    if (
+        isinstance(charge_s, bool)
+        or not isinstance(charge_s, int | float)
+        or not 0.0 <= charge_s < math.inf
+    ):
         raise ValueError(f"charge_s must be a finite number of seconds >= 0, not {charge_s!r}")
     return manoeuvre, float(charge_s)
 
@@ -120,9 +139,17 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
     direction and channel index of each reflectance sensor; "lights" are (x, y, "lamp" or "beacon"), "ranges" the values
     at 0 and 1 of each channel, in its unit.
     """
-    own = part(spec.name, "place").plan(spec, place) if spec.name in ROBOTS else {}
+    own = {}
+    if spec.name in ROBOTS:
+        own = part(spec.name, "place").plan(spec, place)
     ranges = np.column_stack([spec.low, spec.high]).tolist()
-    return {"walls": [], "outline": spec.body.get("outline_m", []), "rays": [], "lights": [], "ranges": ranges} | own
+    return {
+        "walls": [],
+        "outline": spec.body.get("outline_m", []),
+        "rays": [],
+        "lights": [],
+        "ranges": ranges,
+    } | own
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

@@ -46,14 +46,27 @@ def spin(before: Observation, request: Floats, after: Observation, spec: RobotSp
 TASKS: dict[str, Task] = {f.__name__: f for f in (none, light, beacon, centre, spin)}
 
 
-def task(name: str | None) -> Task:
+def fits(reward: Task, robot: RobotSpec) -> bool:
+    """Return whether a robot has the sensors of a reward."""
+    observation = np.zeros(robot.n_channels, np.float32)
+    try:
+        reward(observation, np.zeros(3), observation, robot)
+    except ValueError:  # there is no such channel or group
+        return False
+    return True
+
+
+def task(name: str | None, robot: RobotSpec | None = None) -> Task:
     """Return the reward function of that name; `None` means "none".
 
     Raises:
-        ValueError: If there is no such task.
+        ValueError: If there is no such task, or the robot lacks its sensors.
     """
     if name is None:
         return none
     if name not in list(TASKS):  # a list: the name may be unhashable
         raise ValueError(f"unknown task {name!r}; choose one of {', '.join(TASKS)}")
+    if robot is not None and not fits(TASKS[name], robot):
+        possible = ", ".join(other for other, reward in TASKS.items() if fits(reward, robot))
+        raise ValueError(f"the {robot.name} lacks the sensors of the task {name!r}; choose one of {possible}")
     return TASKS[name]

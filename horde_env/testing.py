@@ -23,7 +23,17 @@ from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.robot import RobotSpec, default_robot
 
-INFO_KEYS = {"t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped"}
+INFO_KEYS = {
+    "t",
+    "sensor_age_s",
+    "overrun_s",
+    "crc_errors",
+    "stale",
+    "gap",
+    "applied",
+    "clipped",
+    "manoeuvre_steps",
+}
 
 
 STAY = {"manoeuvre": "stay"}  # a real robot drives in any other reset
@@ -138,18 +148,20 @@ class BackendContract(ABC):
     # ---- the environment over it -----------------------------------------------------------------------------
 
     def test_observations_and_info_keep_their_shape(self) -> None:
-        """The same flat numeric keys in every step; a reset adds its manoeuvre_steps."""
+        """The same flat numeric keys in every reset and step."""
         with self.environment() as env:
             observation, info = env.reset(seed=0)
-            extras = set(info) - INFO_KEYS - {"manoeuvre_steps"}
-            assert set(info) == INFO_KEYS | extras | {"manoeuvre_steps"}
+            keys = set(info)
+            assert keys >= INFO_KEYS
             assert env.observation_space.contains(observation)
             for i in range(self.n_steps):
                 observation, reward, terminated, truncated, info = env.step(i % 5)
                 assert env.observation_space.contains(observation)
                 assert (reward, terminated, truncated) == (0.0, False, False)
-                assert set(info) == INFO_KEYS | extras
+                assert set(info) == keys
                 assert all(isinstance(value, (int, float)) for value in info.values())
+                assert info["manoeuvre_steps"] == 0
+            assert set(env.reset(options=STAY)[1]) == keys
 
     def test_only_a_reset_makes_a_gap(self) -> None:
         """While nothing is lost, every other frame follows from the last one, and its command was applied."""

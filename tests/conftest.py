@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("untimed", settings(), deadline=None)  # a first call may compile, on a busy machine
+# A first call may compile, on a busy machine
+settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
 
 

@@ -23,7 +23,8 @@ from numba.core import caching
 caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
 """
 KERNEL = "from {package} import kernel\n@kernel\ndef twice(x):\n    return {factor} * x\n"
-AGENT, ENV = "horde_agent.kernels._jit", "horde_env._jit"
+AGENT = "horde_agent.kernels._jit"
+ENV = "horde_env._jit"
 
 
 def ran(
@@ -33,7 +34,9 @@ def ran(
     if write:
         (folder / "mine.py").write_text(KERNEL.format(package=package, factor=2.0))
     call = "from mine import twice\nprint(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
-    own = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | environment
+    own = {
+        name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"
+    } | environment
     own["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
     command = [sys.executable, "-c", code + call, *words]
     return subprocess.run(command, env=own, cwd=folder, capture_output=True, text=True, check=False)
@@ -42,7 +45,11 @@ def ran(
 def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) -> None:
     """The next start uses its cache; other users cannot write to it."""
     first, second = (ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path)) for _ in range(2))
-    assert (first.returncode, first.stdout.split(), second.stdout.split()) == (0, ["2.0", "0"], ["2.0", "1"])
+    assert (first.returncode, first.stdout.split(), second.stdout.split()) == (
+        0,
+        ["2.0", "0"],
+        ["2.0", "1"],
+    )
     assert first.stderr.count("RuntimeWarning") == 1
     assert "NUMBA_CACHE_DIR" in first.stderr
     (folder,) = tmp_path.glob("horde-numba-*")
@@ -58,7 +65,9 @@ def test_child_processes_use_it_without_a_warning(tmp_path: Path) -> None:
     assert done.stdout.split() == ["2.0", "0"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="other systems have a temporary folder for each user")
+@pytest.mark.skipif(
+    os.name != "posix", reason="other systems have a temporary folder for each user"
+)
 def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     """Code in a cache is executed."""
     trap = tmp_path / f"horde-numba-{os.getuid()}"
@@ -71,7 +80,9 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
-def test_without_even_that_kernels_are_compiled_and_not_cached(package: str, tmp_path: Path) -> None:
+def test_without_even_that_kernels_are_compiled_and_not_cached(
+    package: str, tmp_path: Path
+) -> None:
     done = ran(NO_FOLDER + "import tempfile; tempfile.tempdir = '/proc/none'\n", package, tmp_path)
     assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
     assert "NUMBA_CACHE_DIR" in done.stderr
@@ -113,17 +124,25 @@ def runs_after_changes(code: str, package: str, folder: Path) -> list[list[str]]
     for factor in (2.0, 2.0, 3.0):
         (folder / "mine.py").write_text(KERNEL.format(package=package, factor=factor))
         os.utime(folder / "mine.py", (len(runs), len(runs)))
-        runs.append(ran(code, package, folder, write=False, NUMBA_CACHE_DIR=str(folder / "cache")).stdout.split())
+        runs.append(
+            ran(
+                code, package, folder, write=False, NUMBA_CACHE_DIR=str(folder / "cache")
+            ).stdout.split()
+        )
     return runs
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
-def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(package: str, tmp_path: Path) -> None:
+def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(
+    package: str, tmp_path: Path
+) -> None:
     """A fresh clone uses an earlier cache; another function of the same length does not."""
     assert runs_after_changes("", package, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
-def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
+    tmp_path: Path,
+) -> None:
     """Numba's own cache does not: the third process would still print 2."""
     (tmp_path / "caller.py").write_text(
         f"import mine\nfrom {ENV} import kernel_over\n@kernel_over(mine)\ndef call(x):\n    return mine.twice(x)\n"
@@ -132,7 +151,9 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert runs_after_changes(code, ENV, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
-def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(tmp_path: Path) -> None:
+def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(
+    tmp_path: Path,
+) -> None:
     """Neither sees the other's list yet: numba alone would call both files by the number 1."""
     for name, number in (("one", "3"), ("two", "3.5")):
         code = f"from mine import twice\nprint(twice({number}))\nraise SystemExit\n"

@@ -58,6 +58,11 @@ def test_the_readme_links_every_page_and_every_example() -> None:
     assert [path.name for path in examples if f"examples/{path.name}" not in text] == []
 
 
+def test_the_gallery_lists_every_script() -> None:
+    text = (DOCS / "gallery" / "index.md").read_text(encoding="utf-8")
+    assert [path.name for path in (DOCS / "gallery").glob("*.py") if f"]({path.name})" not in text] == []
+
+
 def test_the_documentation_stays_small() -> None:
     pages = [page for page in DOCS.glob("*.md") if page.name != "reference.md"]
     assert len(pages) <= N_PAGES

@@ -7,12 +7,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
 from horde_agent.learning import plain
 
 ROOT = Path(__file__).resolve().parents[1]
 PRINTS = {
+    "gtd_in_one_file.py": "light ahead",
     "first_life.py": "median NMSRE",
     "own_questions.py": "steps to contact, straight on",
     "wall_follower.py": "nearness on the left, if it followed the wall",
@@ -46,3 +49,26 @@ def test_the_example_runs_and_prints_what_it_found(
     monkeypatch.setattr(sys, "argv", [name, "250", *options])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert PRINTS[name] in capsys.readouterr().out
+
+
+def test_the_horde_learns_what_gtd_in_one_file_learns() -> None:
+    """The same walk, in float64: weights differ by rounding only."""
+    example = runpy.run_path(str(ROOT / "examples" / "gtd_in_one_file.py"))
+    walk = example["random_walk"](2_000, np.random.default_rng(1))
+    theta, w = example["learn"](walk)
+
+    config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
+    question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
+    horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)
+
+    def state(position: float) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([example["light"](position)]), np.array(example["active_tiles"](position))
+
+    horde.begin(*state(walk[0].position))
+    for step in walk:
+        horde.learn(step.action, 0.5, *state(step.next_position))
+
+    horde_theta, horde_w = horde.weights()
+    assert np.abs(theta).max() > 0.1
+    np.testing.assert_allclose(horde_theta[0], theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(horde_w[0], w, rtol=0, atol=1e-12)

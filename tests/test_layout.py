@@ -33,7 +33,11 @@ def test_git_ignores_no_module(package: Path) -> None:
     """A line of .gitignore meant for results ("runs/") would also exclude a package of that name."""
     modules = "\n".join(str(path) for path in package.rglob("*.py"))
     ignored = subprocess.run(
-        ["git", "check-ignore", "--no-index", "--stdin"], cwd=ROOT, input=modules, capture_output=True, text=True
+        ["git", "check-ignore", "--no-index", "--stdin"],
+        cwd=ROOT,
+        input=modules,
+        capture_output=True,
+        text=True,
     )
     assert ignored.stdout == ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horde_agent import cli
-from horde_agent.learning import layout
+from horde_agent.learning import span_storage as layout
 from horde_agent.reproduce import EXPERIMENTS, LATER, offline, study
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.conditioning import problem as conditioning
@@ -28,7 +28,11 @@ from horde_agent.reproduce.swifttd import problem as swifttd
 
 
 def check_whole(result: Result, folder: Path) -> None:
-    assert {claim.verdict for claim in result.claims} <= {"reproduced", "partly reproduced", "not reproduced"}
+    assert {claim.verdict for claim in result.claims} <= {
+        "reproduced",
+        "partly reproduced",
+        "not reproduced",
+    }
     for figure in result.figures:
         assert (folder / result.name / figure.file).stat().st_size > 10_000
     for table in result.tables:
@@ -60,14 +64,19 @@ def test_an_experiment_runs_whole(
     name = problem.__name__.split(".")[-2]
     monkeypatch.setitem(problem.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
-    monkeypatch.setattr(swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"])
+    monkeypatch.setattr(
+        swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"]
+    )
     assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / name / "result.json")
     check_whole(result, tmp_path)
     assert result.figures
     assert len(result.claims) == n_claims
     if name == "conditioning":
-        assert {row[0] for row in result.tables[0].rows} >= {*problem.LOOPS, *problem.REPRESENTATIONS}
+        assert {row[0] for row in result.tables[0].rows} >= {
+            *problem.LOOPS,
+            *problem.REPRESENTATIONS,
+        }
 
 
 @pytest.mark.sim
@@ -82,7 +91,9 @@ def test_the_later_experiments_run_whole_at_the_quick_scale(tmp_path: Path) -> N
 
 @pytest.mark.sim
 @pytest.mark.timeout(900)
-def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_reproduction_on_the_robot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`horde reproduce all`: every experiment on the simulator, with its page; a second run reuses everything.
 
     Lives are shorter than at `--scale quick`, with fewer runs and policies, and two of the rules are compared. The
@@ -102,17 +113,23 @@ def test_the_whole_reproduction_on_the_robot(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(policies, "FEW", 100)
     monkeypatch.setattr(policies, "MANY", 200)
     monkeypatch.setattr(policies, "TRACE_RULES", ("clipped", "plain"))
-    monkeypatch.setitem(policies.SIZES, "quick", policies.Size(life=4_200, rules=100, many=100, cycles=50))
+    monkeypatch.setitem(
+        policies.SIZES, "quick", policies.Size(life=4_200, rules=100, many=100, cycles=50)
+    )
     monkeypatch.setitem(loop.STEPS, "quick", 4_200)
     monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop_worlds.ring_values())
     monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop_worlds.composed_values())
-    monkeypatch.setattr(study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say))
+    monkeypatch.setattr(
+        study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
+    )
     command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert cli.main(command) == 0
     page = (tmp_path / "out" / "index.html").read_text()
     cached = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()}
     assert cli.main(command) == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()} == cached
+    assert {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()
+    } == cached
     n_claims = {}
     for name in EXPERIMENTS:
         result = Result.read(tmp_path / "out" / name / "result.json")

@@ -33,7 +33,16 @@ env.close()
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(out),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True, capture_output=True, timeout=280)
     (made,) = out.glob("*.whl")
     return made
@@ -41,11 +50,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"horde_env/assets/critterbot.toml", "horde_env/assets/layouts/critterbot.toml"} <= set(names)
+    assert {"horde_env/assets/critterbot.toml", "horde_env/assets/layouts/critterbot.toml"} <= set(
+        names
+    )
     assert {"horde_env/py.typed", "horde_agent/py.typed"} <= set(names)
-    modules = [path for package in ("horde_env", "horde_agent") for path in (ROOT / package).rglob("*.py")]
+    modules = [
+        path for package in ("horde_env", "horde_agent") for path in (ROOT / package).rglob("*.py")
+    ]
     assert {path.relative_to(ROOT).as_posix() for path in modules} <= set(names)
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"horde_env", "horde_agent"}
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
+        "horde_env",
+        "horde_agent",
+    }
 
 
 def link_requirements(requirements: Iterable[str], site: Path) -> None:
@@ -54,7 +70,11 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
             continue
         found = distribution(requirement.name)
         assert found.version in requirement.specifier, requirement
-        places = {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}
+        places = {
+            file.parts[0]
+            for file in found.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }
         for place in places:
             if not (site / place).exists():
                 (site / place).symlink_to(found.locate_file(place))
@@ -62,27 +82,58 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
 
 
 @pytest.mark.sim
-def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(wheel: Path, tmp_path: Path) -> None:
+def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
+    wheel: Path, tmp_path: Path
+) -> None:
     """Only what the wheel requires is linked in: an import that it does not declare fails."""
     home = (tmp_path / "venv").resolve()
     venv.create(home, symlinks=True)
     (site,) = home.glob("lib/python*/site-packages")
     python = home / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True, timeout=280)
     (metadata,) = site.glob("horde_gvf-*.dist-info/METADATA")
     lines = metadata.read_text().splitlines()
-    link_requirements((line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist")), site)
+    link_requirements(
+        (line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist")), site
+    )
 
     interpreted = {**os.environ, "NUMBA_DISABLE_JIT": "1"}  # without compiling, which takes minutes
     script = FIND_THE_ASSETS.format(venv=str(home))
     ran = subprocess.run(
-        [python, "-c", script], check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted
+        [python, "-c", script],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=interpreted,
     )
     assert ran.stdout.split("\n")[0] == "(57,) (57,)", ran.stderr
 
-    life = [home / "bin" / "horde", "learn", "--steps", "5", "--questions", "nexting", "--out", tmp_path / "run"]
-    ran = subprocess.run(life, check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted)
+    life = [
+        home / "bin" / "horde",
+        "learn",
+        "--steps",
+        "5",
+        "--questions",
+        "nexting",
+        "--out",
+        tmp_path / "run",
+    ]
+    ran = subprocess.run(
+        life, check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted
+    )
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "run" / "report.html").exists()
@@ -121,11 +172,16 @@ def test_every_version_that_was_tried_may_be_installed(package: str) -> None:
 
 @pytest.mark.parametrize("package", REFUSED)
 def test_versions_that_do_not_work_are_excluded(package: str) -> None:
-    assert not any(requirement_of(package).specifier.contains(refused) for refused in REFUSED[package])
+    assert not any(
+        requirement_of(package).specifier.contains(refused) for refused in REFUSED[package]
+    )
 
 
 @pytest.mark.parametrize("package", ["numba", "tyro"])
 def test_the_installed_version_was_tried(package: str) -> None:
     """Try a newer one, and add it above."""
-    here, tried = version(package), TRIED[package]
-    assert here.rsplit(".", 1)[0] in {v.rsplit(".", 1)[0] for v in tried}, f"{package} {here} was never tried"
+    here = version(package)
+    tried = TRIED[package]
+    assert here.rsplit(".", 1)[0] in {v.rsplit(".", 1)[0] for v in tried}, (
+        f"{package} {here} was never tried"
+    )

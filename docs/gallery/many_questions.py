@@ -1,4 +1,4 @@
-"""The time of a step with 100,000 questions, of the 100 ms that a robot at 10 Hz allows.
+"""A hundred thousand questions: the time of a step, of the 100 ms that a robot at 10 Hz allows.
 
 The picture shows the times in many_questions.csv; `python docs/gallery/many_questions.py --measure` updates them.
 """

@@ -41,7 +41,9 @@ class BenchConfig:
     """
 
     json: bool = False
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")
+    ] = None
     only: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
     skip: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
     stream: Literal["synthetic", "simulator"] = "synthetic"
@@ -50,9 +52,16 @@ class BenchConfig:
 
     def sections(self) -> list[str]:
         """Return the sections to run, in their order; raise BadInput if `only` or `skip` names an unknown one."""
-        only, skip = ([name.strip() for name in words.split(",") if name.strip()] for words in (self.only, self.skip))
+        only, skip = (
+            [name.strip() for name in words.split(",") if name.strip()]
+            for words in (self.only, self.skip)
+        )
         unknown = [name for name in (*only, *skip) if name not in SECTIONS]
         if unknown:
-            raise BadInput(f"there is no section {unknown[0]!r} of the benchmark; there are {', '.join(SECTIONS)}")
-        chosen = [name for name in SECTIONS if (name in only if only else name != "life" or self.full)]
+            raise BadInput(
+                f"there is no section {unknown[0]!r} of the benchmark; there are {', '.join(SECTIONS)}"
+            )
+        chosen = [
+            name for name in SECTIONS if (name in only if only else name != "life" or self.full)
+        ]
         return [name for name in chosen if name not in skip]

@@ -20,7 +20,13 @@ import numba
 import numpy as np
 
 from horde_agent.bench import KEYS, BenchConfig, workload
-from horde_agent.bench.competitors import Learning, Step, of_constant_actions, of_own_policies, ratios
+from horde_agent.bench.competitors import (
+    Learning,
+    Step,
+    of_constant_actions,
+    of_own_policies,
+    ratios,
+)
 from horde_agent.bench.workload import SIMULATOR, recorded
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
@@ -29,7 +35,10 @@ from horde_agent.processes import resident_bytes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import unwritable, writable
 
-_FIRST_OF_YARDSTICK, _CHUNK_OF_YARDSTICK, _WARM_UP_OF_YARDSTICK = 16, 136, 8  # steps
+# Steps
+_FIRST_OF_YARDSTICK = 16
+_CHUNK_OF_YARDSTICK = 136
+_WARM_UP_OF_YARDSTICK = 8
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 
 
@@ -39,7 +48,8 @@ class Effort(NamedTuple):
     first: int  # steps that do not count: arrays grow, kernels are compiled
     chunk: int  # steps of each later chunk
     n_chunks: int
-    warm_up: int  # first steps of a chunk that do not count: the caches hold what the competitor before it left there
+    # First steps of a chunk that do not count: the caches hold what the competitor before it left there
+    warm_up: int
 
     @property
     def n_steps(self) -> int:
@@ -48,7 +58,8 @@ class Effort(NamedTuple):
 
     def of_yardstick(self) -> Effort:
         """Return the effort for one without bursts, that uses all its memory on each step: fewer steps."""
-        chunk, warm_up = min(self.chunk, _CHUNK_OF_YARDSTICK), min(self.warm_up, _WARM_UP_OF_YARDSTICK)
+        chunk = min(self.chunk, _CHUNK_OF_YARDSTICK)
+        warm_up = min(self.warm_up, _WARM_UP_OF_YARDSTICK)
         return Effort(min(self.first, _FIRST_OF_YARDSTICK), chunk, self.n_chunks, warm_up)
 
 
@@ -65,7 +76,9 @@ class Times(NamedTuple):
     worst: float
 
 
-def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None) -> dict[str, Times]:
+def measure(
+    steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None
+) -> dict[str, Times]:
     """Return how long each competitor's steps take: a chunk of them at a time, in turn, from t = 0.
 
     Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all threads get time to
@@ -73,17 +86,22 @@ def measure(steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effo
     number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
-    taken = dict.fromkeys(steps, 0)
+    minimum_s = dict.fromkeys(steps, 0)
     for k in range(effort.n_chunks + 1):
         for name, step in steps.items():
-            own = (others or {}).get(name, effort)
-            n = own.chunk if k else own.first
-            time.sleep(SETTLE_S)
-            times = [timed(step, t) for t in range(taken[name], taken[name] + n)]
-            taken[name] += n
+            effort_of_step = (others or {}).get(name, effort)
             if k:
-                spent[name] += times[own.warm_up :]
-    return {name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()}
+                n = effort_of_step.chunk
+            else:
+                n = effort_of_step.first
+            time.sleep(SETTLE_S)
+            times = [timed(step, t) for t in range(minimum_s[name], minimum_s[name] + n)]
+            minimum_s[name] += n
+            if k:
+                spent[name] += times[effort_of_step.warm_up :]
+    return {
+        name: Times(1e3 * float(np.mean(s)), 1e3 * float(np.max(s))) for name, s in spent.items()
+    }
 
 
 def timed(step: Step, t: int) -> float:
@@ -103,8 +121,11 @@ StreamName = Literal["synthetic", "simulator"]
 STEP_S = 0.1  # of a robot at 10 Hz
 PAPER_STEPS = 261_681
 BUDGET = 24_000_000_000  # bytes of memory in which the most demons are to be found
-_BYTES_PER_DEMON = 55_000  # float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
-_PROBE, _WORST_OVER_MEAN = 10_000, 1.5  # demons, and a guess at their slowest step
+# Float32: 2 x 6,065 weights, the past, the policy, and Python's own objects
+_BYTES_PER_DEMON = 55_000
+# Demons, and a guess at their slowest step
+_PROBE = 10_000
+_WORST_OVER_MEAN = 1.5
 _FEW = 100  # demons, enough for the same kernels
 # States that no step uses: with them the stream's tiles take 4 MB, for which NumPy requests huge pages. Without
 # them a step of the same engine takes about a tenth longer, and older figures could not be compared.
@@ -130,7 +151,8 @@ class Bench:
             self.say(f"the simulated robot lives for {n_states} steps")
             self.stream, self.coder = recorded(n_states)
         else:
-            self.stream, self.coder = workload.stream(n_states), workload.coder()
+            self.stream = workload.stream(n_states)
+            self.coder = workload.coder()
 
     # ---- sections -------------------------------------------------------------------------------------------------
 
@@ -181,7 +203,10 @@ class Bench:
             "float32, deferred": Learning(questions, self.stream, "deferred"),
         }
         times = self._measure("w10k", hordes)
-        return {"w10k_ms": times["float32"].mean, "w10k_deferred_ms": times["float32, deferred"].mean}
+        return {
+            "w10k_ms": times["float32"].mean,
+            "w10k_deferred_ms": times["float32, deferred"].mean,
+        }
 
     def w50k(self) -> Answer:
         """Time 50,000 Gibbs policies."""
@@ -197,21 +222,32 @@ class Bench:
         if most < _PROBE:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
             return {}
-        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self.effort)["float32"]
-        n, low, high, answer = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean)), 0, most + 1, Answer()
+        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self.effort)[
+            "float32"
+        ]
+        n = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean))
+        low = 0
+        high = most + 1
+        answer = Answer()
         for _ in range(_TRIES):
             times = self._many(f"max {n}", n)
             more = min(most, _as_many(n, times.worst))
             if times.worst >= 1e3 * STEP_S:
                 high = n
             else:
-                low, answer = n, {"max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
+                low = n
+                answer = {"max_demons_ms": times.mean, "max_demons_worst_ms": times.worst}
                 if more < 1.1 * low:
                     break
-            n = more if low < more < high else (low + high) // 2_000 * 1_000
+            if low < more < high:
+                n = more
+            else:
+                n = (low + high) // 2_000 * 1_000
             if n < max(1.1 * low, _PROBE):
                 break
-        return {"max_demons_at_10hz": low, **answer} if answer else {}
+        if answer:
+            return {"max_demons_at_10hz": low, **answer}
+        return {}
 
     def env(self) -> Answer:
         """Count the simulated robot's steps per second, under the sticky random behaviour."""
@@ -220,7 +256,9 @@ class Bench:
         except (ImportError, gymnasium.error.Error) as error:
             self.say(f"env: not measured: {' '.join(str(error).split())}")
             return {}
-        behaviour, rng, n = StickyRandom(5), np.random.default_rng(0), 10 * self.effort.chunk
+        behaviour = StickyRandom(5)
+        rng = np.random.default_rng(0)
+        n = 10 * self.effort.chunk
         env.reset(seed=0)
         began = time.perf_counter()
         for _ in range(n):
@@ -237,24 +275,35 @@ class Bench:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "life"
             spent = 0.0
-            for words in (["warm"], ["learn", "--steps", str(PAPER_STEPS), "--seed=0", "--out", str(out)]):
+            for words in (
+                ["warm"],
+                ["learn", "--steps", str(PAPER_STEPS), "--seed=0", "--out", str(out)],
+            ):
                 self.say(f"life: horde {' '.join(words)}")
                 began = time.perf_counter()
-                done = subprocess.run(
-                    [sys.executable, "-m", "horde_agent.cli", *words], capture_output=True, text=True, check=False
+                process = subprocess.run(
+                    [sys.executable, "-m", "horde_agent.cli", *words],
+                    capture_output=True,
+                    text=True,
+                    check=False,
                 )
                 spent = time.perf_counter() - began
-                if done.returncode:
-                    said = " ".join(done.stderr.split()[-40:])
-                    self.say(f"life: not measured: horde {words[0]} ended with exit code {done.returncode}: {said}")
+                if process.returncode:
+                    message = " ".join(process.stderr.split()[-40:])
+                    self.say(
+                        f"life: not measured: horde {words[0]} ended with exit code {process.returncode}: {message}"
+                    )
                     return {}
         return {"life_261681_s": spent}
 
     def tile(self) -> Answer:
         """Time the coding of one observation, in microseconds."""
-        coder, stream = self.coder, self.stream
+        coder = self.coder
+        stream = self.stream
         coder.encode(stream.sensors[0])
-        spent = [timed(lambda t: coder.encode(stream.sensors[t]), t) for t in range(self.effort.n_steps)]
+        spent = [
+            timed(lambda t: coder.encode(stream.sensors[t]), t) for t in range(self.effort.n_steps)
+        ]
         return {"tile_us": 1e6 * float(np.mean(spent))}
 
     def cluster(self) -> Answer:
@@ -266,11 +315,14 @@ class Bench:
         if self._lacks_memory(2 * n):
             return {}
         self.say(f"cluster: {n:,} demons in {N_SHARDS} shards, and in one Horde")
-        n_steps = 16 if self.effort == QUICK else 128  # of a round
+        # Of a round
+        n_steps = 128
+        if self.effort == QUICK:
+            n_steps = 16
         one, many = self._shards_against_one_ms(n, n_steps)
-        asked = self._driver_ms("eager", n_steps, has_request=True)
+        request_ms = self._driver_ms("eager", n_steps, has_request=True)
         noted = self._driver_ms("deferred", n_steps, has_request=False)
-        p50, p99 = np.percentile(asked, [50, 99]).tolist()
+        p50, p99 = np.percentile(request_ms, [50, 99]).tolist()
         return {
             "cluster_vs_one": many / one,
             "cluster_ask_ms": p50,
@@ -281,7 +333,8 @@ class Bench:
     def _shards_against_one_ms(self, n: int, n_steps: int) -> tuple[float, float]:
         """Return the ms per step, eager, of one Horde of n demons, and of shards until all of them have learned."""
         questions = self._gibbs(n)
-        one, many = Learning(questions, self.stream), Learning(questions, self.stream, shards=N_SHARDS)
+        one = Learning(questions, self.stream)
+        many = Learning(questions, self.stream, shards=N_SHARDS)
         spent: tuple[list[float], list[float]] = [], []
         with many.horde:
             for k in range(self.effort.n_chunks + 1):
@@ -299,8 +352,10 @@ class Bench:
     def _driver_ms(self, mode: Mode, n_steps: int, *, has_request: bool) -> list[float]:
         """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
         few = self._gibbs(N_SHARDS * N_FEW)
-        asked = {"ask": [few[-1].name]} if has_request else None
-        many = Learning(few, self.stream, mode, shards=N_SHARDS, asked=asked)
+        requests = None
+        if has_request:
+            requests = {"ask": [few[-1].name]}
+        many = Learning(few, self.stream, mode, shards=N_SHARDS, asked=requests)
         with many.horde:
             spent = [1e3 * timed(many, t) for t in range((self.effort.n_chunks + 1) * n_steps)]
             many.horde.wait()
@@ -328,9 +383,11 @@ class Bench:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""
         Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
         gc.collect()
-        before = resident_bytes()
+        n_bytes_before = resident_bytes()
         times = self._measure(name, {"float32": Learning(self._gibbs(n), self.stream)})
-        self.say(f"{name}: {(resident_bytes() - before) / 1e9:.2f} GB of memory, {times['float32']}")
+        self.say(
+            f"{name}: {(resident_bytes() - n_bytes_before) / 1e9:.2f} GB of memory, {times['float32']}"
+        )
         return times["float32"]
 
     def _lacks_memory(self, n_demons: int) -> bool:
@@ -338,7 +395,9 @@ class Bench:
         free = available_memory()
         is_short = free is not None and free < n_demons * _BYTES_PER_DEMON
         if is_short:
-            self.say(f"not measured: {n_demons} demons need {n_demons * _BYTES_PER_DEMON / 1e9:.1f} GB of memory")
+            self.say(
+                f"not measured: {n_demons} demons need {n_demons * _BYTES_PER_DEMON / 1e9:.1f} GB of memory"
+            )
         return is_short
 
 
@@ -353,8 +412,10 @@ def available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(found[0]) if found else None
+    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    if available:
+        return 1024 * int(available[0])
+    return None
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
@@ -376,7 +437,9 @@ def run(config: BenchConfig) -> dict[str, Any]:
         _print("life: skipped, because it takes minutes; --full runs it")
     for name in sections:
         figures: dict[str, float | None] = getattr(bench, name)()
-        answer |= {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()}  # whole ones stay
+        answer |= {
+            k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()
+        }  # whole ones stay
         _print(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
     print(json.dumps(answer) if config.json else table(answer), flush=True)
     if config.out is not None:
@@ -399,7 +462,9 @@ def cpu_name() -> str:
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    if names:
+        return names[0]
+    return platform.processor() or platform.machine()
 
 
 def _print(words: str) -> None:

@@ -28,7 +28,10 @@ from horde_agent.types import Reals, Tiles
 Order = Literal["C", "F"]
 Step = Callable[[int], object]
 """A function that learns from transition t."""
-LAMBDA, STEP_SIZE, RATIO, TAU = 0.9, 0.1, 0.001, 10_000.0
+LAMBDA = 0.9
+STEP_SIZE = 0.1
+RATIO = 0.001
+TAU = 10_000.0
 LAYOUTS: dict[str, Order] = {"learner-major": "F", "feature-major": "C"}
 
 
@@ -54,12 +57,19 @@ class SharedTraces:
     those of a demon.
     """
 
-    def __init__(self, start: Tiles, gamma: Reals, n_features: int, rates: Rates, order: Order) -> None:
-        self.start, self.order, self.rates = start, order, rates
-        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, rates.lam)
+    def __init__(
+        self, start: Tiles, gamma: Reals, n_features: int, rates: Rates, order: Order
+    ) -> None:
+        self.start = start
+        self.order = order
+        self.rates = rates
+        self.gamma = gamma.astype(np.float32)
+        self.lam_t = np.full(gamma.size, rates.lam)
         self.gamma_demon = np.repeat(self.gamma, np.diff(start))
         n_demons = int(start[-1])
-        self.theta, self.w = (np.zeros((n_features, n_demons), dtype=np.float32, order=order) for _ in range(2))
+        self.theta, self.w = (
+            np.zeros((n_features, n_demons), dtype=np.float32, order=order) for _ in range(2)
+        )
         self.e = np.zeros((gamma.size, n_features), dtype=np.float32)
         self.v, self.s = np.zeros((2, n_demons), dtype=np.float32)
 
@@ -78,17 +88,21 @@ class SharedTraces:
         self.lam_t = np.where(rho > 1, lam / np.maximum(rho, 1), lam)
         self.s -= self.s / tau
         for g in np.flatnonzero(rho):
-            of = slice(self.start[g], self.start[g + 1])
+            lanes = slice(self.start[g], self.start[g + 1])
             e = self.e[g]
-            step = np.outer(delta[of], e).T if self.order == "F" else np.outer(e, delta[of])  # laid out as the weights
-            y = e @ self.w[:, of]
-            decay = rho[g] * self.w[tiles_t, of].sum(0)
-            self.theta[:, of] += alpha * step
-            self.theta[tiles_tp1, of] -= alpha * self.gamma[g] * (1 - self.lam_t[g]) * y
-            self.w[:, of] += alpha_w * step
-            self.w[tiles_t, of] -= alpha_w * decay
-            self.s[of] += delta[of] * y / tau
-            v_tp1[of] = self.theta[tiles_tp1, of].sum(0)
+            # Laid out as the weights
+            if self.order == "F":
+                step = np.outer(delta[lanes], e).T
+            else:
+                step = np.outer(e, delta[lanes])
+            y = e @ self.w[:, lanes]
+            decay = rho[g] * self.w[tiles_t, lanes].sum(0)
+            self.theta[:, lanes] += alpha * step
+            self.theta[tiles_tp1, lanes] -= alpha * self.gamma[g] * (1 - self.lam_t[g]) * y
+            self.w[:, lanes] += alpha_w * step
+            self.w[tiles_t, lanes] -= alpha_w * decay
+            self.s[lanes] += delta[lanes] * y / tau
+            v_tp1[lanes] = self.theta[tiles_tp1, lanes].sum(0)
         self.v = v_tp1
         return v_tp1
 
@@ -97,9 +111,13 @@ class OwnTraces:
     """A trace for each demon. Arguments as of `SharedTraces`, gamma of each demon."""
 
     def __init__(self, gamma: Reals, n_features: int, rates: Rates, order: Order) -> None:
-        shape, self.rates = (n_features, gamma.size), rates
-        self.gamma, self.lam_t = gamma.astype(np.float32), np.full(gamma.size, rates.lam)
-        self.theta, self.w, self.e, self._step = (np.zeros(shape, dtype=np.float32, order=order) for _ in range(4))
+        shape = (n_features, gamma.size)
+        self.rates = rates
+        self.gamma = gamma.astype(np.float32)
+        self.lam_t = np.full(gamma.size, rates.lam)
+        self.theta, self.w, self.e, self._step = (
+            np.zeros(shape, dtype=np.float32, order=order) for _ in range(4)
+        )
         self.v, self.s = np.zeros((2, gamma.size), dtype=np.float32)
 
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
@@ -139,19 +157,26 @@ class DenseState(NamedTuple):
 
 
 @_fused  # type: ignore[untyped-decorator]
-def dense_one(i: int, state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
+def dense_one(
+    i: int, state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals
+) -> None:
     """Update demon `i` from one transition between tiles, (n_active,); the active features are added after the pass.
 
     rho, pi(a)/b(a), and c, the cumulant, are those of each demon, shape (n_demons,), float32.
     """
-    theta, w, e = state.theta[i], state.w[i], state.e[i]
-    v_tp1, q = np.float32(0.0), np.float32(0.0)
+    theta = state.theta[i]
+    w = state.w[i]
+    e = state.e[i]
+    v_tp1 = np.float32(0.0)
+    q = np.float32(0.0)
     for k in range(tiles_t.shape[0]):
         v_tp1 += theta[tiles_tp1[k]]
         q += w[tiles_t[k]]
     delta = c[i] + state.gamma[i] * v_tp1 - state.v[i]
-    decay, y = rho[i] * state.gamma[i] * state.lam_t[i], rho[i] * q
-    step, step_w = rates.alpha * delta, rates.alpha_w * delta
+    decay = rho[i] * state.gamma[i] * state.lam_t[i]
+    y = rho[i] * q
+    step = rates.alpha * delta
+    step_w = rates.alpha_w * delta
     for j in range(e.shape[0]):
         trace = decay * e[j]
         y += trace * w[j]
@@ -174,7 +199,9 @@ def dense_one(i: int, state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1
 
 
 @parallel_kernel  # type: ignore[untyped-decorator]
-def dense_step(state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> None:
+def dense_step(
+    state: DenseState, rates: Rates, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals
+) -> None:
     """Update every demon from one transition; the shapes are those of `dense_one`."""
     for i in prange(rho.shape[0]):
         dense_one(i, state, rates, tiles_t, tiles_tp1, rho, c)
@@ -184,7 +211,8 @@ class DenseFused:
     """A trace for each demon. Arguments as of `OwnTraces`."""
 
     def __init__(self, gamma: Reals, n_features: int, rates: Rates) -> None:
-        n, self.rates = gamma.size, rates
+        n = gamma.size
+        self.rates = rates
         theta, w, e = (np.zeros((n, n_features), dtype=np.float32) for _ in range(3))
         v, s = np.zeros((2, n), dtype=np.float32)
         self.state = DenseState(theta, w, e, v, s, np.full(n, rates.lam), gamma.astype(np.float32))
@@ -212,11 +240,16 @@ class Learning:
         asked: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> None:
-        self.stream, self._asked = stream, asked or {}
+        self.stream = stream
+        self._asked = asked or {}
         rules = LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
         size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
-        more: dict[str, Any] = {"shards": shards} if shards else {}
-        self.horde: Any = (ShardedHorde if shards else Horde)(questions, **size, config=rules, mode=mode, **more)
+        more: dict[str, Any] = {}
+        if shards:
+            more = {"shards": shards}
+        self.horde: Any = (ShardedHorde if shards else Horde)(
+            questions, **size, config=rules, mode=mode, **more
+        )
         self.horde.begin(stream.sensors[0], stream.tiles[0])
 
     def __call__(self, t: int) -> None:
@@ -231,24 +264,33 @@ def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
     policies = list(dict.fromkeys(q.target_policy for q in questions))
     few = [GVF(f"{i}", policy, Channel(0), 0.0) for i, policy in enumerate(policies)]
     maker = SignalMaker(
-        few, np.zeros(len(few), dtype=np.int64), stream.n_features, stream.n_active, np.dtype(np.float32)
+        few,
+        np.zeros(len(few), dtype=np.int64),
+        stream.n_features,
+        stream.n_active,
+        np.dtype(np.float32),
     )
-    found = np.empty((n_steps, len(policies)), dtype=np.float32)
+    ratios = np.empty((n_steps, len(policies)), dtype=np.float32)
     for t in range(n_steps):
-        before, after = ((stream.sensors[k].astype(np.float64), stream.tiles[k]) for k in (t, t + 1))
-        how = int(stream.actions[t]), float(stream.probabilities[t])
-        maker.make(*how, before, after, lambda *_: 0.0, terminated=False)
-        found[t] = maker.signals.rho_t
-    return found
+        state, next_state = (
+            (stream.sensors[k].astype(np.float64), stream.tiles[k]) for k in (t, t + 1)
+        )
+        action_and_b = int(stream.actions[t]), float(stream.probabilities[t])
+        maker.make(*action_and_b, state, next_state, lambda *_: 0.0, terminated=False)
+        ratios[t] = maker.signals.rho_t
+    return ratios
 
 
 def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int) -> dict[str, Step]:
     """Return the NumPy versions of W1 in both layouts: five policies x three time scales share a trace each."""
-    start, gamma = np.arange(0, 15 * N_SENSORS + 1, N_SENSORS), np.tile([0.0, 0.5, 0.8], 5)
+    start = np.arange(0, 15 * N_SENSORS + 1, N_SENSORS)
+    gamma = np.tile([0.0, 0.5, 0.8], 5)
     rho = np.repeat(ratios(questions, stream, n_steps), 3, axis=1)
-    c, rates = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(np.float32), Rates.of(stream)
+    c = np.tile(stream.sensors[:, :N_SENSORS], 15).astype(np.float32)
+    rates = Rates.of(stream)
     learners = {
-        f"NumPy, {name}": SharedTraces(start, gamma, stream.n_features, rates, order) for name, order in LAYOUTS.items()
+        f"NumPy, {name}": SharedTraces(start, gamma, stream.n_features, rates, order)
+        for name, order in LAYOUTS.items()
     }
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
 
@@ -256,10 +298,12 @@ def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int) 
 def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any) -> dict[str, Step]:
     """Return the NumPy versions of W2 in both layouts, and the dense pass."""
     channels: Any = [q.cumulant.index for q in questions]  # type: ignore[union-attr]
-    c, rates = stream.sensors[:, channels].astype(np.float32), Rates.of(stream)
+    c = stream.sensors[:, channels].astype(np.float32)
+    rates = Rates.of(stream)
     gamma = np.array([q.continuation for q in questions])
     learners: dict[str, Any] = {
-        f"NumPy, {name}": OwnTraces(gamma, stream.n_features, rates, order) for name, order in LAYOUTS.items()
+        f"NumPy, {name}": OwnTraces(gamma, stream.n_features, rates, order)
+        for name, order in LAYOUTS.items()
     }
     learners["dense pass"] = DenseFused(gamma, stream.n_features, rates)
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}

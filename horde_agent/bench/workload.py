@@ -19,8 +19,13 @@ from horde_agent.runs.config import BadInput
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Floats, Integers
 
-N_SENSORS, N_FEATURES, N_ACTIVE, N_ACTIONS = 53, 6065, 457, 5
-_N_1D, _N_4X4, _N_4X5 = 212, 128, 116
+N_SENSORS = 53
+N_FEATURES = 6065
+N_ACTIVE = 457
+N_ACTIONS = 5
+_N_1D = 212
+_N_4X4 = 128
+_N_4X5 = 116
 
 
 class Stream(NamedTuple):
@@ -52,7 +57,9 @@ def _walks(n_steps: int, rng: np.random.Generator) -> Floats:
     """Return random walks reflected at 0 and 1, seen through noise, shape (n_steps, 53)."""
     stride = 2.0 * np.exp(rng.uniform(np.log(0.006), np.log(0.05), N_SENSORS))
     noise = 2.0 * np.exp(rng.uniform(np.log(0.003), np.log(0.03), N_SENSORS))
-    path = rng.uniform(size=N_SENSORS) + np.cumsum(rng.normal(size=(n_steps, N_SENSORS)) * stride, axis=0)
+    path = rng.uniform(size=N_SENSORS) + np.cumsum(
+        rng.normal(size=(n_steps, N_SENSORS)) * stride, axis=0
+    )
     reflected = 1.0 - np.abs(1.0 - path % 2.0)
     return np.clip(reflected + rng.normal(size=path.shape) * noise, 0.0, 1.0 - 1e-9)
 
@@ -62,11 +69,15 @@ def _tiles(sensors: Floats, rng: np.random.Generator) -> Integers:
     columns: list[Integers] = []
     base = 0
     for i in range(_N_1D):
-        columns.append(base + np.minimum((sensors[:, i % N_SENSORS] * 7 + (i // N_SENSORS) / 4).astype(np.int64), 7))
+        columns.append(
+            base
+            + np.minimum((sensors[:, i % N_SENSORS] * 7 + (i // N_SENSORS) / 4).astype(np.int64), 7)
+        )
         base += 8
     pairs = np.stack(np.triu_indices(N_SENSORS, 1), axis=1)
     for i, (a, b) in enumerate(rng.choice(pairs, _N_4X4 + _N_4X5, replace=False)):
-        slow, fast = 4, 4 if i < _N_4X4 else 5
+        slow = 4
+        fast = 4 if i < _N_4X4 else 5
         offset = rng.uniform(size=2)
         row = np.minimum((sensors[:, a] * (slow - 1) + offset[0]).astype(np.int64), slow - 1)
         column = np.minimum((sensors[:, b] * (fast - 1) + offset[1]).astype(np.int64), fast - 1)
@@ -80,7 +91,12 @@ def _tiles(sensors: Floats, rng: np.random.Generator) -> Integers:
 def constant_action_questions() -> list[GVF]:
     """Return W1: 5 constant actions x gamma {0, .5, .8} x 53 sensors = 795 questions."""
     return [
-        GVF(f"{action}/g{gamma:g}/{sensor}", ConstantAction(action, N_ACTIONS), Channel(sensor), gamma)
+        GVF(
+            f"{action}/g{gamma:g}/{sensor}",
+            ConstantAction(action, N_ACTIONS),
+            Channel(sensor),
+            gamma,
+        )
         for action in range(N_ACTIONS)
         for gamma in (0.0, 0.5, 0.8)
         for sensor in range(N_SENSORS)
@@ -110,7 +126,9 @@ def gibbs_questions(
 def coder() -> TileCoder:
     """Return a tile coder of the same size: 53 inputs in three groups, 457 of 6,065 features."""
     groups = ["pairs of 4 x 4"] * 16 + ["pairs of 4 x 5"] * 29 + ["alone"] * 8
-    tables: list[dict[str, Any]] = [{"group": g, "intervals": [8], "tilings": 4} for g in dict.fromkeys(groups)]
+    tables: list[dict[str, Any]] = [
+        {"group": g, "intervals": [8], "tilings": 4} for g in dict.fromkeys(groups)
+    ]
     tables += [
         {"group": groups[0], "neighbour": 1, "intervals": [4, 4], "tilings": 8},
         {"group": groups[16], "neighbour": 1, "intervals": [4, 5], "tilings": 4},
@@ -129,18 +147,24 @@ def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
     try:
         env = gymnasium.make(SIMULATOR, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
-        raise BadInput(f"--stream simulator needs the simulated robot: {' '.join(str(error).split())}") from error
+        raise BadInput(
+            f"--stream simulator needs the simulated robot: {' '.join(str(error).split())}"
+        ) from error
     try:
         interface = Interface.of(env)
-        behaviour, rng = StickyRandom(len(interface.actions)), np.random.default_rng(seed)
+        behaviour = StickyRandom(len(interface.actions))
+        rng = np.random.default_rng(seed)
         observation, _ = env.reset(seed=seed)
-        seen, drawn = [interface.scaler(observation)], [behaviour.draw(rng)]
-        while len(seen) < n_states:
+        observations = [interface.scaler(observation)]
+        drawn = [behaviour.draw(rng)]
+        while len(observations) < n_states:
             observation, *_ = env.step(drawn[-1][0])
-            seen.append(interface.scaler(observation))
+            observations.append(interface.scaler(observation))
             drawn.append(behaviour.draw(rng))
     finally:
         env.close()
-    tiles = np.array([interface.coder.encode(state) for state in seen])
+    tiles = np.array([interface.coder.encode(state) for state in observations])
     actions, probabilities = (np.array(column) for column in zip(*drawn, strict=True))
-    return Stream(tiles, np.array(seen), actions, probabilities, interface.coder.n_features), interface.coder
+    return Stream(
+        tiles, np.array(observations), actions, probabilities, interface.coder.n_features
+    ), interface.coder

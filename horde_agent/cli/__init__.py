@@ -1,97 +1,49 @@
-"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch.
+"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch, columns.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
+
+Each command imports its modules when it is run, so that help and refusals need no compiler and answer at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import io
-import itertools
 import operator
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from horde_agent.bench import BenchConfig
-from horde_agent.cli import learn as lives
-from horde_agent.cli.learn import Fault, sentence, user_errors
-from horde_agent.learning.rules import PAPER_CONFIG
+from horde_agent.cli.errors import Fault, sentence, user_errors
+from horde_agent.cli.settings import ColumnsConfig, DoctorConfig, ExportConfig, ReportConfig, ResumeConfig, WarmConfig
 from horde_agent.reproduce import ReproduceConfig
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.runs.config import (
+    MOST_STEPS,
+    BadInput,
+    LearnConfig,
+    check_one_of,
+    did_you_mean,
+    read_config,
+    refuse_early,
+    refuse_no_run,
+)
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
-from horde_agent.runs.jobs.warm import CompileNotice, warm
-from horde_agent.runs.keeping.doctor import examine
-from horde_agent.runs.keeping.folder import own_version
-from horde_agent.runs.showing.report import write_report
-from horde_agent.watch.server import WatchConfig, watch
+from horde_agent.watch import WatchConfig
 
 FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCALARS = "tensorboard"  # of `export`
-
-
-@dataclass(frozen=True)
-class ReportConfig:
-    """Regenerate a run's report; rebuild missing tables from its log.
-
-    With two or more runs, write a page that compares them: comparison-N.html in the current folder.
-
-    Attributes:
-        run: The run's folder.
-        others: Further runs to compare with the first.
-    """
-
-    run: tyro.conf.Positional[Path]
-    others: tyro.conf.Positional[tuple[Path, ...]] = ()
-
-
-@dataclass(frozen=True)
-class DoctorConfig:
-    """Check every file of a run and repair those that can be repaired.
-
-    Attributes:
-        run: The run's folder.
-    """
-
-    run: tyro.conf.Positional[Path]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Export a run's recording, or its curves for TensorBoard.
-
-    Attributes:
-        run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
-            `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
-            faults).
-        out: Folder or file to write; `export` in the run's folder when None.
-        follow: With `tensorboard`: continue until the run ends.
-    """
-
-    run: tyro.conf.Positional[Path]
-    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
-    follow: bool = False
-
-
-@dataclass(frozen=True)
-class WarmConfig:
-    """Compile all kernels in advance: `horde learn` then starts within seconds.
-
-    Attributes:
-        algorithm: Further update rule, with its parameters, to compile.
-    """
-
-    algorithm: str = PAPER_CONFIG.algorithm
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,9 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Fault as error:
             return _complain(str(error), signals.exit_code or FAULT)
         except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
-            return _complain(
-                " ".join(["interrupted.", *getattr(error, "__notes__", [])]), signals.exit_code or BROKEN_OFF
-            )
+            signals.record_only()
+            message = error.message if isinstance(error, Ended) else "interrupted."
+            notes = getattr(error, "__notes__", [])
+            return _complain(" ".join([message, *notes]), signals.exit_code or BROKEN_OFF)
         return signals.exit_code
 
 
@@ -121,19 +74,41 @@ def _complain(sentence: str, code: int) -> int:
 
 def _run(words: list[str], signals: SignalHandler) -> None:
     if words == ["--version"]:
+        from horde_agent.runs.keeping.folder import own_version
+
         print(own_version())
         return
     command = _parse(words)
     next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))(command, signals)
 
 
-def _report(command: ReportConfig, _: SignalHandler) -> None:
-    if not command.others:
-        print(write_report(command.run))
-        return
-    from horde_agent.runs.showing.compare import write_comparison
+def _learn(command: LearnConfig, signals: SignalHandler) -> None:
+    refuse_early(command)
+    from horde_agent.cli.learn import learn
 
-    print(write_comparison([command.run, *command.others]))
+    learn(command, signals)
+
+
+def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    if command.steps is not None and command.steps > MOST_STEPS:
+        raise BadInput(f"--steps must be at most {MOST_STEPS:,}, got {command.steps}")
+    from horde_agent.cli.learn import resume
+
+    resume(command, signals)
+
+
+def _report(command: ReportConfig, _: SignalHandler) -> None:
+    for run in (command.run, *command.others):
+        refuse_no_run(run)
+    if command.others:
+        from horde_agent.runs.showing.compare import write_comparison
+
+        print(write_comparison([command.run, *command.others]))
+        return
+    from horde_agent.runs.showing.report import write_report
+
+    print(write_report(command.run))
 
 
 def _bench(command: BenchConfig, _: SignalHandler) -> None:
@@ -143,6 +118,9 @@ def _bench(command: BenchConfig, _: SignalHandler) -> None:
 
 
 def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.runs.keeping.doctor import examine
+
     found = examine(command.run)
     for finding in found:
         print(finding)
@@ -151,11 +129,22 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 
 
+def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
+    from horde_agent.runs.data.draft import draft_columns
+
+    print(draft_columns(command.file), end="")
+
+
 def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
+    if command.predictions and command.to == SCALARS:
+        raise BadInput(f"--predictions requires --to parquet, not {SCALARS}")
+    refuse_no_run(command.run)
     with user_errors():
         if command.to == SCALARS:
+            from rich.console import Console
+
             from horde_agent.watch.reader import export_scalars
 
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
@@ -163,7 +152,15 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
         else:
             from horde_agent.runs.jobs.exporting import export
 
-            print(export(command.run, command.to, command.out))
+            try:
+                path = export(command.run, command.to, command.out, predictions=command.predictions)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    place = command.out or command.run / "export"
+                    why = os.strerror(error.errno)
+                    raise Fault(f"the export to {place} cannot be written ({why}); nothing of it is left.") from error
+                raise
+            print(path)
 
 
 def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:
@@ -178,26 +175,44 @@ def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:
 
 
 def _warm(command: WarmConfig, _: SignalHandler) -> None:
-    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(lives.make_env(LearnConfig())) as env:
+    from rich.console import Console
+
+    from horde_agent.cli import learn
+    from horde_agent.runs.jobs.warm import CompileNotice, warm
+
+    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(learn.make_env(LearnConfig())) as env:
         took_s = warm(env, command.algorithm)
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
 
+def _watch(command: WatchConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.watch.server import watch
+
+    watch(command)
+
+
 _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
-    "learn": (LearnConfig, lives.learn),
+    "learn": (LearnConfig, _learn),
     "report": (ReportConfig, _report),
-    "resume": (lives.ResumeConfig, lives.resume),
+    "resume": (ResumeConfig, _resume),
     "doctor": (DoctorConfig, _doctor),
     "export": (ExportConfig, _export),
     "bench": (BenchConfig, _bench),
     "reproduce": (ReproduceConfig, _reproduce),
     "warm": (WarmConfig, _warm),
-    "watch": (WatchConfig, lambda command, _: watch(command)),
+    "watch": (WatchConfig, _watch),
+    "columns": (ColumnsConfig, _columns),
 }
 
 
 def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
+    if not words:
+        raise BadInput(f"name a command: {', '.join(_COMMANDS)}; see horde --help")
+    if not words[0].startswith("-"):
+        check_one_of("command", words[0], _COMMANDS)
+        _refuse_unknown_flags(words[0], words[1:])
     file = _config_file(words) if words[:1] == ["learn"] else None
     defaults: dict[str, Any] = {}
     if file is not None:
@@ -219,14 +234,58 @@ def _parse(words: list[str]) -> Any:
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        raise BadInput(one_sentence(errors.getvalue())) from None
+        command = "horde"
+        if words[0] in _COMMANDS:
+            command = f"horde {words[0]}"
+        raise BadInput(f"{one_sentence(errors.getvalue())}; see {command} --help") from None
+
+
+def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
+    """Raise BadInput at a flag that the command does not have; the parser may complain about the word after it."""
+    kind: Any = _COMMANDS[command][0]
+    flags = ["--help"]
+    for field in fields(kind):
+        name = field.name.replace("_", "-")
+        flags.append(f"--{name}")
+        if isinstance(field.default, bool):
+            flags.append(f"--no-{name}")
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if word.startswith("--") and len(word) > 2 and flag not in flags:
+            hint = did_you_mean(flag, flags)
+            raise BadInput(f"Unrecognized options: {flag}{hint}; see horde {command} --help")
+
+
+_FRAME = ("╭", "╰", "─", "---")
+_PLAINER = (
+    (r"no type matching .* could be instantiated from \['(.*)'\]", r"'\1' is no number"),
+    (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is no whole number"),
+    (r"Missing value for argument '(.*)'\. Expected 1 values", r"\1 needs a value"),
+)
+"""Messages of the argument parser, and plainer ones."""
 
 
 def one_sentence(box: str) -> str:
-    """Return the text of a framed message of the argument parser, without its frame and advice."""
-    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
-    said = itertools.takewhile(bool, lines)
-    return " ".join(said).rstrip(".") + "; see horde --help"
+    r"""Return the text of a framed message of the argument parser, without its frame and advice.
+
+    Examples:
+        >>> one_sentence("╭─ Value error ──╮\n│ --a is no flag. │\n│ ─────────────── │\n│ Helptext │")
+        '--a is no flag'
+        >>> one_sentence("Value error\n ---------------\n --a needs a value.\n ---------------\n Helptext")
+        '--a needs a value'
+    """
+    text_lines: list[str] = []
+    for line in box.splitlines()[1:]:  # after the title
+        text = line.strip(" │|")
+        is_frame = not text or text.startswith(_FRAME)
+        if is_frame and text_lines:
+            break
+        if not is_frame:
+            text_lines.append(text)
+    sentence = " ".join(text_lines).rstrip(".")
+    for pattern, replacement in _PLAINER:
+        sentence = re.sub(pattern, replacement, sentence)
+    return sentence
 
 
 def _config_file(words: Sequence[str]) -> Path | None:

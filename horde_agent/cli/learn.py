@@ -5,26 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import gymnasium
-import tyro
 from rich.console import Console
 
+from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
+from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
+from horde_agent.life.robot import UnfitResult
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
-from horde_agent.runs.config import WHOLE, BadInput, LearnConfig, default_physics, is_life, resolve, run_of
+from horde_agent.runs.config import BadInput, LearnConfig, default_physics, is_life, refuse_no_command, resolve, run_of
+from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.ending import Ended, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
 from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
@@ -32,37 +35,12 @@ from horde_agent.runs.jobs.relearn import recorded_settings, relearning
 from horde_agent.runs.jobs.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import Resumption, refuse_over, resumption, settings
+from horde_agent.runs.keeping.resume import RequestedChanges, Resumption, refuse_over, resumption, settings
 from horde_agent.runs.keeping.run import HeaderEnv, make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumeConfig:
-    """Resume an interrupted run from its latest snapshot and recording.
-
-    In simulation the result equals that of an uninterrupted run, bit for bit. A real robot continues after a gap.
-
-    Attributes:
-        run: The run's folder.
-        steps: Total number of steps of the run; as requested before when None.
-        add: TOML file of further questions, added at the step where the run stopped.
-        remove: Shell pattern of the names of questions to remove at that step.
-        learn_from_record: Train the further questions on the recording first.
-        shards: The number of shards of the run; it cannot be changed.
-        ray: Address of the Ray cluster, if it differs from before.
-    """
-
-    run: tyro.conf.Positional[Path]
-    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
-    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
-    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
-    learn_from_record: bool = False
-    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
-    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
 
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
@@ -90,6 +68,8 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
         except BaseException as error:
             if job is None or isinstance(error, BadInput):
                 folder.give_back()
+            if isinstance(error, NothingToLearn):
+                raise Fault(f"{error}.") from None
             raise
 
 
@@ -99,17 +79,36 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     config = settings(folder, command.steps)
     if config.watch:
         need_extras()
+    if command.on_alarm is not None:
+        refuse_no_command(command.on_alarm)
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    if config.on_alarm not in (None, command.on_alarm):
+        console.print(f"{folder.config} names a command for alarms, which is not run: --on-alarm {config.on_alarm!r}")
+    if config.env is not None:
+        console.print(f"importing the environment {config.env}, which {folder.config} names")
+    config = replace(config, on_alarm=command.on_alarm)
     prepare: Prepare = resuming_data if config.backend == "data" else partial(_resuming, command)
     with folder.locked():
-        _finish(_begin_job(prepare, config, folder, signals))
+        job = _begin_job(prepare, config, folder, signals, is_resumed=True)
+        try:
+            _finish(job)
+        except BadInput as error:  # by now files of the run were written
+            raise Fault(sentence(error)) from error
 
 
-def _begin_job(prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler) -> Job:
-    """Make a job and begin it; print a line if kernels are compiled."""
+def _begin_job(
+    prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler, *, is_resumed: bool = False
+) -> Job:
+    """Make a job and begin it; print a line if kernels are compiled.
+
+    A resumed run has learned from its recording before its first reset, so a fault of the reset is no bad input.
+    """
     console = Console(stderr=True)
-    with user_errors(), CompileNotice(console).installed():
-        job = prepare(config, folder, console, signals)
-        job.begin()
+    with CompileNotice(console).installed():
+        with user_errors():
+            job = prepare(config, folder, console, signals)
+        with user_errors(Fault if is_resumed else BadInput):
+            job.begin()
     return job
 
 
@@ -129,11 +128,10 @@ def _resuming(
     if command.ray is not None and config.shards is None:
         raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
     refuse_over(folder, resumed, config.steps)
-    job = _robot(config, folder, console, signals, resumed)
+    requested = None
     if command.add is not None or command.remove is not None:
-        learns = command.learn_from_record
-        job.snapshot_writer.pending = lambda: job.change(command.add, command.remove, learns=learns)
-    return job
+        requested = RequestedChanges(add=command.add, remove=command.remove, learns=command.learn_from_record)
+    return _robot(config, folder, console, signals, resumed, requested)
 
 
 def _robot(
@@ -142,6 +140,7 @@ def _robot(
     console: Console,
     signals: SignalHandler,
     resumed: Resumption | None = None,
+    requested: RequestedChanges | None = None,
 ) -> Robot:
     """Return a job of one robot or several, with warnings about its update rules."""
     with ExitStack() as undo:
@@ -157,7 +156,7 @@ def _robot(
         behaviour = StickyRandom(len(run.interface.actions), config.repeat)
         for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
             console.print(warning, highlight=False)
-        job = Robot(run, envs, console, signals, resumed)
+        job = Robot(run, envs, console, signals, resumed, requested)
         undo.pop_all()
     return job
 
@@ -170,6 +169,8 @@ def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: Sign
         job = Log(run, console, signals)
         if table is not None:
             import_table(table, run)
+            for remark in table.remarks:
+                console.print(remark, highlight=False, soft_wrap=True)
         else:
             play_log(env, run)
     return job
@@ -234,7 +235,7 @@ def _learn_to_end(job: Job) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (_is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost)):
+        if not (is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost | UnfitResult)):
             raise
         raise Fault(f"{sentence(error)} The run until then is in {_write_report(folder)}") from error
 
@@ -256,6 +257,7 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         config.port,
         parity=config.parity,
         env_id=config.env,
+        wrap=config.wrap,
         robot=config.robot,
         log=config.log,
         realtime=config.realtime,
@@ -288,38 +290,3 @@ def _print_results(job: Job, summary: dict[str, Any]) -> None:
     for line in (first, *lines):
         job.say(line)
     print(report)
-
-
-# ---- errors ----------------------------------------------------------------------------------------------------------
-
-
-class Fault(Exception):
-    """An error that ended a job, in a sentence that names the run's files."""
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Raise errors that the user can correct as BadInput; others are bugs and keep their traceback."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except EnvironmentGone as error:
-        raise Fault(f"{error}; its output, if any, is above") from error
-    except Exception as error:
-        if _is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | gymnasium.error.Error):
-            raise BadInput(" ".join(str(error).split())) from error
-        raise
-
-
-def _is_of_body(error: BaseException) -> bool:
-    """Return whether the robot's package, which is not imported here, raised the error."""
-    return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
-
-
-def sentence(error: BaseException) -> str:
-    """Return an error's message as one sentence."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be written ({error.strerror})."
-    said = " ".join(str(error).split())
-    return said if said.endswith(".") else f"{said}."

@@ -18,21 +18,37 @@ from horde_agent.cluster.shard import ClusterError
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.allocation import OF_LANES
-from horde_agent.learning.layout import Seating, ShardContext, ShardLayout, assign_lanes, widest
-from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, rules_of, trace_length
+from horde_agent.learning.rules import (
+    LARGEST_TAIL,
+    LearnerConfig,
+    config_of,
+    is_too_long,
+    rules_of,
+    trace_length,
+)
+from horde_agent.learning.span_storage import (
+    OF_LANES,
+    Seating,
+    ShardContext,
+    ShardLayout,
+    assign_lanes,
+    widest,
+)
 from horde_agent.learning.values import identity, largest_decay, n_actions_of, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
 
 _PERIODS = {"eager": 64, "deferred": 128}
 _PROCESS_BYTES = 400_000_000  # of a shard without demons
-_GIBBS_BYTES = 1_500  # of a policy with 60 parameters: the object, and its row in the table of policies
+# Of a policy with 60 parameters: the object, and its row in the table of policies
+_GIBBS_BYTES = 1_500
 
 
 def positions_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
     """Return the positions of demons by name, shape (n,); raise ValueError if one is unknown."""
-    position = {name: i for i, name in enumerate(all_names)} if names else {}
+    position = {}
+    if names:
+        position = {name: i for i, name in enumerate(all_names)}
     for name in names:
         if name not in position:
             raise ValueError(f"there is no demon {name!r} in this Horde")
@@ -41,14 +57,24 @@ def positions_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
 
 def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
     """Return the least number of channels of an observation, and the number of actions, 0 if no policy defines it."""
-    channels = [int(question.cumulant.index) for question in questions if isinstance(question.cumulant, Channel)]
-    return max(channels, default=-1) + 1, n_actions_of(question.target_policy for question in questions)
+    channels = [
+        int(question.cumulant.index)
+        for question in questions
+        if isinstance(question.cumulant, Channel)
+    ]
+    return max(channels, default=-1) + 1, n_actions_of(
+        question.target_policy for question in questions
+    )
 
 
 def sources_of(question: GVF) -> list[str]:
     """Return the names of the demons that must be in a question's shard: its prediction's, and its policy's."""
-    sources = [question.cumulant.name] if isinstance(question.cumulant, Prediction) else []
-    return [*sources, question.target_policy.of] if isinstance(question.target_policy, Greedy) else sources
+    sources = []
+    if isinstance(question.cumulant, Prediction):
+        sources = [question.cumulant.name]
+    if isinstance(question.target_policy, Greedy):
+        return [*sources, question.target_policy.of]
+    return sources
 
 
 class Part(NamedTuple):
@@ -67,29 +93,51 @@ class Plan:
     """
 
     def __init__(self, questions: Sequence[GVF], config: LearnerConfig, mode: Mode) -> None:
-        self.n_demons, self._mode = len(questions), mode
+        self.n_demons = len(questions)
+        self._mode = mode
         policies = [identity(q.target_policy) for q in questions]
-        keys = [(p, identity(q.continuation), identity(q.lam)) for p, q in zip(policies, questions, strict=True)]
+        keys = [
+            (p, identity(q.continuation), identity(q.lam))
+            for p, q in zip(policies, questions, strict=True)
+        ]
         group, leaders = number(keys)
         policy, _ = number([policies[i] for i in leaders])
-        self._n_gibbs = len({p for p, q in zip(policies, questions, strict=True) if isinstance(q.target_policy, Gibbs)})
+        self._n_gibbs = len(
+            {
+                p
+                for p, q in zip(policies, questions, strict=True)
+                if isinstance(q.target_policy, Gibbs)
+            }
+        )
         self._decay = largest_decay(questions)
         self._n_actions = input_limits(questions)[1]
-        algorithms, seatings = np.array(rules_of(questions, config)), []
+        algorithms = np.array(rules_of(questions, config))
+        seatings = []
         self._configs: dict[str, LearnerConfig] = {}
         for name in dict.fromkeys(algorithms.tolist()):
             demons = np.flatnonzero(algorithms == name)
             own = config_of(config, name)
-            self._configs[name] = replace(own, engine="plain") if is_too_long(own, self._decay) else own
+            if is_too_long(own, self._decay):
+                self._configs[name] = replace(own, engine="plain")
+            else:
+                self._configs[name] = own
             of = self._seating_of(self._configs[name], group[demons], policy)
             seatings.append(of._replace(order=demons[of.order]))
         self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
         self._rule_of = np.repeat(np.arange(len(seatings)), [of.n_blocks.size for of in seatings])
         names = [q.name for q in questions]
-        asked = positions_of([q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction)], names)
+        asked = positions_of(
+            [q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction)], names
+        )
         self.predicted = frozenset(algorithms[asked].tolist())
-        links = [(name, source) for name, q in zip(names, questions, strict=True) for source in sources_of(q)]
-        self._order, self._borders = self._may_divide(positions_of(np.ravel(links).tolist(), names).reshape(-1, 2))
+        links = [
+            (name, source)
+            for name, q in zip(names, questions, strict=True)
+            for source in sources_of(q)
+        ]
+        self._order, self._borders = self._may_divide(
+            positions_of(np.ravel(links).tolist(), names).reshape(-1, 2)
+        )
         self.most_shards = self._borders.size + 1
 
     def _seating_of(self, config: LearnerConfig, group: Integers, policy: Integers) -> Seating:
@@ -101,8 +149,10 @@ class Plan:
 
     def _may_divide(self, links: Integers) -> tuple[Integers, Integers]:
         """Return an order of the flush groups, and where to cut it; `links` are demons that stay together, (n, 2)."""
-        of, n_groups = self._seating, self._seating.n_blocks.size
-        group_of, joined = np.empty(self.n_demons, dtype=np.int64), np.arange(n_groups)
+        of = self._seating
+        n_groups = self._seating.n_blocks.size
+        group_of = np.empty(self.n_demons, dtype=np.int64)
+        joined = np.arange(n_groups)
         group_of[of.order] = np.repeat(np.repeat(joined, of.n_blocks), of.sizes)
         for ends in np.unique(group_of[links], axis=0):
             joined[np.isin(joined, joined[ends])] = joined[ends].min()
@@ -122,7 +172,8 @@ class Plan:
         return [self._part(self._order[first:last]) for first, last in borders]
 
     def _part(self, groups: Integers) -> Part:
-        demons, layouts = [], {}
+        demons = []
+        layouts = {}
         for r, name in enumerate(self._configs):
             of_rule = np.flatnonzero(self._rule_of == r)
             own = np.intersect1d(groups, of_rule)
@@ -130,7 +181,10 @@ class Plan:
             may_idle = bool(self._seating.has_one_policy[of_rule].any())
             layouts[name] = ShardLayout(seating, own - of_rule[0], of_rule.size, may_idle)
             demons.append(members)
-        return Part(np.sort(np.concatenate(demons)), ShardContext(layouts, self.predicted, self._decay, self._n_gibbs))
+        return Part(
+            np.sort(np.concatenate(demons)),
+            ShardContext(layouts, self.predicted, self._decay, self._n_gibbs),
+        )
 
     def _even_borders(self, n_shards: int) -> list[int]:
         """Return the n_shards - 1 borders closest to an even division of the lanes."""
@@ -140,20 +194,29 @@ class Plan:
         chosen: list[int] = []
         first = 0
         for k in range(1, n_shards):
-            last = self._borders.size - (n_shards - 1 - k)  # leaves one border for each further shard
+            # Leaves one border for each further shard
+            last = self._borders.size - (n_shards - 1 - k)
             distance = np.abs(before[self._borders[first:last]] - k * before[-1] / n_shards)
             first += int(np.argmin(distance)) + 1
             chosen.append(int(self._borders[first - 1]))
         return chosen
 
     def memory_needed(
-        self, parts: Sequence[Part], n_features: int, memory: int, n_cpus: int, *, has_copy: bool = False
+        self,
+        parts: Sequence[Part],
+        n_features: int,
+        memory: int,
+        n_cpus: int,
+        *,
+        has_copy: bool = False,
     ) -> list[int]:
         """Return the memory that each shard needs, in bytes; `has_copy`: the state is copied for a snapshot.
 
         Raise ClusterError if all machines together have less `memory`, in bytes, or fewer cores than shards.
         """
-        needed = [_PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts]
+        needed = [
+            _PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts
+        ]
         if sum(needed) > memory:
             each = (sum(needed) - len(parts) * _PROCESS_BYTES) // self.n_demons
             raise ClusterError(
@@ -161,15 +224,20 @@ class Plan:
                 f"bytes each, and the machines offer {memory / 1e9:.1f} GB: ask fewer questions, or join machines"
             )
         if len(parts) > n_cpus:
-            raise ClusterError(f"{len(parts)} shards need a core each, and the machines offer {n_cpus}: take fewer")
+            raise ClusterError(
+                f"{len(parts)} shards need a core each, and the machines offer {n_cpus}: take fewer"
+            )
         return needed
 
     def _bytes_of(self, part: Part, n_features: int) -> int:
         total = 0
         for name, layout in part.context.layouts.items():
-            n, config = layout.seating.order.size, self._configs[name]
+            n = layout.seating.order.size
+            config = self._configs[name]
             n_weights = n_features * (self._n_actions if rule(config.algorithm).FINDS_POLICY else 1)
-            total += demon_bytes(n, n_weights, config, self._mode, self._decay, min(self._n_gibbs, n))
+            total += demon_bytes(
+                n, n_weights, config, self._mode, self._decay, min(self._n_gibbs, n)
+            )
         return total
 
 
@@ -179,16 +247,21 @@ def _seated(of: Seating, groups: Integers) -> tuple[Integers, Seating]:
     order = of.order[np.repeat(is_block, of.sizes)]
     members = np.sort(order)
     seats = np.searchsorted(members, order)
-    return members, Seating(seats, of.sizes[is_block], of.n_blocks[groups], of.has_one_policy[groups])
+    return members, Seating(
+        seats, of.sizes[is_block], of.n_blocks[groups], of.has_one_policy[groups]
+    )
 
 
-def demon_bytes(n_demons: int, n_features: int, config: LearnerConfig, mode: Mode, decay: float, n_gibbs: int) -> int:
+def demon_bytes(
+    n_demons: int, n_features: int, config: LearnerConfig, mode: Mode, decay: float, n_gibbs: int
+) -> int:
     """Return the memory of demons if every feature was active once: weights, traces or pending steps, and policies."""
     item = np.dtype(config.dtype).itemsize
     numbers = n_features * (2 + config.vector_mspbe)
     if config.needs_plain_engine:
         numbers += n_features  # the trace
     else:
-        tail, period = min(trace_length(config, decay), LARGEST_TAIL), _PERIODS[mode]
+        tail = min(trace_length(config, decay), LARGEST_TAIL)
+        period = _PERIODS[mode]
         numbers += 2 * (tail + period) + 3 * period + len(OF_LANES)
     return n_demons * numbers * item + n_gibbs * _GIBBS_BYTES

@@ -114,6 +114,8 @@ class Cluster:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         _remove_stale_folders()
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        # Ray opens its own folder to all users; nobody else can enter this one, which has the mode 0700.
+        own_folder = os.path.join(self._folder, "r")  # a short name: paths of sockets have at most 107 bytes
         atexit.register(self.close)
         room = shutil.disk_usage(_SHARED).free if _SHARED.exists() else _STORE_BYTES
         try:
@@ -125,7 +127,7 @@ class Cluster:
                 configure_logging=False,
                 logging_level=logging.ERROR,
                 _node_ip_address="127.0.0.1",
-                _temp_dir=self._folder,
+                _temp_dir=own_folder,
             )
         except Exception as error:
             self.close()

@@ -22,8 +22,8 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
 from horde_agent.kernels import _jit
-from horde_agent.learning.layout import ShardContext
 from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.span_storage import ShardContext
 from horde_agent.policies import Greedy
 from horde_agent.processes import resident_bytes
 from horde_agent.record import snapshots
@@ -216,6 +216,8 @@ class Shard:
             horde.remove(argument)
         elif what == "reset":
             horde.reset_weights(argument)
+        elif what == "offsets":
+            horde.set_offsets(argument)
         else:
             self._save(folder_of(argument, self.number))
 

@@ -226,6 +226,14 @@ class ShardedHorde(ShardStream):
         self.catch_up()
         self._send(CHANGE, change=("reset", by_shard))
 
+    def set_offsets(self, offsets: Floats) -> None:
+        """Set the offsets of demons that estimate theirs, (n_demons,), NaN for others: `Horde.set_offsets`."""
+        values = np.asarray(offsets, dtype=np.float64)
+        if values.shape != (self.n_demons,):
+            raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
+        self.catch_up()
+        self._send(CHANGE, change=("offsets", {link.number: values[link.demons] for link in self._links}))
+
     # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
 
     def _read(self, name: str, *arguments: Any) -> list[tuple[Link, Any]]:
@@ -244,6 +252,7 @@ class ShardedHorde(ShardStream):
         return {demon: why for _, reply in self._read(name) for demon, why in reply.items()}
 
     predictions = _of_all("predictions", "Predictions of all demons at the latest state: `Horde.predictions`.")
+    offsets = _of_all("offsets", "What is added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`.")
     td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
     rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
     mspbe_scalar = _of_all("mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`.")

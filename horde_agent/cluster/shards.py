@@ -225,8 +225,8 @@ class ShardStream:
             action: Action taken.
             probability: b(action).
             requested: Positions of the demons to return predictions of, (n_requested,), by number of their shard.
-            change: "add", "remove", "reset" or "save", and its argument by number of the shard: pickled questions;
-                names; theta of shape (n, n_features), or None for zeros; a folder.
+            change: "add", "remove", "reset", "offsets" or "save", and its argument by number of the shard: pickled
+                questions; names; theta of shape (n, n_features), or None for zeros; offsets, (n,); a folder.
         """
         self._send_postponed()
         if state is not None and state[0].size != self._n_channels:

@@ -1,11 +1,12 @@
 """Every numba option of this package, in one place.
 
-Kernels release the GIL, so that the thread that reads the robot's port is never blocked, and are cached on disk.
-Fast-math is off for two reasons. A NaN must stay visible, because it marks a demon as diverged. And the compiler must
-not choose where to fuse a multiplication with an addition: its choice differs each time a kernel is inlined, and a
-process that compiles its kernels inlines other copies than one that reads them from the cache, so that the first run on
-a machine would differ from the second in its last bits. Fused operations are explicit: `multiply_add` of `vectors.py`.
-Results do not depend on the number of threads either, because no sum crosses a block of demons.
+Kernels release the GIL, so that the thread that reads the robot's port is never blocked, and are
+cached on disk. Fast-math is off for two reasons. A NaN must stay visible, because it marks a demon
+as diverged. And the compiler must not choose where to fuse a multiplication with an addition: its
+choice differs each time a kernel is inlined, and a process that compiles its kernels inlines other
+copies than one that reads them from the cache, so that the first run on a machine would differ from
+the second in its last bits. Fused operations are explicit: `multiply_add` of `vectors.py`. Results
+do not depend on the number of threads either, because no sum crosses a block of demons.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import pickle
 import stat
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +32,8 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.typed_passes import IRLegalization
 
-# A parallel region costs 1.8 us with OpenMP and 129 us with numba's own work queue (two threads): a fifth of a step.
+# A parallel region costs 1.8 us with OpenMP and 129 us with numba's own work queue (two threads): a
+# fifth of a step.
 _PREFERRED_LAYERS = ("omp", "tbb", "workqueue")
 
 _SOURCES = hashlib.sha256(
@@ -41,8 +44,8 @@ _SOURCES = hashlib.sha256(
 def choose_cache() -> bool:
     """Choose a writable folder for numba's cache, if necessary a temporary one; warn if that fails.
 
-    Numba tries NUMBA_CACHE_DIR, this folder and the user's cache folder, and refuses to compile if it can write none of
-    them (a hardened container, a user without a home folder).
+    Numba tries NUMBA_CACHE_DIR, this folder and the user's cache folder, and refuses to compile if
+    it can write none of them (a hardened container, a user without a home folder).
 
     Returns:
         True if compiled kernels can be cached.
@@ -107,7 +110,8 @@ HAS_CACHE = choose_cache()
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 # Whether only documented features of numba are used: see `vectors.py`.
-IS_PORTABLE = bool(numba.config.DISABLE_JIT) or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0")  # type: ignore[attr-defined]
+_IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+IS_PORTABLE = _IS_INTERPRETED or os.environ.get("HORDE_PLAIN_KERNELS", "0") not in ("", "0")
 
 
 @functools.cache
@@ -119,8 +123,9 @@ def _digest(file: str) -> str:
 def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
     """Key the cache of a kernel by the content of its file and of all files in this folder.
 
-    Numba's own key is the time and size of the kernel's file. Machine code contains copies of all that the kernel
-    calls, so the key must cover those files; and content, unlike time, is the same in a fresh clone.
+    Numba's own key is the time and size of the kernel's file. Machine code contains copies of all
+    that the kernel calls, so the key must cover those files; and content, unlike time, is the same
+    in a fresh clone.
     """
     cache: Any = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
@@ -132,16 +137,26 @@ def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
 
 # Errors when unpickling truncated or damaged bytes, or names that no longer exist.
 _UNREADABLE = (
-    *(AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError, ValueError, pickle.UnpicklingError),
+    *(
+        AttributeError,
+        ImportError,
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        pickle.UnpicklingError,
+    ),
 )
 
 
 class _CacheFile(IndexDataCacheFile):
     """A kernel's cache on disk.
 
-    An index that cannot be read is treated as empty: it is truncated, or names types of an older version or of a
-    package that is not installed. Numba numbers the files of a kernel, so that two programs that compile it at the same
-    time for different types could read each other's machine code. Here the file's name and content include the types.
+    An index that cannot be read is treated as empty: it is truncated, or names types of an older
+    version or of a package that is not installed. Numba numbers the files of a kernel, so that two
+    programs that compile it at the same time for different types could read each other's machine
+    code. Here the file's name and content include the types.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -179,8 +194,15 @@ def _njit(**options: Any) -> Any:
 class _PartLibrary(JITCodeLibrary):
     """Code of a kernel that only kernels call: they contain a copy, so that it need not be translated.
 
-    Numba would translate it to machine code all the same, which takes a quarter of the time of compiling.
+    Numba would translate it to machine code all the same, which takes a quarter of the time of
+    compiling.
     """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave the code as it is: the kernels that contain it are optimised as a whole."""
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing, as above."""
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
@@ -214,14 +236,21 @@ class _PartCompiler(CompilerBase):
 
 kernel = _njit()
 parallel_kernel = _njit(parallel=True)
-# For kernels that only kernels call: without the wrappers for Python a third less code is compiled. They allocate
-# nothing, so that references need no counting; numba would count one for each array of a tuple argument.
-# They are not cached: with the kernels that contain them, nothing is left to compile.
+# For kernels that only kernels call: without the wrappers for Python a third less code is compiled.
+# They allocate nothing, so that references need no counting; numba would count one for each array
+# of a tuple argument. They are not cached: with the kernels that contain them, nothing is left to
+# compile.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 if not IS_PORTABLE:
     _INNER["pipeline_class"] = _PartCompiler
-inner_kernel: Any = numba.njit(**_INNER, **OPTIONS)
-# For a function that returns part of an array: inlined into its callers, it needs no reference counting.
+INNER_OPTIONS: dict[str, Any] = {**_INNER, **OPTIONS}
+inner_kernel: Any = numba.njit(**INNER_OPTIONS)
+# The same for a small kernel in an inner loop: the compiler would not copy it into its callers if
+# its vectors are wide.
+INLINED_OPTIONS: dict[str, Any] = {**INNER_OPTIONS, "forceinline": True}
+inlined_kernel: Any = numba.njit(**INLINED_OPTIONS)
+# For a function that returns part of an array: inlined into its callers, it needs no reference
+# counting.
 inlined = _njit(inline="always")
 
 
@@ -233,7 +262,8 @@ def choose_threading_layer() -> str:
     """Prefer OpenMP, then TBB, then the work queue; warn if only the slow work queue is available.
 
     Returns:
-        The layer that numba uses from the first parallel kernel on; an explicit NUMBA_THREADING_LAYER is respected.
+        The layer that numba uses from the first parallel kernel on; an explicit
+        NUMBA_THREADING_LAYER is respected.
     """
     if "NUMBA_THREADING_LAYER" in os.environ or "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return str(numba.config.THREADING_LAYER)  # type: ignore[attr-defined]
@@ -255,23 +285,49 @@ def choose_threading_layer() -> str:
 
 THREADING_LAYER = choose_threading_layer()
 
+# Numba's work queue aborts the process if two threads run a parallel loop at the same time; the other layers do not.
+_CAN_RUN_SIDE_BY_SIDE = THREADING_LAYER in ("omp", "tbb", "safe", "threadsafe")
+# A process has one work queue, so its lock is stored in numba, where other packages with parallel loops find it.
+_WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
+
 _PROCESS = os.getpid()
+
+
+def one_at_a_time(function: Callable[..., Any], n_threads: int = 0) -> Callable[..., Any]:
+    """Return a function that starts parallel loops, under a lock if the work queue runs them.
+
+    Args:
+        function: A compiled kernel.
+        n_threads: Number of threads of its loops, 0 for all; one thread needs no lock.
+    """
+    if _CAN_RUN_SIDE_BY_SIDE or n_threads == 1:
+        return function
+
+    def call(*arguments: Any) -> Any:
+        with _WORK_QUEUE_LOCK:
+            return function(*arguments)
+
+    return call
 
 
 def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a parallel loop that Python calls, and the same loop for one thread (`n_threads=1`).
 
-    Little work is faster on one thread: while another program uses a core, each parallel region waits for that core. A
-    forked process always uses one, because OpenMP aborts a forked process that starts a parallel region. Each of the
-    two is compiled when it is first called; numba would confuse their caches if their names were equal.
+    Little work is faster on one thread: while another program uses a core, each parallel region
+    waits for that core. A forked process always uses one, because OpenMP aborts a forked process
+    that starts a parallel region. Each of the two is compiled when it is first called; numba would
+    confuse their caches if their names were equal.
     """
     serial = FunctionType(function.__code__, function.__globals__, f"{function.__name__}_serial")
     serial.__qualname__ = serial.__name__
-    in_parallel, on_one_thread = parallel_kernel(function), kernel(serial)
+    on_one_thread = kernel(serial)
+    in_parallel = one_at_a_time(parallel_kernel(function))
 
     @functools.wraps(function)
     def call(*arguments: Any, n_threads: int = 0) -> Any:
-        return (on_one_thread if threads_here(n_threads) == 1 else in_parallel)(*arguments)
+        if threads_here(n_threads) == 1:
+            return on_one_thread(*arguments)
+        return in_parallel(*arguments)
 
     return call
 
@@ -279,7 +335,7 @@ def outer_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def threads_here(n_threads: int) -> int:
     """Return how many threads a parallel loop may use, 0 for all: 1 in a forked process.
 
-    OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region. Results do not depend
-    on the number of threads: a forked process learns the same, only slower.
+    OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region.
+    Results do not depend on the number of threads: a forked process learns the same, only slower.
     """
     return n_threads if os.getpid() == _PROCESS else 1

@@ -15,15 +15,23 @@ BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all b
 STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
 # Flags of an engine after a step, as bits.
-DEMON_FLAGGED, TAIL_TOO_LONG = 1, 2
+DEMON_FLAGGED = 1
+TAIL_TOO_LONG = 2
 
-ON_POLICY, ELSEWHERE = -1, -2  # in place of a constant policy's action: rho is 1, or is computed elsewhere
+# in place of a constant policy's action: rho is 1, or is computed elsewhere
+ON_POLICY = -1
+ELSEWHERE = -2
 NO_CHANNEL = -1
 
 # Rows of `SignalArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
-N_POSITIVE, SUM, SQUARES, N_TOTALS = 0, 1, 2, 3
+N_POSITIVE = 0
+SUM = 1
+SQUARES = 2
+N_TOTALS = 3
 
-BOUND_SCALE, LONGEST_HORIZON = 1e3, 1e3  # |theta| above BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) diverged
+# |theta| above BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON) diverged
+BOUND_SCALE = 1e3
+LONGEST_HORIZON = 1e3
 
 
 class Signals(NamedTuple):
@@ -31,10 +39,11 @@ class Signals(NamedTuple):
 
     Attributes:
         rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
-        gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any clipping by rho,
+        gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any
+            clipping by rho,
             (n_groups,).
-        c_tp1: Cumulants, (n_cumulants,).
-        z_tp1: Outcomes, (n_demons,).
+        c_tp1: Cumulants, less the reference of `learning.offsets`, (n_cumulants,).
+        z_tp1: Outcomes, as `learning.offsets` shifts them, (n_demons,).
         b_t, action_t: b(a_t) and a_t, each (1,); rules and trace rules that need them say so.
         interest_t: Interest of the state left, (n_demons,), or (1,) for all demons.
         is_fixed: True if only rho and c change from step to step.
@@ -61,11 +70,13 @@ class SignalArrays(NamedTuple):
     rho: Floats  # (p,)
     gamma: Floats  # (g,)
     lam: Floats  # (g,)
-    c: Floats  # (d,): cumulants, or the channels, (n_channels,)
-    z: Floats  # (d,)
+    c: Floats  # (n_cumulants,): cumulants less their reference: of each channel, or of each demon
+    z: Floats  # (d,): outcomes, shifted by the offsets
     group: Integers  # (d,): of each demon
-    channel: Integers  # (d,): channel that is each demon's cumulant; NO_CHANNEL for a function or a prediction
-    top: Floats  # (n_channels,): largest |value| of each channel so far
+    channel: Integers  # (n_cumulants,): channel that is each cumulant; NO_CHANNEL for a function or a prediction
+    reference: Floats  # (n_cumulants,): what is subtracted from each cumulant; 0 without an offset
+    cumulant: Integers  # (d,): index of each demon's cumulant in `c`
+    top: Floats  # (n_cumulants,): largest |c| so far, or (0,) unless all cumulants are channels
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): largest plausible |theta|: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
@@ -74,15 +85,15 @@ class SignalArrays(NamedTuple):
     is_known: Integers  # (1,): 1 once the constant signals passed the check
     max_finite: float  # largest finite number of the engine's dtype
     is_fixed: bool  # no user function and no other demon's prediction is evaluated on each step
-    is_by_channel: bool  # `c` holds the channels
+    is_by_channel: bool  # every cumulant is a channel
 
 
 @kernel
 def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
     """Return the place of the first error in an observation, (n_channels,), and its tiles, (n_active,); -1 if none.
 
-    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k is a duplicate.
-    `seen` is as in `SignalArrays`, shape (n_features + 1,).
+    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k
+    is a duplicate. `seen` is as in `SignalArrays`, shape (n_features + 1,).
     """
     for i in range(observation.shape[0]):
         if not np.isfinite(observation[i]):
@@ -105,7 +116,9 @@ def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
         if of.action[i] == ON_POLICY:
             of.rho[i] = 1.0
         elif of.action[i] >= 0:
-            of.rho[i] = 1.0 / probability if of.action[i] == action else 0.0
+            of.rho[i] = 0.0
+            if of.action[i] == action:
+                of.rho[i] = 1.0 / probability
 
 
 def bound(largest: Any, longest: Any, max_finite: float) -> Any:
@@ -118,14 +131,13 @@ _bound = inlined(bound)
 
 
 @inner_kernel
-def raise_bounds(of: SignalArrays, observation: Floats) -> None:
-    """Update the running maxima and the bounds from an observation, shape (n_sensors,); NaN is ignored."""
+def raise_bounds(of: SignalArrays) -> None:
+    """Update the running maxima and the bounds from the signals; NaN is ignored."""
     for g in range(of.gamma.shape[0]):
         if np.isfinite(of.gamma[g]) and of.gamma[g] > of.longest[g]:
             of.longest[g] = of.gamma[g]
     for i in range(of.largest.shape[0]):
-        c = observation[of.channel[i]] if of.channel[i] != NO_CHANNEL else of.c[i]
-        for value in (abs(c), abs(of.z[i])):
+        for value in (abs(of.c[of.cumulant[i]]), abs(of.z[i])):
             if of.largest[i] < value <= of.max_finite:
                 of.largest[i] = value
         of.bound[i] = _bound(of.largest[i], of.longest[of.group[i]], of.max_finite)
@@ -133,27 +145,32 @@ def raise_bounds(of: SignalArrays, observation: Floats) -> None:
 
 @inner_kernel
 def read_channels(of: SignalArrays, observation: Floats) -> int:
-    """Write the channels of an observation, shape (n_sensors,), or each demon's, into `c`; return findings."""
-    n_larger, n_broken = 0, 0
-    for k in range(of.top.shape[0]):
-        n_broken += abs(observation[k]) > of.max_finite
-        if of.top[k] < abs(observation[k]) <= of.max_finite:
-            of.top[k] = abs(observation[k])
-            n_larger += 1
+    """Write the channels of an observation, shape (n_sensors,), into `c`, subtract the references; return findings."""
+    n_larger = 0
+    n_broken = 0
     if of.is_by_channel:
         for k in range(of.c.shape[0]):
-            of.c[k] = observation[k]
+            reading = observation[of.channel[k]]
+            of.c[k] = reading - of.reference[k]
+            n_broken += abs(reading) > of.max_finite
+            if of.top[k] < abs(of.c[k]) <= of.max_finite:
+                of.top[k] = abs(of.c[k])
+                n_larger += 1
     else:
         for i in range(of.c.shape[0]):
             if of.channel[i] != NO_CHANNEL:
                 of.c[i] = observation[of.channel[i]]
+            n_broken += not abs(of.c[i]) <= of.max_finite
+            of.c[i] -= of.reference[i]
     return int(BROKEN * (n_broken > 0) | BOUND_RISES * (n_larger > 0))
 
 
 @inner_kernel
 def check_signals(of: SignalArrays) -> int:
     """Return findings about the signals that user functions may have computed."""
-    n_sound, n_larger, n = 0, 0, of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
+    n_sound = 0
+    n_larger = 0
+    n = of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
     for p in range(of.rho.shape[0]):  # a count without a branch: numba vectorises only such loops
         n_sound += abs(of.rho[p]) <= of.max_finite  # NaN is not
     for g in range(of.gamma.shape[0]):
@@ -174,7 +191,9 @@ def check_signals(of: SignalArrays) -> int:
 def add_up(of: SignalArrays) -> None:
     """Add the ratios to the totals, except those that are not finite."""
     for p in range(of.rho.shape[0]):
-        ratio = of.rho[p] if of.rho[p] <= of.max_finite else 0.0
+        ratio = 0.0
+        if of.rho[p] <= of.max_finite:
+            ratio = of.rho[p]
         of.totals[N_POSITIVE, p] += ratio > 0
         of.totals[SUM, p] += ratio
         of.totals[SQUARES, p] += ratio * ratio
@@ -189,12 +208,12 @@ def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, actio
     if first_wrong(observation, tiles, of.seen) != -1:
         return STATE_WRONG
     constant_ratios(of, action, probability)
-    found = read_channels(of, observation)
+    findings = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
-        found_there = check_signals(of)
-        of.is_known[0] = not found_there & BROKEN
-        found |= found_there
-    if found & BOUND_RISES:
-        raise_bounds(of, observation)
+        signal_findings = check_signals(of)
+        of.is_known[0] = not signal_findings & BROKEN
+        findings |= signal_findings
+    if findings & BOUND_RISES:
+        raise_bounds(of)
     add_up(of)
-    return int(found)
+    return int(findings)

@@ -9,7 +9,17 @@ from __future__ import annotations
 from numba import prange
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel, outer_kernel
-from horde_agent.kernels.plain import Demons, Phi, Step, add, add_vector, checked_delta, decay_of, dot, scale
+from horde_agent.kernels.plain import (
+    Demons,
+    Phi,
+    Step,
+    add,
+    add_vector,
+    checked_delta,
+    decay_of,
+    dot,
+    scale,
+)
 from horde_agent.types import Floats, Reals
 
 
@@ -26,11 +36,13 @@ def best(theta: Reals, n_actions: int, phi: Phi) -> tuple[float, int]:
 
     theta has the shape (n_weights,).
     """
-    highest, n_best = -1.0, 0
+    highest = -1.0
+    n_best = 0
     for a in range(n_actions):
         value = dot(block(theta, n_actions, a), phi)
         if n_best == 0 or value > highest:
-            highest, n_best = value, 1
+            highest = value
+            n_best = 1
         elif value == highest:
             n_best += 1
     return highest, n_best
@@ -47,9 +59,11 @@ def add_greedy(theta: Reals, n_actions: int, factor: float, phi: Phi) -> None:
 
 
 @inner_kernel
-def sound_delta(i: int, demons: Demons, step: Step) -> float:
+def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.pb_{t+1} - theta.phi_t."""
-    theta, n_actions, gamma = demons.theta[i], demons.n_actions, step.gamma[i]
+    theta = demons.theta[i]
+    n_actions = demons.n_actions
+    gamma = step.gamma[i]
     ahead, _ = best(theta, n_actions, step.phi_tp1)
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * ahead
     delta -= dot(block(theta, n_actions, step.action), step.phi_t)
@@ -57,7 +71,7 @@ def sound_delta(i: int, demons: Demons, step: Step) -> float:
 
 
 @inner_kernel
-def move_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> None:
+def update_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> None:
     """Write e_t = phi_t + gamma_t lambda_t cut e_{t-1}, shape (n_actions n,); `max_trace` is the largest entry."""
     scale(e, decay_of(i, demons) * cut if demons.alive[i] else 0.0)
     add(block(e, demons.n_actions, step.action), 1.0, step.phi_t)
@@ -69,7 +83,8 @@ def move_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> None
 @inner_kernel
 def move_w(i: int, demons: Demons, step: Step, w: Reals, e: Reals, delta: float, beta: float) -> float:
     """Update w by alpha_w (delta e - (w.phi) phi - beta w), shape (n_actions n,), and return w.phi from before."""
-    of_action, alpha_w = block(w, demons.n_actions, step.action), demons.alpha_w[i]
+    of_action = block(w, demons.n_actions, step.action)
+    alpha_w = demons.alpha_w[i]
     q = float(dot(of_action, step.phi_t))
     if beta != 0.0:
         scale(w, 1.0 - alpha_w * beta)

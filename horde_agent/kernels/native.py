@@ -15,8 +15,8 @@ receive its address and read `held.theta` as from the tuple, without reference c
 kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached
 parallel loop is called (`numba.get_num_threads`).
 
-Tested with numba 0.62.1 to 0.68.1 (tests/agent/test_vectors.py). If another version fails, HORDE_PLAIN_KERNELS=1
-compiles `portable.py` instead: slower, and equal except for rounding.
+Tested with numba 0.62.1 to 0.68.1 (tests/agent/test_vectors.py). If another version fails,
+HORDE_PLAIN_KERNELS=1 compiles `portable.py` instead: slower, and equal except for rounding.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from numba.extending import (
     lower_builtin,
     lower_getattr_generic,
     models,
+    overload,
     register_model,
     type_callable,
     typeof_impl,
@@ -47,27 +48,44 @@ from numba.extending import (
 )
 from numba.np.arrayobj import populate_array
 
-from horde_agent.kernels._jit import HAS_CACHE, OPTIONS, Constant, kernel, notice_sources, parallel_kernel
+from horde_agent.kernels._jit import (
+    HAS_CACHE,
+    INNER_OPTIONS,
+    OPTIONS,
+    Constant,
+    kernel,
+    notice_sources,
+    parallel_kernel,
+)
 
 PART = 16  # lanes of one LLVM vector
 
-_INT32, _INT64, _BYTES, _VOID = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.VoidType()
+_INT32 = ir.IntType(32)
+_INT64 = ir.IntType(64)
+_BYTES = ir.IntType(8).as_pointer()
+_VOID = ir.VoidType()
 _LINE = 64  # bytes of a cache's line
-_IN_LLVM = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.boolean: ir.IntType(1)}
+_IN_LLVM = {
+    types.float32: ir.FloatType(),
+    types.float64: ir.DoubleType(),
+    types.boolean: ir.IntType(1),
+}
 
 # Numba's decorators and models have no hints.
 _intrinsic: Any = intrinsic
 _function: Any = cgutils.get_or_insert_function
+_OPTIONS_OF_PARTS: Any = INNER_OPTIONS
 
 
-# ---- vectors --------------------------------------------------------------------------------------------------------
+# ---- vectors ------------------------------------------------------------------------------------
 
 
 class Vector(types.Type):
     """Numba's type of `n` numbers, float32 or float64, or of `n` truth values."""
 
     def __init__(self, dtype: Any, n: int) -> None:
-        self.dtype, self.n = dtype, n
+        self.dtype = dtype
+        self.n = n
         super().__init__(f"Vector({dtype}, {n})")
 
     @property
@@ -105,7 +123,8 @@ def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) ->
     if isinstance(of_type, Vector):
         return _apart(builder, value)
     number = context.cast(builder, value, of_type, to.dtype)
-    undefined, first = ir.Constant(to.part, ir.Undefined), ir.Constant(ir.VectorType(_INT32, PART), [0] * PART)
+    undefined = ir.Constant(to.part, ir.Undefined)
+    first = ir.Constant(ir.VectorType(_INT32, PART), [0] * PART)
     part = builder.shuffle_vector(builder.insert_element(undefined, number, _INT32(0)), undefined, first)
     return [part] * (to.n // PART)
 
@@ -161,7 +180,10 @@ def _zeros(lanes: int) -> Any:
     return zeros
 
 
-narrow_zeros, wide_zeros, wider_zeros, row_zeros = _zeros(16), _zeros(64), _zeros(80), _zeros(128)
+narrow_zeros = _zeros(16)
+wide_zeros = _zeros(64)
+wider_zeros = _zeros(80)
+row_zeros = _zeros(128)
 
 
 @_intrinsic
@@ -258,7 +280,8 @@ def _unary(name: str) -> Any:
     return unary
 
 
-absolute, square_root = _unary("fabs"), _unary("sqrt")
+absolute = _unary("fabs")
+square_root = _unary("sqrt")
 
 
 @_intrinsic
@@ -271,7 +294,7 @@ def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     return types.boolean(mask), generate
 
 
-# ---- held arrays ----------------------------------------------------------------------------------------------------
+# ---- held arrays --------------------------------------------------------------------------------
 
 
 class HeldType(types.Type):
@@ -309,7 +332,9 @@ class Held:
                 is_whole = isinstance(part, int | np.integer | np.bool_)
                 items[name] = first, types.int64 if is_whole else types.float64
                 table.append(int(part) if is_whole else int(np.float64(part).view(np.int64)))
-        self._parts, self._table, self.numba_type = parts, np.array(table, dtype=np.int64), HeldType(items)
+        self._parts = parts
+        self._table = np.array(table, dtype=np.int64)
+        self.numba_type = HeldType(items)
         self.address = self._table.ctypes.data
 
 
@@ -371,7 +396,8 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
         return word(0) if of_type is types.int64 else builder.bitcast(word(0), ir.DoubleType())
     array = context.make_array(of_type)(context, builder)
     size = _INT64(context.get_abi_sizeof(context.get_data_type(of_type.dtype)))
-    shape, strides = [word(1 + d) for d in range(of_type.ndim)], [size]
+    shape = [word(1 + d) for d in range(of_type.ndim)]
+    strides = [size]
     for extent in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], extent))
     populate_array(  # type: ignore[no-untyped-call]
@@ -385,7 +411,7 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
     return array._getvalue()
 
 
-# ---- entries --------------------------------------------------------------------------------------------------------
+# ---- entries ------------------------------------------------------------------------------------
 
 _entries: dict[tuple[Any, HeldType], CFunc] = {}
 
@@ -417,13 +443,30 @@ def _call(typing_context: Any, entry: Any, held: Any, thread: Any, task: Any) ->
     return types.int64(types.int64, held, types.int64, types.int64), generate
 
 
+def _start(entry: Any, held: Any, n_threads: int, task: int) -> None:
+    """Call the kernel at `entry` on each thread; an address that is uint64 says that there is one."""
+
+
+@overload(_start, jit_options=_OPTIONS_OF_PARTS, strict=False)
+def _start_compiled(entry: Any, held: Any, n_threads: Any, task: Any) -> Any:  # noqa: ARG001
+    def alone(entry: Any, held: Any, n_threads: int, task: int) -> None:  # noqa: ARG001
+        _call(entry, held, 0, task)
+
+    def on_some(entry: Any, held: Any, n_threads: int, task: int) -> None:
+        if n_threads == 1:
+            _call(entry, held, 0, task)
+        else:
+            _side_by_side(entry, held, n_threads, task)
+
+    if entry == types.uint64:  # no parallel loop has to be compiled
+        return alone
+    return on_some
+
+
 @kernel
 def on_threads(entry: int, held: Any, n_threads: int, task: int) -> None:
     """Call the kernel at `entry` with (held, thread, task) on each thread; one thread needs no parallel region."""
-    if n_threads == 1:
-        _call(entry, held, 0, task)
-    else:
-        _side_by_side(entry, held, n_threads, task)
+    _start(entry, held, n_threads, task)
 
 
 @parallel_kernel

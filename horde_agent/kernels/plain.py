@@ -1,19 +1,18 @@
 """Building blocks of the plain engine's update rules: full vectors, one demon at a time.
 
-A feature vector is sparse: `feature` lists the features that are not 0, `value` their values. A trace, like weights, is
-an array over all features.
+A feature vector is sparse: `feature` lists the features that are not 0, `value` their values. A
+trace, like weights, is an array over all features.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel, outer_kernel
-from horde_agent.kernels.vectors import choose, load, store
 from horde_agent.types import Floats, Integers, Reals
 
 _NEGLIGIBLE = 1e-30
@@ -69,7 +68,7 @@ class Demons(NamedTuple):
     max_finite: float  # largest finite number of the engine's dtype
 
 
-# ---- vectors --------------------------------------------------------------------------------------------------------
+# ---- vectors ------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -102,16 +101,24 @@ def scale(weights: Reals, factor: float) -> None:
 
     Rounding keeps float32's smallest numbers from decaying to 0, and processors are slow with them.
     """
-    factor, least, zero = weights.dtype.type(factor), weights.dtype.type(_NEGLIGIBLE), weights.dtype.type(0.0)
+    factor = weights.dtype.type(factor)
+    least = weights.dtype.type(_NEGLIGIBLE)
+    zero = weights.dtype.type(0.0)
     for k in range(weights.shape[0]):
         x = factor * weights[k]
-        weights[k] = x if abs(x) >= least else zero
+        weights[k] = zero
+        if abs(x) >= least:
+            weights[k] = x
 
 
 @inner_kernel
 def inner(a: Reals, b: Reals) -> float:
     """Return a.b of two vectors, shape (n,), in float64; four partial sums shorten the chain of dependent additions."""
-    n, t0, t1, t2, t3 = a.shape[0] // 4, 0.0, 0.0, 0.0, 0.0
+    n = a.shape[0] // 4
+    t0 = 0.0
+    t1 = 0.0
+    t2 = 0.0
+    t3 = 0.0
     for k in range(0, 4 * n, 4):
         t0 += np.float64(a[k]) * b[k]
         t1 += np.float64(a[k + 1]) * b[k + 1]
@@ -122,13 +129,14 @@ def inner(a: Reals, b: Reals) -> float:
     return (t0 + t1) + (t2 + t3)
 
 
-# ---- a demon's trace and estimates ----------------------------------------------------------------------------------
+# ---- a demon's trace and estimates --------------------------------------------------------------
 
 
 @inner_kernel
-def sound_delta(i: int, demons: Demons, step: Step) -> float:
+def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
-    gamma, theta = step.gamma[i], demons.theta[i]
+    gamma = step.gamma[i]
+    theta = demons.theta[i]
     delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
     return float(checked_delta(i, demons, delta, step.rho[i]))
 
@@ -150,12 +158,14 @@ def decay_of(i: int, demons: Demons) -> float:
 
 
 @inner_kernel
-def move_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> bool:
+def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> bool:
     """Write e_t = rho_t min(gain phi_t + gamma_t lambda_t e_{t-1}, cap), shape (n,); return True if it is not 0.
 
     `max_trace` is the largest |entry| so far.
     """
-    decay, cap, largest = e.dtype.type(decay_of(i, demons)), e.dtype.type(demons.cap), 0.0
+    decay = e.dtype.type(decay_of(i, demons))
+    cap = e.dtype.type(demons.cap)
+    largest = 0.0
     if step.rho[i] == 0.0:
         clear_trace(i, demons, e)
         return False
@@ -167,7 +177,8 @@ def move_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> boo
         e[k] = rho_ * min(e[k], cap)
     for k in range(e.shape[0]):
         largest = max(largest, abs(e[k]))
-    demons.alive[i], demons.max_trace[i] = True, max(demons.max_trace[i], largest)
+    demons.alive[i] = True
+    demons.max_trace[i] = max(demons.max_trace[i], largest)
     return True
 
 
@@ -180,14 +191,16 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 
 
 @inner_kernel
-def finish(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
+def update_estimates(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
     """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
-    The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next step.
+    The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next
+    step.
     Source: White, Modayil & Sutton (2012), equation 9, with w from before the step.
     """
     estimate(i, demons, delta, e, e_w)
-    demons.gamma_t[i], demons.lam_t[i] = step.gamma[i], step.lam[i]
+    demons.gamma_t[i] = step.gamma[i]
+    demons.lam_t[i] = step.lam[i]
 
 
 @inner_kernel
@@ -196,12 +209,22 @@ def estimate(i: int, demons: Demons, delta: float, e: Reals, e_w: float) -> None
     step = demons.one_over_tau
     demons.mspbe[i] += step * (delta * e_w - demons.mspbe[i])
     if demons.m.shape[0] > 0:
-        m, keep, gain = demons.m[i], e.dtype.type(1.0 - step), e.dtype.type(step * delta)
+        m = demons.m[i]
+        keep = e.dtype.type(1.0 - step)
+        gain = e.dtype.type(step * delta)
         if demons.alive[i]:
             for k in range(m.shape[0]):
                 m[k] = keep * m[k] + gain * e[k]
         else:
             scale(m, keep)
+
+
+@inner_kernel
+def weight_of_decay(i: int, demons: Demons, step: Step) -> float:
+    """Return the factor of (w.phi) phi: 1, or rho_t under the w rule "importance-weighted"."""
+    if demons.every_step:
+        return 1.0
+    return float(step.rho[i])
 
 
 @inner_kernel
@@ -220,7 +243,9 @@ def skip(i: int, demons: Demons) -> None:
     for k in range(demons.n_numbers, demons.numbers.shape[0]):
         demons.numbers[k, i] = 0.0
     estimate(i, demons, 0.0, demons.theta[i], 0.0)
-    demons.td_error[i], demons.gamma_t[i], demons.lam_t[i] = 0.0, 0.0, 0.0
+    demons.td_error[i] = 0.0
+    demons.gamma_t[i] = 0.0
+    demons.lam_t[i] = 0.0
 
 
 @inner_kernel
@@ -231,22 +256,12 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     """
     numbers[0, i] = decay * numbers[0, i] + (1.0 - decay) * value
     numbers[1, i] = decay * numbers[1, i] + (1.0 - decay)
-    return float(numbers[0, i] / numbers[1, i]) if numbers[1, i] > 0.0 else 0.0
+    if numbers[1, i] > 0.0:
+        return float(numbers[0, i] / numbers[1, i])
+    return 0.0
 
 
-@inner_kernel
-def follow_lanes(span: Any, at: int, decay: Any, value: Any, is_finite: Any) -> Any:
-    """Do the same for lanes of the span engine, from number `at` on; lanes that skip the step keep theirs."""
-    n, zero = span.policy.shape[0], decay - decay
-    total, weight = load(span.numbers, at, zero), load(span.numbers, n + at, zero)
-    total = choose(is_finite, decay * total + (1.0 - decay) * value, total)
-    weight = choose(is_finite, decay * weight + (1.0 - decay), weight)
-    store(span.numbers, at, total)
-    store(span.numbers, n + at, weight)
-    return choose(weight > 0.0, total / choose(weight > 0.0, weight, zero + 1.0), zero)
-
-
-# ---- all demons -----------------------------------------------------------------------------------------------------
+# ---- all demons ---------------------------------------------------------------------------------
 
 
 @outer_kernel
@@ -260,7 +275,8 @@ def look_for_unbounded(demons: Demons, first: int, last: int) -> None:
 def flag_unbounded(i: int, demons: Demons) -> None:
     """Flag a demon if it diverged.
 
-    This is a separate kernel because in a parallel loop numba drops a write to an array of a tuple as unused.
+    This is a separate kernel because in a parallel loop numba drops a write to an array of a tuple
+    as unused.
     """
     is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.max_finite
     for k in range(demons.theta.shape[1]):

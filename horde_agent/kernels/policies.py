@@ -2,10 +2,11 @@
 
     pi_u(a) = exp(-u_a.phi) / sum_a' exp(-u_a'.phi)
 
-A policy has few nonzero parameters (60 of 30,325 in the paper), and few features switch between two steps. The sums
-u_a.phi, the *logits*, are therefore updated: entries of features that became active are added, entries of features that
-became inactive subtracted, about 2.7 of 60 per policy. Integer multiples of 2^-24 make this exact: there is no drift,
-the order is free, and the logits depend only on the current tiles.
+A policy has few nonzero parameters (60 of 30,325 in the paper), and few features switch between two
+steps. The sums u_a.phi, the *logits*, are therefore updated: entries of features that became active
+are added, entries of features that became inactive subtracted, about 2.7 of 60 per policy. Integer
+multiples of 2^-24 make this exact: there is no drift, the order is free, and the logits depend only
+on the current tiles.
 
 Policies are stored in blocks of at most 4,096, so that a block's logits fit into a core's L2 cache.
 """
@@ -33,7 +34,15 @@ _AHEAD = 8  # features to prefetch
 
 # 2^r for |r| <= 1/2: polynomial of degree 5 with a relative error of at most 7.5e-8.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
-    np.float32(c) for c in (1.000000072, 0.6931469671, 0.2402211973, 0.05550713288, 0.009675541239, 0.001327646713)
+    np.float32(c)
+    for c in (
+        1.000000072,
+        0.6931469671,
+        0.2402211973,
+        0.05550713288,
+        0.009675541239,
+        0.001327646713,
+    )
 )
 _LOG2E = np.float32(UNIT / np.log(2.0))
 _LOWEST = np.float32(-126.0)  # below 2^-126 a float32 is denormal
@@ -59,7 +68,7 @@ class GibbsArrays(NamedTuple):
     n_threads: int
 
 
-# ---- one policy -----------------------------------------------------------------------------------------------------
+# ---- one policy ---------------------------------------------------------------------------------
 
 
 @kernel
@@ -67,7 +76,8 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
     """Write one policy's pi(a) into `out`, shape (n_actions,); its entries are sorted by feature."""
     out[:] = 0.0
     for k in range(tiles.shape[0]):
-        low, high = 0, feature.shape[0]
+        low = 0
+        high = feature.shape[0]
         while low < high:
             middle = (low + high) // 2
             if feature[middle] < tiles[k]:
@@ -77,7 +87,8 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
         while low < feature.shape[0] and feature[low] == tiles[k]:
             out[action[low]] -= value[low]
             low += 1
-    top, total = out.max(), 0.0
+    top = out.max()
+    total = 0.0
     for a in range(out.shape[0]):
         out[a] = np.exp(out[a] - top)
         total += out[a]
@@ -85,13 +96,15 @@ def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tile
         out[a] /= total
 
 
-# ---- logits of a block ----------------------------------------------------------------------------------------------
+# ---- logits of a block --------------------------------------------------------------------------
 
 
 @inner_kernel
 def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int) -> None:
     """Add (sign 1) or subtract (sign -1) the entries of the first n features, (n_active,), to a block's logits."""
-    start, entry, logits = of.start[b], of.entry, logits_of(b, of)
+    start = of.start[b]
+    entry = of.entry
+    logits = logits_of(b, of)
     is_far = entry.shape[0] > _NEAR
     for k in range(n):
         if is_far:
@@ -99,7 +112,9 @@ def add_features(b: int, of: GibbsArrays, features: Integers, n: int, sign: int)
             soon = features[min(k + _AHEAD, n - 1)]
             for i in range(start[soon], start[soon + 1], _ENTRIES_OF_LINE):
                 prefetch(entry[i], 0, 0.0)
-        first, last = (np.uint64(start[features[k]]), np.uint64(start[features[k] + 1]))  # unsigned: never from the end
+        # unsigned: never from the end
+        first = np.uint64(start[features[k]])
+        last = np.uint64(start[features[k] + 1])
         for i in range(first, last):
             logits[np.uint64(entry[i, 0])] += sign * entry[i, 1]
 
@@ -121,7 +136,8 @@ def sum_logits(b: int, of: GibbsArrays) -> None:
 @inner_kernel
 def move_logits(b: int, of: GibbsArrays) -> None:
     """Update a block's logits by the features gained and lost."""
-    n_gained, n_lost = int(of.request[2]), int(of.request[3])
+    n_gained = int(of.request[2])
+    n_lost = int(of.request[3])
     if n_gained + n_lost < of.tiles.shape[0]:
         add_features(b, of, of.gained, n_gained, 1)
         add_features(b, of, of.lost, n_lost, -1)
@@ -129,7 +145,7 @@ def move_logits(b: int, of: GibbsArrays) -> None:
         sum_logits(b, of)
 
 
-# ---- from logits to ratios ------------------------------------------------------------------------------------------
+# ---- from logits to ratios ----------------------------------------------------------------------
 
 
 @inner_kernel
@@ -147,14 +163,20 @@ def exp_of_minus(difference: np.int32) -> Any:
 @inner_kernel
 def fixed_ratios(b: int, of: GibbsArrays) -> None:
     """Write pi(action)/b(action) of a block's policies from integer logits."""
-    logits, action, over = logits_of(b, of), int(of.request[0]), 1.0 / of.request[1]
-    first, width = of.first[b], of.first[b + 1] - of.first[b]
+    logits = logits_of(b, of)
+    action = int(of.request[0])
+    over = 1.0 / of.request[1]
+    first = of.first[b]
+    width = of.first[b + 1] - of.first[b]
     n_actions = logits.shape[0] // width
     for since in range(0, width, LANES_AT_ONCE):
         n = min(LANES_AT_ONCE, width - since)
-        low, total, taken = of.low[b, :n], of.sums[b, 0, :n], of.sums[b, 1, :n]
+        low = of.low[b, :n]
+        total = of.sums[b, 0, :n]
+        taken = of.sums[b, 1, :n]
         for i in range(n):
-            low[i], total[i] = logits[since + i], 0
+            low[i] = logits[since + i]
+            total[i] = 0
         for a in range(1, n_actions):
             row = logits[a * width + since : a * width + since + n]
             for i in range(n):
@@ -176,10 +198,14 @@ def fixed_ratios(b: int, of: GibbsArrays) -> None:
 @inner_kernel
 def float_ratios(b: int, of: GibbsArrays) -> None:
     """Write pi(action)/b(action) of a block's policies from float64 logits."""
-    logits, action, probability = logits_of(b, of), int(of.request[0]), of.request[1]
-    first, width = of.first[b], of.first[b + 1] - of.first[b]
+    logits = logits_of(b, of)
+    action = int(of.request[0])
+    probability = of.request[1]
+    first = of.first[b]
+    width = of.first[b + 1] - of.first[b]
     for i in range(width):
-        low, total = logits[i], 0.0
+        low = logits[i]
+        total = 0.0
         for a in range(1, logits.shape[0] // width):
             low = min(low, logits[a * width + i])
         for a in range(logits.shape[0] // width):
@@ -208,5 +234,8 @@ def gibbs_ratios(of: GibbsArrays, entry: Any, tiles: Integers, action: int, prob
     n_gained, n_lost = switched(of.tiles, tiles, of.balance, of.gained, of.lost)
     for k in range(tiles.shape[0]):
         of.tiles[k] = tiles[k]
-    of.request[0], of.request[1], of.request[2], of.request[3] = action, probability, n_gained, n_lost
+    of.request[0] = action
+    of.request[1] = probability
+    of.request[2] = n_gained
+    of.request[3] = n_lost
     on_threads(entry, of, of.n_threads, in_floats)

@@ -1,8 +1,9 @@
 """Fallback for `native.py` that uses only documented features of numba: vectors of one lane.
 
-`native.py` has the same names for many lanes at a time, and explains their purpose. This file is its reference in
-tests, runs if numba is disabled, and replaces it under HORDE_PLAIN_KERNELS=1 if `native.py` fails with an untested
-version of numba. Results are equal except for rounding: `multiply_add` rounds twice here.
+`native.py` has the same names for many lanes at a time, and explains their purpose. This file is
+its reference in tests, runs if numba is disabled, and replaces it under HORDE_PLAIN_KERNELS=1 if
+`native.py` fails with an untested version of numba. Results are equal except for rounding:
+`multiply_add` rounds twice here.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
 def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
     """Call the kernel at `entry` with (held, thread, task) for each thread, in turn.
 
-    Numba's parallel loops take no tuple within a tuple, as the rule's parameters in `SpanArrays` are.
+    Numba's parallel loops take no tuple within a tuple, as the rule's parameters in `SpanArrays`
+    are.
     """
     for thread in range(n_threads):
         entry(held, np.int64(thread), task)

@@ -2,7 +2,8 @@
 
     cell = min(n - 1, floor(x n + j / m))      tiling j of m, n intervals; the same j in both dimensions of a pair
 
-Source: Modayil, White & Sutton (2011), White, Modayil & Sutton (2012): offset tilings get no extra interval.
+Source: Modayil, White & Sutton (2011), White, Modayil & Sutton (2012): offset tilings get no extra
+interval.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]
     """Write the active tile of each tiling, row-major within a pair, into tiles, (n_active,); skip a bias tile.
 
     Returns:
-        The position of the first value outside [0, 1] or NaN, with nothing written; -1 if there is none.
+        The position of the first value outside [0, 1] or NaN, with nothing written; -1 if there is
+        none.
     """
     for i in range(observation.shape[0]):
         if not 0.0 <= observation[i] <= 1.0:
             return i
     for t in range(tilings.first.shape[0]):
-        n_slow, n_fast = tilings.intervals[t, 0], tilings.intervals[t, 1]
+        n_slow = tilings.intervals[t, 0]
+        n_fast = tilings.intervals[t, 1]
         slow = min(n_slow - 1, int(observation[tilings.channel[t, 0]] * n_slow + tilings.offset[t]))
         fast = min(n_fast - 1, int(observation[tilings.channel[t, 1]] * n_fast + tilings.offset[t]))
         tiles[t] = tilings.first[t] + slow * n_fast + fast
@@ -52,19 +55,23 @@ def switched(
 ) -> tuple[int, int]:
     """Write the features that switched on, and those that switched off, between two lists of tiles, shape (n_active,).
 
-    A feature that only changed its place does not count. `gained` and `lost`, (n_active,), are written; `balance` is
-    scratch and 0 for each feature. Return the numbers of features in `gained` and in `lost`.
+    A feature that only changed its place does not count. `gained` and `lost`, (n_active,), are
+    written; `balance` is scratch and 0 for each feature. Return the numbers of features in `gained`
+    and in `lost`.
     """
     n = n_gained = n_lost = 0
     for k in range(after.shape[0]):  # most tiles do not change; no branch, which the processor could not predict
-        gained[n], lost[n] = after[k], before[k]
+        gained[n] = after[k]
+        lost[n] = before[k]
         n += after[k] != before[k]
     for k in range(n):
         balance[gained[k]] += 1
         balance[lost[k]] -= 1
     for k in range(n):
-        on, off = gained[k], lost[k]
-        gained[n_gained], lost[n_lost] = on, off
+        on = gained[k]
+        off = lost[k]
+        gained[n_gained] = on
+        lost[n_lost] = off
         n_gained += balance[on] > 0
         n_lost += balance[off] < 0
     for k in range(n_gained):

@@ -7,8 +7,11 @@ transition.
 from __future__ import annotations
 
 from horde_agent.kernels.checks import Signals
+from horde_agent.learning.compiling import announce_compiling
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.span import SpanEngine
 
 __all__ = ["LearnerConfig", "PlainEngine", "Signals", "SpanEngine"]
+
+announce_compiling()

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.learning.engine import restored_streams, streams_state
-from horde_agent.learning.layout import NEWCOMER, WHOLE, DemonMapping, ShardContext
+from horde_agent.learning.engine import NEWCOMER, DemonMapping, restored_streams, streams_state
 from horde_agent.learning.mixed import Engine, MixedEngine
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, rules_of, with_rules
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.soundness import Soundness
+from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.values import largest_decay
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
@@ -68,7 +68,14 @@ class Demons:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         questions, dtype = with_rules(questions, self.config, self.action_values), np.dtype(self.config.dtype)
         sizes = (self.n_features, self.n_active, dtype)
-        self._maker = SignalMaker(questions, cohort, *sizes, real_valued=self._real_valued, n_gibbs=self._share.n_gibbs)
+        self._maker = SignalMaker(
+            questions,
+            cohort,
+            *sizes,
+            real_valued=self._real_valued,
+            n_gibbs=self._share.n_gibbs,
+            offset=self.config.offset,
+        )
         self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
         self._largest_decay = max(largest_decay(questions), self._share.largest_decay)
         self._algorithms = rules_of(questions, self.config)
@@ -120,14 +127,29 @@ class Demons:
         if demon < 0 or not self.questions[demon].finds_policy:
             found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
             raise ValueError(f"no question finds the policy {name!r}: there are {found}")
-        return self._engine.action_values(demon, tiles)
+        values = self._engine.action_values(demon, tiles)
+        if self._maker.offsets.is_on:
+            values = values + self._maker.offsets.added[demon]
+        return values
+
+    def _with_offsets(self, values: Floats) -> Floats:
+        """Return predictions from theta.phi, shape (n_demons,), in a new array."""
+        if self._maker.offsets.is_on:
+            return np.asarray(values + self._maker.offsets.added)
+        return values.copy()
 
     # ---- results: reading them learns nothing ------------------------------------------------------------------------
 
     @property
     def predictions(self) -> Floats:
         """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
-        return self._read(lambda engine: engine.latest)
+        return self._with_offsets(self._read(lambda engine: engine.latest))
+
+    @property
+    def offsets(self) -> Floats:
+        """What is added to theta.phi of each demon, shape (n_demons,): its offset, 0 if it diverged."""
+        self.catch_up()
+        return self._maker.offsets.added.copy()
 
     @property
     def td_error(self) -> Floats:
@@ -292,7 +314,12 @@ class Demons:
 
     def _prediction_of(self, demon: int, tiles: Tiles) -> float:
         """Return a demon's prediction at `tiles`, NaN if it diverged."""
-        return np.nan if self._soundness.is_aside[demon] else self._engine.direct.predict_one(demon, tiles)
+        if self._soundness.is_aside[demon]:
+            return np.nan
+        value = self._engine.direct.predict_one(demon, tiles)
+        if self._maker.offsets.is_on:
+            value += float(self._maker.offsets.added[demon])
+        return value
 
     def _handle_findings(self, found: int) -> None:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
@@ -309,11 +336,17 @@ class Demons:
         if self._engine.flags & TAIL_TOO_LONG:
             self._engine.to_plain()
 
+    def _freeze(self, demon: int) -> None:
+        """Freeze a demon: its weights are zero from now on, and so is its prediction."""
+        self._engine.freeze(demon)
+        if self._maker.offsets.is_on:
+            self._maker.offsets.freeze(demon)
+
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
         for demon, why in reasons.items():
             if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
-                self._engine.freeze(demon)
+                self._freeze(demon)
                 if self.questions[demon].finds_policy:
                     name, policies = self.names[demon], [q.target_policy for q in self.questions]
                     about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
@@ -326,8 +359,11 @@ class Demons:
         for horde in alike:
             for name, why in reasons.items():
                 if horde._soundness.mark_diverged(demon := self.names.index(name), why):
-                    horde._engine.freeze(demon)
-        self._maker.share_bounds([horde._maker for horde in others])
+                    horde._freeze(demon)
+        makers = [horde._maker for horde in others]
+        self._maker.share_bounds(makers)
+        if self._maker.offsets.is_on:
+            self._maker.share_offsets(makers)
         for horde in alike:
             horde._engine.set_bounds(horde._maker.bound)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
-from horde_agent.kernels._jit import threads_here
+from horde_agent.kernels._jit import one_at_a_time, threads_here
 from horde_agent.kernels.vectors import bind, entry_of, hold
 from horde_agent.policies import Gibbs
 from horde_agent.types import Floats, Tiles
@@ -85,7 +85,8 @@ class GibbsTable:
         if self._held is None:
             self._held = hold(self._arrays)
             given = self._held, entry_of(kernels.do_task, self._held)
-            self._write = bind(kernels.gibbs_ratios, *given, like=(tiles, 0, 1.0, 0))
+            write = bind(kernels.gibbs_ratios, *given, like=(tiles, 0, 1.0, 0))
+            self._write = one_at_a_time(write, n_threads)
         self._write(tiles, action, probability, int(self.in_floats))
 
 

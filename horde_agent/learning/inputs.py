@@ -37,7 +37,10 @@ class InputChecker:
         """Return an action and its probability as plain numbers; accept arrays of one element."""
         n, a, b = self.n_actions, _the_one(action), _the_one(probability)
         if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
-            raise ValueError(f"action must be a whole number in 0..{n - 1 if n else '...'}, not {action!r}")
+            expected = "from 0"
+            if n:
+                expected = f"in 0..{n - 1}"
+            raise ValueError(f"action must be a whole number {expected}, not {action!r}")
         if not _RAREST <= b <= 1.0:
             raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
         return int(a), b

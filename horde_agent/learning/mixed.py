@@ -15,10 +15,18 @@ import numpy as np
 
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, ShardLayout
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, config_of, is_too_long, step_sizes_of, trace_length
+from horde_agent.learning.rules import (
+    LARGEST_TAIL,
+    LearnerConfig,
+    config_of,
+    is_too_long,
+    step_sizes_of,
+    trace_length,
+)
 from horde_agent.learning.span import SpanEngine
+from horde_agent.learning.span_storage import ShardLayout
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
@@ -37,11 +45,13 @@ class MixedEngine:
         batch: Steps that the span engine queues before it processes them.
         mapping: The demons, all of them new.
         layouts: Layout of the demons of each rule as in the whole Horde, if they are a shard of it.
-        made_plain: Rules that changed to the plain engine, because a trace became too long for the fast one.
+        made_plain: Rules that changed to the plain engine, because a trace became too long for the
+            fast one.
 
     Attributes:
         engines: The engine of each rule: the fast one if it is wanted and able.
-        direct: What takes a step and has its results: the engine of the only rule, or else this object.
+        direct: What takes a step and has its results: the engine of the only rule, or else this
+            object.
     """
 
     direct: Engine | MixedEngine
@@ -56,16 +66,21 @@ class MixedEngine:
         layouts: Mapping[str, ShardLayout],
         made_plain: Collection[str] = (),
     ) -> None:
-        self.config, self._n_features, self._n_active, self._batch = config, n_features, n_active, batch
+        self.config = config
+        self._n_features = n_features
+        self._n_active = n_active
+        self._batch = batch
         self.engines: dict[str, Engine] = {}
         self.made_plain = set(made_plain)
         self._demons: dict[str, Integers] = {}
-        self.n_demons, self._is_nested = 0, len(layouts) > 1
+        self.n_demons = 0
+        self._is_nested = len(layouts) > 1
         self.rearrange(mapping, {}, layouts)
 
     def _new_engine(self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None) -> Engine:
         """Return an engine of a rule, without weights, for the demons of a mapping."""
-        config, decay = config_of(self.config, algorithm), mapping.largest_decay
+        config = config_of(self.config, algorithm)
+        decay = mapping.largest_decay
         is_long = is_too_long(config, decay)
         if is_long and not config.needs_plain_engine:
             n_steps = trace_length(config, decay)
@@ -73,7 +88,9 @@ class MixedEngine:
         of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
         args = (mapping.group, self._n_features, mapping.alpha, mapping.alpha_w, config)
         if is_long or config.needs_plain_engine or algorithm in self.made_plain:
-            n_actions = mapping.n_actions if rule(config.algorithm).FINDS_POLICY else 1
+            n_actions = 1
+            if rule(config.algorithm).FINDS_POLICY:
+                n_actions = mapping.n_actions
             return PlainEngine(*args, **of, n_actions=n_actions)
         return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
 
@@ -85,18 +102,22 @@ class MixedEngine:
             tiles: Current tiles, (n_active,), of each stream that has begun.
             layouts: As for the class.
         """
-        stream, names, engines = self.stream, np.array(mapping.algorithm), dict[str, Engine]()
-        cumulant = np.arange(names.size) if mapping.cumulant is None else mapping.cumulant
+        stream = self.stream
+        names = np.array(mapping.algorithm)
+        engines = dict[str, Engine]()
+        cumulant = mapping.cumulant
+        if cumulant is None:
+            cumulant = np.arange(names.size)
         own_index = np.full(self.n_demons + 1, NEWCOMER)  # in its engine; the last is for NEWCOMER
         for demons in self._demons.values():
             own_index[demons] = np.arange(demons.size)
         for name in dict.fromkeys(mapping.algorithm):
-            here = np.flatnonzero(names == name)
+            members = np.flatnonzero(names == name)
             alpha, alpha_w = step_sizes_of(self.config, name, self._n_active)
             part = mapping._replace(
-                old_index=own_index[mapping.old_index[here]],
-                group=mapping.group[here],
-                cumulant=cumulant[here],
+                old_index=own_index[mapping.old_index[members]],
+                group=mapping.group[members],
+                cumulant=cumulant[members],
                 alpha=alpha,
                 alpha_w=alpha_w,
             )
@@ -109,10 +130,15 @@ class MixedEngine:
                     engine.select_stream(k)
                     engine.begin(of_stream)
                 engine.select_stream(stream)
-        self.engines, self.n_demons, self._cumulant = engines, names.size, cumulant
-        self._only = next(iter(engines.values())) if len(engines) == 1 else None
+        self.engines = engines
+        self.n_demons = names.size
+        self._cumulant = cumulant
+        self._only = None
+        if len(engines) == 1:
+            self._only = next(iter(engines.values()))
         self.direct = self._only or self
-        self.algorithm, self._is_nested = mapping.algorithm, self._is_nested or len(engines) > 1
+        self.algorithm = mapping.algorithm
+        self._is_nested = self._is_nested or len(engines) > 1
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
         self._parts: dict[str, Signals] = {}
@@ -127,7 +153,7 @@ class MixedEngine:
                 self._only = self._only and self.engines[name]
                 self.direct = self._only or self
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: Tiles) -> None:
         """Begin a stream at `tiles`, (n_active,)."""
@@ -142,9 +168,11 @@ class MixedEngine:
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> None:
         """Learn from the transition to `tiles`, (n_active,)."""
         if signals is not self._signals:
-            self._signals, self._parts = signals, {name: self._share(signals, name) for name in self.engines}
+            self._signals = signals
+            self._parts = {name: self._share(signals, name) for name in self.engines}
         for name, engine in self.engines.items():
-            part, demons = self._parts[name], self._demons[name]
+            part = self._parts[name]
+            demons = self._demons[name]
             if part is not signals:
                 part.z_tp1[:] = signals.z_tp1[demons]
                 if signals.interest_t.size == self.n_demons:
@@ -156,7 +184,9 @@ class MixedEngine:
         demons = self._demons[name]
         if demons.size == self.n_demons:
             return signals
-        interest = np.ones(demons.size if signals.interest_t.size == self.n_demons else 1)
+        interest = np.ones(1)
+        if signals.interest_t.size == self.n_demons:
+            interest = np.ones(demons.size)
         c = signals.c_tp1[: self._cumulant[demons].max() + 1]
         return signals._replace(c_tp1=c, z_tp1=np.zeros(demons.size), interest_t=interest)
 
@@ -176,7 +206,7 @@ class MixedEngine:
         """Number of queued steps."""
         return max(engine.n_waiting for engine in self.engines.values())
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------------
 
     def read(self, read: Callable[[Engine], Floats]) -> Floats:
         """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
@@ -196,8 +226,8 @@ class MixedEngine:
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
-        engine, own = self._engine_of(demon)
-        return engine.predict_one(own, tiles)
+        engine, index = self._engine_of(demon)
+        return engine.predict_one(index, tiles)
 
     def _engine_of(self, demon: int) -> tuple[Engine, int]:
         """Return a demon's engine, and its index there."""
@@ -206,9 +236,9 @@ class MixedEngine:
 
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values of a demon that finds a policy, at `tiles`, (n_active,), shape (n_actions,)."""
-        engine, own = self._engine_of(demon)
+        engine, index = self._engine_of(demon)
         assert isinstance(engine, PlainEngine)
-        return engine.action_values(own, tiles)
+        return engine.action_values(index, tiles)
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), of demons (n,) or all.
@@ -218,7 +248,9 @@ class MixedEngine:
         """
         if self._only is not None:
             return self._only.weights(demons)
-        chosen = np.arange(self.n_demons) if demons is None else demons
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
         parts: list[tuple[Integers, tuple[Reals, Reals]]] = []
         for name, of_rule in self._demons.items():
             here = np.flatnonzero(np.isin(chosen, of_rule))
@@ -237,7 +269,7 @@ class MixedEngine:
         changes = [i for i in range(1, self.n_demons) if self.algorithm[i] != self.algorithm[i - 1]]
         return np.split(np.arange(self.n_demons), changes)
 
-    # ---- diverged demons, weights -----------------------------------------------------------------------------------
+    # ---- diverged demons, weights ---------------------------------------------------------------
 
     @property
     def flags(self) -> int:
@@ -253,8 +285,8 @@ class MixedEngine:
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently."""
-        engine, own = self._engine_of(demon)
-        engine.freeze(own)
+        engine, index = self._engine_of(demon)
+        engine.freeze(index)
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
@@ -266,12 +298,14 @@ class MixedEngine:
         for name, engine in self.engines.items():
             engine.reset_weights(None if theta is None else theta[self._demons[name]])
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the complete state, by name."""
         states = {name: engine.state() for name, engine in self.engines.items()}
-        return nested(**states) if self._is_nested else next(iter(states.values()))
+        if self._is_nested:
+            return nested(**states)
+        return next(iter(states.values()))
 
     def restore(self, state: State) -> None:
         """Restore a state of engines with the same arguments and the same calls of `rearrange`."""

@@ -1,7 +1,7 @@
 """PlainEngine: the textbook algorithm. Every demon stores full weights and a full trace and updates them on each step.
 
-It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for very long traces, and
-for other update rules (`kernels/rules`).
+It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for
+very long traces, and for other update rules (`kernels/rules`).
 """
 
 from __future__ import annotations
@@ -19,36 +19,52 @@ from horde_agent.kernels.rules import Rule, learn_all, rule
 from horde_agent.learning.engine import (
     LARGEST_STEP,
     SMALLEST_SHARED_WORK,
+    DemonMapping,
     check_weights,
     fault,
     max_finite,
     restored_streams,
     streams_state,
 )
-from horde_agent.learning.layout import DemonMapping, prefault
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
+from horde_agent.learning.span_storage import prefault
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Reals
 
-_NUMBERS = ["prediction", "td_error", "mspbe", "max_trace", "gamma_t", "lam_t", "alpha", "alpha_w", "bound"]  # of each
+_NUMBERS = [
+    "prediction",
+    "td_error",
+    "mspbe",
+    "max_trace",
+    "gamma_t",
+    "lam_t",
+    "alpha",
+    "alpha_w",
+    "bound",
+]  # of each
 _OWN_STATE = ("_n_steps", "_is_aside", "latest")
 
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
     """Return demons of the config's rule with zero weights, traces and step sizes; arrays in the config's dtype."""
-    of, dtype = rule(config.algorithm), np.dtype(config.dtype)
+    update_rule = rule(config.algorithm)
+    dtype = np.dtype(config.dtype)
+    has_m = config.vector_mspbe and "w" in update_rule.vectors
+    cap = np.inf
+    if config.trace_rule == "capped":
+        cap = 1.0
     return Demons(
         theta=np.zeros((n_demons, n_weights), dtype=dtype),
-        vectors=np.zeros((len(of.vectors), n_demons, n_weights), dtype=dtype),
-        numbers=np.zeros((len(of.numbers), n_demons)),
-        m=np.zeros((n_demons if config.vector_mspbe and "w" in of.vectors else 0, n_weights), dtype=dtype),
+        vectors=np.zeros((len(update_rule.vectors), n_demons, n_weights), dtype=dtype),
+        numbers=np.zeros((len(update_rule.numbers), n_demons)),
+        m=np.zeros((n_demons * has_m, n_weights), dtype=dtype),
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
-        n_weights=len(of.WEIGHTS),
-        n_numbers=len(of.NUMBERS),
+        n_weights=len(update_rule.WEIGHTS),
+        n_numbers=len(update_rule.NUMBERS),
         n_actions=n_actions,
-        cap=1.0 if config.trace_rule == "capped" else np.inf,
+        cap=cap,
         every_step=config.w_rule == "every-step",
         one_over_tau=1.0 / config.mspbe_tau,
         largest_step=LARGEST_STEP[config.dtype],
@@ -60,14 +76,18 @@ class PlainEngine:
     """The plain engine: demons learn independently from one stream of features.
 
     Args:
-        group: Trace group of each demon, shape (n_demons,), numbered from 0: the index of its gamma and lambda.
+        group: Trace group of each demon, shape (n_demons,), numbered from 0: the index of its gamma
+            and lambda.
         n_features: Length n of the weight vectors.
-        alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active tiles: a number, or
+        alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active
+            tiles: a number, or
             one per demon.
         config: The update rule and its options. Its step sizes are ignored.
         policy: Policy of each trace group, shape (n_groups,); by default one each.
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one each.
-        n_actions: Number of actions if the rule finds policies: a demon then has n_actions n weights, and predicts the
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one
+            each.
+        n_actions: Number of actions if the rule finds policies: a demon then has n_actions n
+            weights, and predicts the
             highest action value.
 
     Attributes:
@@ -91,14 +111,23 @@ class PlainEngine:
         cumulant: Integers | None = None,
         n_actions: int = 1,
     ) -> None:
-        group, self._n_actions = np.asarray(group, dtype=np.int64), n_actions
-        self.config, self.n_features, self.dtype = config, n_features, np.dtype(config.dtype)
-        self._parameters, self._n_steps = config.rule_parameters, 0
-        policy = np.arange(int(group.max()) + 1) if policy is None else policy
-        self._set_groups(group, policy, np.arange(group.size) if cumulant is None else cumulant)
+        group = np.asarray(group, dtype=np.int64)
+        self._n_actions = n_actions
+        self.config = config
+        self.n_features = n_features
+        self.dtype = np.dtype(config.dtype)
+        self._parameters = config.rule_parameters
+        self._n_steps = 0
+        if policy is None:
+            policy = np.arange(int(group.max()) + 1)
+        if cumulant is None:
+            cumulant = np.arange(group.size)
+        self._set_groups(group, policy, cumulant)
         self._demons = self._allocate(self.n_demons)
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
-        self._demons.alpha[:], self._demons.alpha_w[:], self._demons.bound[:] = alpha, alpha_w, max_finite(self.dtype)
+        self._demons.alpha[:] = alpha
+        self._demons.alpha_w[:] = alpha_w
+        self._demons.bound[:] = max_finite(self.dtype)
         self._is_aside = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
         self.stream = 0
@@ -116,7 +145,10 @@ class PlainEngine:
         return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
     def _set_groups(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
-        self.n_demons, self._group, self._policy, self._cumulant = group.size, group, policy, cumulant
+        self.n_demons = group.size
+        self._group = group
+        self._policy = policy
+        self._cumulant = cumulant
 
     def _allocate(self, n_demons: int) -> Demons:
         return new_demons(self.config, n_demons, self._n_actions * self.n_features, self._n_actions)
@@ -127,38 +159,49 @@ class PlainEngine:
             return Phi(np.array(tiles, dtype=np.int64), np.ones(tiles.size))
         return Phi(np.arange(self.n_features), np.array(tiles, dtype=np.float64))
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: NDArray[Any]) -> Floats:
         """Begin a stream: clear all traces, keep the weights, and return the predictions.
 
         Args:
-            tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active; or all feature
+            tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active;
+                or all feature
                 values, float, shape (n_features,).
         """
         demons = self._demons
-        demons.vectors[demons.n_weights :], demons.numbers[demons.n_numbers :] = 0, 0
+        demons.vectors[demons.n_weights :] = 0
+        demons.numbers[demons.n_numbers :] = 0
         demons.alive[:] = False
         return self._move_to(self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
 
-        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its trace is cleared,
-        theta and w do not change, its estimates decay as if rho = 0, and its TD error is 0.
+        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its
+        trace is cleared, theta and w do not change, its estimates decay as if rho = 0, and its TD
+        error is 0.
 
         Args:
             tiles: The state reached, as in `begin`, shape (n_active,).
             signals: The signals of the transition.
             is_last: True if the stream ends here: all continuations are then 0.
         """
-        phi, group, n, b = self._features(tiles), self._group, self.n_demons, float(signals.b_t[0])
-        rho, lam = signals.rho_t[self._policy[group]], signals.lam_tp1[group]
-        gamma = (0.0 if is_last else 1.0) * signals.gamma_tp1[group]
-        others = signals.c_tp1[self._cumulant], signals.z_tp1, np.broadcast_to(signals.interest_t, n).copy()
-        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *others)])
+        phi = self._features(tiles)
+        group = self._group
+        n = self.n_demons
+        b = float(signals.b_t[0])
+        rho = signals.rho_t[self._policy[group]]
+        lam = signals.lam_tp1[group]
+        gamma = float(not is_last) * signals.gamma_tp1[group]
+        values = (
+            signals.c_tp1[self._cumulant],
+            signals.z_tp1,
+            np.broadcast_to(signals.interest_t, n).copy(),
+        )
+        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)])
         skips = ~is_finite | self._is_aside
-        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *others)
+        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads)
         self._check_some_demons()
@@ -166,21 +209,23 @@ class PlainEngine:
 
     def _move_to(self, phi: Phi) -> Floats:
         """Make `phi` the current feature vector, and return the predictions."""
-        self._phi, self.latest = phi, self._values(phi)
+        self._phi = phi
+        self.latest = self._values(phi)
         self._demons.prediction[:] = self.latest
         return self.latest
 
     def _check_some_demons(self) -> None:
         """Check the weights of n_demons / check_every demons, so that each is checked once in `check_every` steps."""
-        at, every = self._n_steps % self.config.check_every, self.config.check_every
-        first, last = (self.n_demons * k // every for k in (at, at + 1))
+        step = self._n_steps % self.config.check_every
+        n_steps = self.config.check_every
+        first, last = (self.n_demons * k // n_steps for k in (step, step + 1))
         plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
         self._n_steps += 1
 
     def catch_up(self) -> None:
         """Do nothing: the plain engine queues no steps."""
 
-    # ---- reading: nothing here changes what is learned --------------------------------------------------------------
+    # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
@@ -212,7 +257,9 @@ class PlainEngine:
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
-        return self._demons.mspbe.copy() if "w" in self._rule.vectors else np.full(self.n_demons, np.nan)
+        if "w" in self._rule.vectors:
+            return self._demons.mspbe.copy()
+        return np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
@@ -234,8 +281,12 @@ class PlainEngine:
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
         theta = self._demons.theta.copy()
-        w = self._vector("w") if "w" in self._rule.vectors else np.zeros_like(theta)
-        return (theta, w) if demons is None else (theta[demons], w[demons])
+        w = np.zeros_like(theta)
+        if "w" in self._rule.vectors:
+            w = self._vector("w")
+        if demons is None:
+            return (theta, w)
+        return (theta[demons], w[demons])
 
     def step_sizes(self) -> Reals:
         """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
@@ -247,7 +298,7 @@ class PlainEngine:
             raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
         return np.asarray(self._demons.vectors[self._rule.vectors.index(name)]).copy()
 
-    # ---- diverged demons --------------------------------------------------------------------------------------------
+    # ---- diverged demons ------------------------------------------------------------------------
 
     @property
     def flags(self) -> int:
@@ -256,24 +307,40 @@ class PlainEngine:
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
-        of, found = self._demons, dict[int, str]()
-        for i in np.flatnonzero(of.flagged & ~self._is_aside).tolist():
-            numbers = (float(a[i]) for a in (of.prediction, of.mspbe, of.td_error, of.bound))
-            found[i] = fault(of.theta[i], of.vectors[:, i].ravel(), of.m[i] if of.m.size else of.m, *numbers)
-        of.flagged[:] = False
-        return found
+        arrays = self._demons
+        reasons = dict[int, str]()
+        for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
+            numbers = (float(a[i]) for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound))
+            m = arrays.m
+            if arrays.m.size:
+                m = arrays.m[i]
+            reasons[i] = fault(arrays.theta[i], arrays.vectors[:, i].ravel(), m, *numbers)
+        arrays.flagged[:] = False
+        return reasons
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
-        of = self._demons
-        of.theta[demon], of.vectors[:, demon], of.numbers[:, demon] = 0, 0, 0
-        if of.m.size:
-            of.m[demon] = 0
-        for numbers in (of.prediction, of.td_error, of.mspbe, of.alpha, of.alpha_w):
+        arrays = self._demons
+        arrays.theta[demon] = 0
+        arrays.vectors[:, demon] = 0
+        arrays.numbers[:, demon] = 0
+        if arrays.m.size:
+            arrays.m[demon] = 0
+        for numbers in (
+            arrays.prediction,
+            arrays.td_error,
+            arrays.mspbe,
+            arrays.alpha,
+            arrays.alpha_w,
+        ):
             numbers[demon] = 0.0
         for of_stream in self._streams.values():
-            of_stream["vectors"][:, demon], of_stream["numbers"][:, demon], of_stream["alive"][demon] = 0, 0, False
-        self._is_aside[demon], of.alive[demon], self.latest[demon] = True, False, 0.0
+            of_stream["vectors"][:, demon] = 0
+            of_stream["numbers"][:, demon] = 0
+            of_stream["alive"][demon] = False
+        self._is_aside[demon] = True
+        arrays.alive[demon] = False
+        self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
@@ -293,30 +360,38 @@ class PlainEngine:
             self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
         self._move_to(self._phi)
 
-    # ---- several streams ----------------------------------------------------------------------------------------
+    # ---- several streams ------------------------------------------------------------------------
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on, by its number from 0; at its first selection it has not begun.
 
-        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of the rule that a gap
-        keeps belong to all: learning continues from the weights that the other streams have left.
+        Each stream has its own traces and current state. Weights, MSPBE estimates, and numbers of
+        the rule that a gap keeps belong to all: learning continues from the weights that the other
+        streams have left.
         """
         if stream == self.stream:
             return
-        own = self._of_stream()
-        self._streams[self.stream] = {name: a.copy() for name, a in (own | self._phi._asdict()).items()}
+        arrays = self._of_stream()
+        self._streams[self.stream] = {name: a.copy() for name, a in (arrays | self._phi._asdict()).items()}
         selected = self._streams.pop(stream, None)
-        for name, array in own.items():
-            array[...] = selected[name] if selected else 0
+        for name, array in arrays.items():
+            array[...] = 0
+            if selected:
+                array[...] = selected[name]
         self.stream = stream
-        nothing = self._features(np.zeros(0, dtype=np.int64))
-        self._move_to(Phi(selected["feature"], selected["value"]) if selected else nothing)
+        phi = self._features(np.zeros(0, dtype=np.int64))
+        if selected:
+            phi = Phi(selected["feature"], selected["value"])
+        self._move_to(phi)
 
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream."""
-        of = self._demons
-        own = {"vectors": of.vectors[of.n_weights :], "numbers": of.numbers[of.n_numbers :]}
-        return own | {"gamma_t": of.gamma_t, "lam_t": of.lam_t, "alive": of.alive}
+        demons = self._demons
+        arrays = {
+            "vectors": demons.vectors[demons.n_weights :],
+            "numbers": demons.numbers[demons.n_numbers :],
+        }
+        return arrays | {"gamma_t": demons.gamma_t, "lam_t": demons.lam_t, "alive": demons.alive}
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
         """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
@@ -338,36 +413,50 @@ class PlainEngine:
 
     def _learned(self) -> list[NDArray[Any]]:
         """Return views of weights and MSPBE estimates."""
-        of = self._demons
-        return [of.theta, of.m, of.mspbe, *of.vectors[: of.n_weights], *of.numbers[: of.n_numbers]]
+        demons = self._demons
+        return [
+            demons.theta,
+            demons.m,
+            demons.mspbe,
+            *demons.vectors[: demons.n_weights],
+            *demons.numbers[: demons.n_numbers],
+        ]
 
-    # ---- adding and removing demons ---------------------------------------------------------------------------------
+    # ---- adding and removing demons -------------------------------------------------------------
 
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons. Remaining demons keep their weights, traces and estimates.
 
         New demons start at the current state with zero weights and traces.
         """
-        before, old_index, is_new = self._demons, mapping.old_index[~mapping.is_new], mapping.is_new
-        cumulant = np.arange(mapping.group.size) if mapping.cumulant is None else mapping.cumulant
+        old_demons = self._demons
+        old_index = mapping.old_index[~mapping.is_new]
+        is_new = mapping.is_new
+        if mapping.cumulant is None:
+            cumulant = np.arange(mapping.group.size)
+        else:
+            cumulant = mapping.cumulant
         self._set_groups(mapping.group, mapping.policy, cumulant)
-        self._demons = after = self._allocate(self.n_demons)
+        self._demons = enlarged = self._allocate(self.n_demons)
         for name in ("vectors", "numbers"):
-            getattr(after, name)[:, ~is_new] = getattr(before, name)[:, old_index]
+            getattr(enlarged, name)[:, ~is_new] = getattr(old_demons, name)[:, old_index]
         for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
-            if getattr(after, name).size:
-                getattr(after, name)[~is_new] = getattr(before, name)[old_index]
-        after.alpha[is_new], after.alpha_w[is_new] = mapping.alpha, mapping.alpha_w
-        after.bound[is_new] = max_finite(self.dtype)
+            if getattr(enlarged, name).size:
+                getattr(enlarged, name)[~is_new] = getattr(old_demons, name)[old_index]
+        enlarged.alpha[is_new] = mapping.alpha
+        enlarged.alpha_w[is_new] = mapping.alpha_w
+        enlarged.bound[is_new] = max_finite(self.dtype)
         self._is_aside = ~is_new & self._is_aside[mapping.old_index]
         for of_stream in self._streams.values():
             for name in self._of_stream():
-                axis = -2 if name == "vectors" else -1
+                axis = -1
+                if name == "vectors":
+                    axis = -2
                 of_stream[name] = moved = np.take(of_stream[name], mapping.old_index, axis)
                 np.moveaxis(moved, axis, 0)[is_new] = 0
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name."""
@@ -379,7 +468,17 @@ class PlainEngine:
         return nested(**arrays) | attributes(self, *_OWN_STATE) | streams_state(self.stream, self._streams)
 
     def restore(self, state: State) -> None:
-        """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
+        """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
+
+        Raises:
+            ValueError: If it is the span engine's, as of earlier versions for "htd" and
+                "true_online_gtd".
+        """
+        if "_demons/theta" not in state:
+            raise ValueError(
+                f"its state is of the span engine, which no longer supports algorithm {self.config.algorithm!r}: "
+                "learn from the recording again (horde learn --backend replay --log RUN)"
+            )
         for name, into in self._demons._asdict().items():
             if isinstance(into, np.ndarray):
                 into[...] = state[f"_demons/{name}"]
@@ -389,10 +488,16 @@ class PlainEngine:
 
     def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
-        of, names = self._demons, self._rule.vectors
+        demons = self._demons
+        names = self._rule.vectors
         for name, numbers in learned.items():
-            into = of.vectors[names.index(name)] if name in names else getattr(of, name)
-            if into.size:
-                into[:] = numbers
-        of.alive[:] = learned["e"].any(axis=1)
-        self._is_aside[:], self._phi, self.latest = is_aside, self._features(tiles), of.prediction.copy()
+            if name in names:
+                array = demons.vectors[names.index(name)]
+            else:
+                array = getattr(demons, name)
+            if array.size:
+                array[:] = numbers
+        demons.alive[:] = learned["e"].any(axis=1)
+        self._is_aside[:] = is_aside
+        self._phi = self._features(tiles)
+        self.latest = demons.prediction.copy()

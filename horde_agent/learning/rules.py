@@ -11,17 +11,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, MEAN
 from horde_agent.kernels import rules
-from horde_agent.learning.engine import DROP_BELOW
-from horde_agent.policies import Greedy
-from horde_agent.types import Floats, Tiles
+from horde_agent.learning.engine import DROP_BELOW, max_finite
+from horde_agent.policies import Gaussian, Greedy
+from horde_agent.types import AlgorithmName, Floats, Tiles, real_number
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
 LARGEST_TAIL = 1_000  # steps of a trace in addition to pending ones; longer traces need the plain engine
+STEP_SIZE_WITH_OFFSET = 0.5
+"""Factor of the default step size with an offset: what remains to be learned is small."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -33,7 +35,8 @@ class LearnerConfig:
     """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most,
+            and half of it with an offset.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the paper's pseudo-code; the
             trace may have infinite variance. "capped": as "plain", but entries of phi + gamma lambda e are at most 1,
@@ -47,12 +50,14 @@ class LearnerConfig:
             engine checks each weight that it writes.
         engine: "span", the fast engine, "plain", the reference, which supports all rules, or "auto": the fast engine if
             it supports the rule.
-        algorithm: The update rule: the name of its file in `kernels/rules`.
+        algorithm: The update rule: the name of its file in `kernels/rules`; "tdrc:beta=0.5" also sets parameters.
         parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name, such as
             {"beta": 0.5}; others have their defaults.
+        offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean", the answer that would
+            be right if all states were alike, estimated from the first 500 transitions (`learning.offsets`). 0: none.
 
     Raises:
-        ValueError: If a value is out of range; the message names it.
+        ValueError: If a value is out of range, or the update rule does not use it; the message names it.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size 0.1 over the active
     tiles, ratio 0.001. Other rules: `kernels/rules`.
@@ -74,16 +79,19 @@ class LearnerConfig:
     vector_mspbe: bool = True
     check_every: int = 1_000
     engine: Literal["auto", "span", "plain"] = "auto"
-    algorithm: str = "gtd"
+    algorithm: AlgorithmName | str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    offset: float | Literal["mean"] = 0.0
 
     def __post_init__(self) -> None:
         for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        rule = rules.rule(self.algorithm)
-        object.__setattr__(self, "algorithm", rule.name)
-        for name, default in (("step_size", rule.STEP_SIZE), ("secondary_ratio", rule.SECONDARY_RATIO)):
+        rule = self._split_algorithm()
+        self._check_use(rule)
+        check_offset(self.offset, self.dtype)
+        step_size = default_step_size(rule, self.offset)
+        for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
         for name, range_of, must in (
@@ -96,6 +104,32 @@ class LearnerConfig:
                 raise ValueError(f"{name} must be {must}, not {getattr(self, name)!r}")
         self._check_rule(rule)
 
+    def _split_algorithm(self) -> rules.Rule:
+        """Move parameters written in `algorithm` to `parameters`, and return the update rule."""
+        name, written = parse_algorithm(str(self.algorithm))
+        rule = rules.rule(name)
+        for key in written:
+            if key in self.parameters:
+                raise ValueError(f"algorithm {self.algorithm!r}: parameters gives {key!r} too; give it once")
+        object.__setattr__(self, "algorithm", rule.name)
+        if written:
+            object.__setattr__(self, "parameters", {**self.parameters, **written})
+        return rule
+
+    def _check_use(self, rule: rules.Rule) -> None:
+        """Raise ValueError if a setting differs from its default although the update rule does not use it."""
+        ratio = self.secondary_ratio
+        if "w" not in rule.vectors and not (math.isnan(ratio) or ratio == rule.SECONDARY_RATIO):
+            raise ValueError(
+                f"algorithm {rule.name!r} has no secondary weights, so that secondary_ratio = {ratio!r} has no effect: "
+                "omit it"
+            )
+        if rule.IGNORES_STEP_SIZE and not (math.isnan(self.step_size) or self.step_size == rule.STEP_SIZE):
+            raise ValueError(
+                f"algorithm {rule.name!r} computes its own step size, so that step_size = {self.step_size!r} has no "
+                f"effect: omit it, or set {', '.join(rule.parameters._fields)}"
+            )
+
     def _check_rule(self, rule: rules.Rule) -> None:
         """Check the rule's parameters and the options that it supports; log a warning about unsafe parameters."""
         name = f"algorithm {rule.name!r}"
@@ -107,7 +141,7 @@ class LearnerConfig:
             object.__setattr__(self, "trace_rule", rule.TRACE_RULE)
         if self.trace_rule == "capped" and not rule.CAN_CAP:
             raise ValueError(f'{name} does not support trace_rule="capped": choose "clipped" or "plain"')
-        if self.w_rule == "importance-weighted" and not rule.CAN_WEIGHT:
+        if self.w_rule == "importance-weighted" and not _can_weight(rule):
             raise ValueError(f'{name} does not support w_rule="importance-weighted": choose "every-step"')
         if self.engine == "span" and self.needs_plain_engine:
             raise ValueError(
@@ -153,9 +187,40 @@ class LearnerConfig:
         return self.engine == "plain" or self.trace_rule == "capped" or rules.rule(self.algorithm).SPAN is None
 
     @property
+    def cuts_trace_by_b(self) -> bool:
+        """True if the trace rule needs b(a), the probability of the action that was taken."""
+        return self.trace_rule in ("tree-backup", "abtd")
+
+    @property
     def bounds_trace(self) -> bool:
         """True if the trace rule keeps the factors of a trace at or below gamma lambda, so that its tail can end."""
-        return self.trace_rule in ("tree-backup", "abtd") or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
+        return self.cuts_trace_by_b or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
+
+
+def _can_weight(rule: rules.Rule) -> bool:
+    """Return whether a rule has w and supports the w rule "importance-weighted"."""
+    return "w" in rule.vectors and bool(rule.CAN_WEIGHT)
+
+
+def check_offset(offset: Any, dtype: str) -> None:
+    """Raise ValueError if an offset is neither "mean" nor a finite number that the dtype can hold."""
+    if offset == MEAN:
+        return
+    largest = max_finite(np.dtype(dtype))
+    must = f'offset must be "{MEAN}" or a number of at most {largest:.3g}, as much as {dtype} can hold, not {offset!r}'
+    try:
+        number = real_number("offset", offset)
+    except ValueError:
+        raise ValueError(must) from None
+    if not abs(number) <= largest:
+        raise ValueError(must)
+
+
+def default_step_size(rule: rules.Rule, offset: float | str) -> float:
+    """Return the primary step size that goes with an update rule and an offset."""
+    if offset == 0.0:
+        return float(rule.STEP_SIZE)
+    return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
 
 
 @functools.cache
@@ -168,23 +233,51 @@ def parse_algorithm(text: str) -> tuple[str, dict[str, float]]:
     """Return the name and the parameters of an update rule, written as "tdrc" or "tdrc:beta=0.5,...".
 
     Raises:
-        ValueError: If a parameter is not written as name=number.
+        ValueError: If a parameter is not written as name=number, or is there twice.
     """
-    name, _, given = text.partition(":")
-    parameters = {}
-    for part in given.split(",") if given else []:
+    name, colon, settings = text.partition(":")
+    parameters: dict[str, float] = {}
+    if not colon:
+        return name, parameters
+    for part in settings.split(","):
         key, _, value = part.partition("=")
+        key = key.strip()
         try:
-            parameters[key.strip()] = float(value)
+            number = float(value)
         except ValueError:
             raise ValueError(f"algorithm {text!r}: parameters are written as name=number, not {part!r}") from None
+        if key in parameters:
+            raise ValueError(f"algorithm {text!r} gives {key!r} twice: give it once")
+        parameters[key] = number
     return name, parameters
 
 
 def with_parameters(config: LearnerConfig) -> str:
     """Return what `parse_algorithm` reads as the config's update rule."""
-    given = ",".join(f"{key}={value:g}" for key, value in sorted(config.parameters.items()))
-    return f"{config.algorithm}:{given}" if given else config.algorithm
+    return _written(config.algorithm, config.parameters)
+
+
+def one_spelling(algorithm: str) -> str:
+    """Return an update rule with its parameters in one spelling: "gtd" for "tdc", "tdrc:beta=0.5" for "tdrc:beta=.50".
+
+    Raises:
+        ValueError: If there is no such rule, or it is not written as `parse_algorithm` expects.
+    """
+    name, parameters = parse_algorithm(algorithm)
+    return _written(rules.rule(name).name, parameters)
+
+
+def _written(name: str, parameters: Mapping[str, float]) -> str:
+    """Return a rule and its parameters in one word, each number with as few digits as identify it."""
+    if not parameters:
+        return name
+    settings = []
+    for key, value in sorted(parameters.items()):
+        number = f"{value:g}"
+        if float(number) != value:
+            number = repr(float(value))
+        settings.append(f"{key}={number}")
+    return f"{name}:{','.join(settings)}"
 
 
 def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
@@ -194,16 +287,16 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     """
     name, parameters = parse_algorithm(algorithm)
     of = rules.rule(name)
-    if algorithm == with_parameters(config):
+    if one_spelling(algorithm) == with_parameters(config):
         return config
     return replace(
         config,
         algorithm=of.name,
         parameters=parameters,
-        step_size=of.STEP_SIZE,
+        step_size=default_step_size(of, config.offset),
         secondary_ratio=of.SECONDARY_RATIO,
         trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
-        w_rule=config.w_rule if of.CAN_WEIGHT else "every-step",
+        w_rule=config.w_rule if _can_weight(of) else "every-step",
     )
 
 
@@ -215,9 +308,9 @@ def step_sizes_of(config: LearnerConfig, algorithm: str, n_active: int) -> tuple
 
 
 def rules_of(questions: Sequence[GVF], config: LearnerConfig) -> tuple[str, ...]:
-    """Return the update rule of each question, with its parameters."""
-    own = with_parameters(config)
-    return tuple(own if q.algorithm in (None, own) else str(q.algorithm) for q in questions)
+    """Return the update rule of each question, with its parameters, in one spelling."""
+    default = with_parameters(config)
+    return tuple(default if q.algorithm is None else one_spelling(q.algorithm) for q in questions)
 
 
 def with_rules(questions: Sequence[GVF], config: LearnerConfig, action_values: ActionValues) -> tuple[GVF, ...]:
@@ -240,13 +333,21 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
             algorithm = rules.FINDS_POLICIES
         q = replace(q, target_policy=replace(policy, values=action_values), algorithm=algorithm)
     try:
-        of = rules.rule((config if algorithm is None else config_of(config, algorithm)).algorithm)
+        if q.offset is not None:
+            check_offset(q.offset, config.dtype)
+        learner = config if algorithm is None else config_of(config, algorithm)
     except ValueError as error:
         raise ValueError(f"question {q.name!r}: {error}") from None
+    of = rules.rule(learner.algorithm)
+    if learner.cuts_trace_by_b and isinstance(policy, Gaussian):
+        raise ValueError(
+            f"question {q.name!r}: the trace rule {learner.trace_rule!r} multiplies the trace by the probability b of "
+            'the action, and a Gaussian policy belongs to data with a density: choose the trace rule "clipped"'
+        )
     if q.finds_policy != of.FINDS_POLICY:
         what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
         raise ValueError(f"question {q.name!r}: algorithm {of.name!r} {what}")
-    if q.interest != 1.0 and "has_interest" not in (of.SPAN or ()):
+    if q.interest != 1.0 and not of.HAS_INTEREST:
         raise ValueError(f"question {q.name!r}: algorithm {of.name!r} uses no interest: omit it, or set algorithm")
     return q
 

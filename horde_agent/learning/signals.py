@@ -15,9 +15,9 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import max_finite
+from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.offsets import Offsets, Readings, Slots
 from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.values import Cumulants, Observation, PolicyTable, StateValues, identity, number
 from horde_agent.policies import Gibbs
@@ -39,11 +39,13 @@ class SignalMaker:
         n_features, n_active, real_valued: As of `InputChecker`.
         dtype: The engine's dtype; signals that exceed its range make a demon diverge.
         n_gibbs: As of `PolicyTable`.
+        offset: As in `LearnerConfig`.
 
     Attributes:
         group: Trace group of each demon, shape (n_demons,).
         policy: Policy of each group, shape (n_groups,).
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,): its own, or a channel.
+        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
+        offsets: The demons' offsets.
         signals: The latest signals.
         states: Checks and copies states and actions from the caller.
 
@@ -61,6 +63,7 @@ class SignalMaker:
         *,
         real_valued: bool = False,
         n_gibbs: int = 0,
+        offset: float | str = 0.0,
     ) -> None:
         check_names(questions)
         if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
@@ -86,11 +89,19 @@ class SignalMaker:
         )
         given = (self._policies, self._continuation, self._lam, self._outcome, self._interest)
         self._asks_functions = any(s.has_functions for s in given) or not self._cumulants.is_read_off
+        self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
+        self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
+        if self._cumulants.is_read_off:
+            self._slots = self.offsets.slots(questions, self._cumulants.channel)
+        self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
-        of, is_by_channel = self._arrays, self._cumulants.is_read_off
-        self.cumulant = self._cumulants.channel if is_by_channel else np.arange(len(questions))
+        of = self._arrays
+        self._outcomes = self.offsets.outcome if self.offsets.is_on else of.z  # as the questions define them
         taken = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
-        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, *taken, is_fixed=not self._asks_functions)
+        is_fixed = not self._asks_functions and self.offsets.is_fixed
+        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, *taken, is_fixed=is_fixed)
+        if self.offsets.is_on:
+            self._write_offsets()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._finish: Any = None
 
@@ -102,11 +113,13 @@ class SignalMaker:
             rho=np.zeros(n_policies),
             gamma=self._continuation.constant.copy(),
             lam=self._lam.constant.copy(),
-            c=np.zeros(n_channels if self._cumulants.is_read_off else n_demons),
+            c=np.zeros(self._slots.channel.size),
             z=self._outcome.constant.copy(),
             group=self.group,
-            channel=self._cumulants.channel,
-            top=np.zeros(n_channels),
+            channel=self._slots.channel,
+            reference=np.zeros(self._slots.channel.size),
+            cumulant=self._slots.cumulant,
+            top=np.zeros(self._slots.channel.size if self._cumulants.is_read_off else n_channels),
             largest=np.zeros(n_demons),
             longest=np.zeros(n_groups),
             bound=np.zeros(n_demons),
@@ -114,7 +127,7 @@ class SignalMaker:
             seen=np.zeros(self.n_features + 1, dtype=np.int64),
             is_known=np.zeros(1, dtype=np.int64),
             max_finite=max_finite,
-            is_fixed=not self._asks_functions,
+            is_fixed=not self._asks_functions and self.offsets.is_fixed,
             is_by_channel=self._cumulants.is_read_off,
         )
 
@@ -131,15 +144,25 @@ class SignalMaker:
         of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
         np.maximum.at(of.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
+        if self.offsets.is_on:
+            self.offsets.copy_from(before.offsets, old_index)
+            self._write_offsets()
 
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
         arrays = attributes(self._arrays, *_PERSISTENT)
         own, taken = attributes(self, "_totals_carried"), attributes(self.signals, "b_t", "action_t", "interest_t")
-        return nested(arrays=arrays, policies=self._policies.state(), own=own, taken=taken)
+        parts = {"arrays": arrays, "policies": self._policies.state(), "own": own, "taken": taken}
+        if self.offsets.is_on:
+            parts["offsets"] = self.offsets.state()
+        return nested(**parts)
 
     def restore(self, state: State) -> None:
         """Restore a state from a SignalMaker of the same questions."""
+        if self.offsets.is_on:
+            self.offsets.restore(inner(state, "offsets"))
+            self._outcomes = self.offsets.outcome
+            self._write_offsets()
         for name, values in inner(state, "arrays").items():
             getattr(self._arrays, name)[...] = values
         self._policies.restore(inner(state, "policies"))
@@ -178,7 +201,57 @@ class SignalMaker:
             with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
+    def set_offsets(self, values: Floats) -> None:
+        """Set offsets, (n_demons,); NaN leaves a demon's as it is."""
+        self.offsets.set(values, self.cumulant)
+        self._write_offsets()
+
+    def copy_offsets_from(self, other: SignalMaker) -> None:
+        """Copy the offsets of another SignalMaker of the same questions."""
+        self.offsets.copy_from(other.offsets, np.arange(self.group.size))
+        self._write_offsets()
+
+    def share_offsets(self, others: Sequence[SignalMaker]) -> None:
+        """Average the estimated offsets of several SignalMakers of the same questions."""
+        self.offsets.average([maker.offsets for maker in others])
+        for maker in (self, *others):
+            maker._write_offsets()
+
+    def _write_offsets(self) -> None:
+        """Write references and outcomes from the offsets."""
+        self._arrays.reference[:] = self.offsets.references(self._slots)
+        self._arrays.z[:] = self.offsets.outcomes(is_last=self.offsets.at_end)
+        self._arrays.is_known[0] = 0  # these outcomes are not checked yet
+
     # ---- signals of a transition ------------------------------------------------------------------------------------
+
+    def begin(self, observation: Observation, tiles: Tiles) -> None:
+        """Estimate offsets at the first state of a stream, given by an observation, (n_sensors,), and its tiles."""
+        if self.offsets.is_unread:
+            of = self._arrays
+            if self._asks_functions:
+                self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
+            self.offsets.begin(self._readings(observation, of.gamma[self.group]))
+            self._write_offsets()
+
+    def _readings(self, observation: Observation, gamma: Floats) -> Readings:
+        """Return what demons observe at a state, whose functions were evaluated; `gamma` of shape (n_demons,)."""
+        channel = self._cumulants.channel
+        is_channel = channel != checks.NO_CHANNEL
+        cumulants = np.where(is_channel, observation[channel], self._arrays.c[self.cumulant])
+        return Readings(cumulants, self._outcomes, gamma)
+
+    def _move_offsets(self, after: tuple[Observation, Tiles], *, terminated: bool) -> None:
+        """Move the offsets by a transition to the state `after`, and write what changes at its end."""
+        self.states.validate(*after)
+        offsets = self.offsets
+        if offsets.is_moving:
+            gamma = self._arrays.gamma[self.group]
+            if terminated:
+                gamma = np.zeros(gamma.size)
+            offsets.move(self._readings(after[0], gamma))
+        offsets.at_end = terminated
+        self._write_offsets()
 
     def make(
         self,
@@ -200,6 +273,8 @@ class SignalMaker:
             self.states.validate(*after)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
+        if self.offsets.is_on and self.offsets.is_due(is_last=terminated):
+            self._move_offsets(after, terminated=terminated)
         self.signals.b_t[0], self.signals.action_t[0] = probability, action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
@@ -224,7 +299,7 @@ class SignalMaker:
             np.nan_to_num(of.gamma, copy=False)
             np.nan_to_num(of.lam, copy=False)
         self._cumulants.write(observation, tiles, predict_one, of.c)
-        self._outcome.write(observation, tiles, of.z)
+        self._outcome.write(observation, tiles, self._outcomes)
 
     def mark_skips(self, soundness: Soundness) -> dict[int, str]:
         """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
@@ -234,7 +309,8 @@ class SignalMaker:
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
-        numbers = {"cumulant": of.c[self.cumulant], "outcome": of.z, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        cumulants = (of.c + of.reference)[self.cumulant]
+        numbers = {"cumulant": cumulants, "outcome": self._outcomes, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
         numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
         for what, values in numbers.items():
@@ -263,6 +339,11 @@ class SignalMaker:
             self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()
         return found
+
+
+def _nothing_predicted(_demon: int, _tiles: Tiles) -> float:
+    """Return NaN in the place of a prediction: before the first transition there is none to read."""
+    return np.nan
 
 
 def check_names(questions: Sequence[GVF]) -> None:

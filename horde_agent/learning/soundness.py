@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back, text, untext
 from horde_agent.types import Bools, Floats, Integers
 

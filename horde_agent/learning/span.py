@@ -1,9 +1,10 @@
 """SpanEngine: the fast engine. It computes the same as `PlainEngine` without stored traces and without dense passes.
 
-Each step stores four numbers per demon instead of updating its weights; pending updates are written every K steps, one
-flush group at a time. If `batch` exceeds one, steps are queued and processed together when the batch is full or a
-result is read: the same results, later and with less work. The algebra is in `kernels/span/step.py`. It does not cover
-the trace rule "capped" and traces longer than LARGEST_TAIL steps; use `PlainEngine` for these.
+Each step stores four numbers per demon instead of updating its weights; pending updates are written
+every K steps, one flush group at a time. If `batch` exceeds one, steps are queued and processed
+together when the batch is full or a result is read: the same results, later and with less work. The
+algebra is in `kernels/span/step.py`. It does not cover the trace rule "capped" and traces longer
+than LARGEST_TAIL steps; use `PlainEngine` for these.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels._jit import one_at_a_time
 from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
-from horde_agent.learning.engine import SMALLEST_SCALE, check_weights, fault, max_finite
-from horde_agent.learning.layout import DemonMapping, Layout, ShardLayout
-from horde_agent.learning.memory import ROWS, SpanMemory
+from horde_agent.learning.engine import (
+    SMALLEST_SCALE,
+    DemonMapping,
+    check_weights,
+    fault,
+    max_finite,
+)
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
+from horde_agent.learning.span_storage import ROWS, Layout, ShardLayout, SpanMemory
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
 
@@ -35,7 +42,8 @@ class SpanEngine:
     """The fast engine: GTD(lambda) for many demons that share one stream of tiles. Methods are those of `PlainEngine`.
 
     Args:
-        group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of one policy have the
+        group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of
+            one policy have the
             same rho on every step and adjacent lanes.
         largest_decay: Upper bound of gamma lambda; it determines the largest trace length.
         batch: Steps that are queued before they are processed; 1: each at once.
@@ -47,7 +55,8 @@ class SpanEngine:
         latest: Predictions at the latest completed step, float64, shape (n_demons,).
         n_waiting: Number of queued steps.
         stream: Number of the selected stream.
-        flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace is too long.
+        flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace
+            is too long.
 
     Raises:
         ValueError: If it does not support the algorithm or the trace rule.
@@ -70,14 +79,21 @@ class SpanEngine:
         share: ShardLayout | None = None,
     ) -> None:
         if config.trace_rule == "capped" or rule(config.algorithm).SPAN is None:
-            what = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
-            raise ValueError(f"SpanEngine does not support {what}: use PlainEngine")
-        self.config, self.n_features, self.n_demons, self.dtype = config, n_features, len(group), np.dtype(config.dtype)
-        policy = np.arange(int(np.max(group)) + 1) if policy is None else policy
-        demons = np.asarray(group, dtype=np.int64), policy, np.arange(len(group)) if cumulant is None else cumulant
+            setting = f"algorithm {config.algorithm!r} with trace rule {config.trace_rule!r}"
+            raise ValueError(f"SpanEngine does not support {setting}: use PlainEngine")
+        self.config = config
+        self.n_features = n_features
+        self.n_demons = len(group)
+        self.dtype = np.dtype(config.dtype)
+        if policy is None:
+            policy = np.arange(int(np.max(group)) + 1)
+        if cumulant is None:
+            cumulant = np.arange(len(group))
+        demons = (np.asarray(group, dtype=np.int64), policy, cumulant)
         self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
-        self._m_scale, self._m_decay = 1.0, 1.0 - 1.0 / config.mspbe_tau
+        self._m_scale = 1.0
+        self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
         self.latest: Floats = np.zeros(self.n_demons)
         self._signals: Signals | None = None
@@ -112,14 +128,14 @@ class SpanEngine:
         """Rows of the current state's features, shape (n_active,)."""
         return np.asarray(self.arrays.active[self._now % (self.memory.batch + 1)])
 
-    # ---- the stream -------------------------------------------------------------------------------------------------
+    # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: Integers) -> Floats:
         """Begin a stream at `tiles`, (n_active,), with all traces at zero: `PlainEngine.begin`."""
         self.catch_up()
         self.memory.set_n_active(tiles.size)
         self.memory.prefault_ahead(tiles.size)
-        transition.begin(self.memory.native, self.memory.entry, tiles)
+        self._run(transition.begin, tiles)
         self.latest = self.arrays.predictions.copy()
         return self.latest
 
@@ -128,40 +144,52 @@ class SpanEngine:
         memory = self.memory
         if signals is not self._signals:
             self._check_shapes(signals)
-            self._signals, self._step = signals, None
+            self._signals = signals
+            self._step = None
             memory.clock[IS_KNOWN] = 0
         memory.prefault_ahead(tiles.size)
         self._m_scale *= self._m_decay
         self.n_waiting += 1
-        n_steps = self.n_waiting if self.n_waiting >= memory.batch else 0
+        n_steps = 0
+        if self.n_waiting >= memory.batch:
+            n_steps = self.n_waiting
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
         native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
-            self._step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
-        found = self._step(*arguments)
+            step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
+            self._step = one_at_a_time(step, memory.span.n_threads)
+        findings = self._step(*arguments)
         if n_steps:
-            self._finish_steps(found)
+            self._finish_steps(findings)
         return self.latest
+
+    def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
+        """Call a kernel that starts parallel loops."""
+        native = self.memory.native
+        call = one_at_a_time(parallel_kernel, self.memory.span.n_threads)
+        return call(native, self.memory.entry, *arguments)
 
     def _check_shapes(self, signals: Signals) -> None:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
-        of = self.arrays
-        arrays = (of.signal_rho, of.signal_gamma, of.signal_lam, of.signal_c, of.signal_z)
+        span = self.arrays
+        arrays = (span.signal_rho, span.signal_gamma, span.signal_lam, span.signal_c, span.signal_z)
         for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), arrays, strict=True):
-            shape, expected = np.shape(getattr(signals, name)), (numbers.shape[1] - 1,)
+            shape = np.shape(getattr(signals, name))
+            expected = (numbers.shape[1] - 1,)
             if shape != expected:
                 raise ValueError(f"{name} must have the shape {expected}, not {shape}")
 
     def catch_up(self) -> None:
         """Process all queued steps."""
         if self.n_waiting:
-            self._finish_steps(transition.take(self.memory.native, self.memory.entry, self.n_waiting))
+            self._finish_steps(self._run(transition.take, self.n_waiting))
 
     def _finish_steps(self, found: int) -> None:
         """Update flags and predictions after all queued steps were processed."""
-        self.flags, self.n_waiting = self.flags | int(found), 0
+        self.flags = self.flags | int(found)
+        self.n_waiting = 0
         self.latest = self.memory.span.predictions.copy()
         if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
             for numbers in (self.arrays.m, self.arrays.m_step):
@@ -171,9 +199,9 @@ class SpanEngine:
     def _flush(self) -> None:
         self.catch_up()
         if self._now >= 0:
-            self.flags |= int(transition.flush(self.memory.native, self.memory.entry))
+            self.flags |= int(self._run(transition.flush))
 
-    # ---- several streams --------------------------------------------------------------------------------------------
+    # ---- several streams ------------------------------------------------------------------------
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on: `PlainEngine.select_stream`.
@@ -185,10 +213,11 @@ class SpanEngine:
         self._flush()
         self.memory.select_stream(stream)
         if self._now >= 0 and self.arrays.has_w:
-            transition.sum_traces(self.memory.native, self.memory.entry)
+            sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
+            sum_traces(self.memory.native, self.memory.entry_of(transition.sum_trace_task))
         self._sum_bases()
 
-    # ---- reading: nothing here changes what is learned --------------------------------------------------------------
+    # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: Integers) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,), without learning."""
@@ -203,9 +232,11 @@ class SpanEngine:
     def _predict(self, tiles: Integers, first: int, last: int) -> Reals:
         """Return theta.phi of the lanes of blocks [first, last)."""
         self.catch_up()
-        bits, rows = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64), np.zeros(tiles.size, dtype=np.int64)
-        of = self.memory.allocation
-        overlap, sums = of.zeros(of.n_times), of.zeros(self.layout.n_lanes)
+        bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
+        rows = np.zeros(tiles.size, dtype=np.int64)
+        allocation = self.memory.allocation
+        overlap = allocation.zeros(allocation.n_times)
+        sums = allocation.zeros(self.layout.n_lanes)
         transition.predict(self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums)
         return sums
 
@@ -223,7 +254,9 @@ class SpanEngine:
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
         self.catch_up()
-        return self._of_demons(self.arrays.mspbe) if self.arrays.has_w else np.full(self.n_demons, np.nan)
+        if self.arrays.has_w:
+            return self._of_demons(self.arrays.mspbe)
+        return np.full(self.n_demons, np.nan)
 
     @property
     def max_trace(self) -> Floats:
@@ -260,24 +293,32 @@ class SpanEngine:
 
     def _by_feature(self, names: tuple[str, ...], demons: Integers | None = None) -> Reals:
         """Return theta, w or m of demons, (n,), or all: (names, n, n_features); read only their blocks."""
-        chosen = np.arange(self.n_demons) if demons is None else demons
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
         out = np.zeros((len(names), chosen.size, self.n_features), dtype=self.dtype)
-        features, lanes = self.memory.features, self.layout.lane[chosen]
+        features = self.memory.features
+        lanes = self.layout.lane[chosen]
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
-            here = np.flatnonzero(of_block == b)
+            places = np.flatnonzero(of_block == b)
             for of_name, name in zip(out, names, strict=True):
-                of_kind = rows[ROWS.index(name)][:, lanes[here] - self.layout.start[b]]
+                of_kind = rows[ROWS.index(name)][:, lanes[places] - self.layout.start[b]]
                 if of_kind.size:  # a rule may have no w
-                    of_name[np.ix_(here, features)] = of_kind.T
+                    of_name[np.ix_(places, features)] = of_kind.T
         return out
 
     def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
         """Yield copies of theta, w and m of blocks with pending updates added, each (rows in use, lanes)."""
         self.catch_up()
-        n, flags, listed = self.memory.features.size, self.arrays.is_flagged.copy(), -1
-        for b in range(self.layout.n_blocks) if blocks is None else blocks.tolist():
-            width, g = int(np.diff(self.layout.start)[b]), int(self.layout.flush_group[b])
+        n = self.memory.features.size
+        flags = self.arrays.is_flagged.copy()
+        listed = -1
+        if blocks is None:
+            blocks = np.arange(self.layout.n_blocks)
+        for b in blocks.tolist():
+            width = int(np.diff(self.layout.start)[b])
+            g = int(self.layout.flush_group[b])
             theta, w, m = (self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS)
             if self._now >= 0:
                 if g != listed:
@@ -293,23 +334,22 @@ class SpanEngine:
         `e` is gamma_t lambda_t e_{t-1} of the current step.
         """
         self._flush()
-        (theta, w), span = self.weights(), self.arrays
+        (theta, w) = self.weights()
+        span = self.arrays
         numbers = {name: self._of_demons(getattr(self.arrays, name)) for name in _IN_FULL}
-        m = self.mspbe_trace() if self.arrays.m.size else np.zeros((0, 0), dtype=self.dtype)
-        traces = self.memory.rule.TRACES
-        learned = {"theta": theta, "w": w, "m": m, **numbers, **{name: self._trace(name) for name in traces}}
+        if self.arrays.m.size:
+            m = self.mspbe_trace()
+        else:
+            m = np.zeros((0, 0), dtype=self.dtype)
+        learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
         if not self.arrays.has_w:
             del learned["w"]
         learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}
-        if span.numbers.size or span.has_second:  # such a rule needs its traces, gamma and lambda apart
+        if span.numbers.size:  # such a rule needs its trace, gamma and lambda apart
             learned |= {name: self._of_demons(getattr(span, name)) for name in ("gamma_t", "lam_t")}
             learned["numbers"] = span.numbers.reshape(-1, self.layout.n_lanes)[:, self.layout.lane]
-            for name in traces:
-                decay = learned["gamma_t"] * learned["lam_t"]
-                if span.has_dutch and name == traces[-1]:
-                    decay = decay * learned["numbers"][self.memory.rule.numbers.index("rho")]
-                decay = decay[:, None]
-                learned[name] = np.where(decay > 0, learned[name] / np.where(decay > 0, decay, 1), 0)
+            decay = (learned["gamma_t"] * learned["lam_t"])[:, None]
+            learned["e"] = np.where(decay > 0, learned["e"] / np.where(decay > 0, decay, 1), 0)
         tiles = self.memory.feature_of[self._active]
         return learned, self.memory.is_aside[self.layout.lane], tiles
 
@@ -324,23 +364,16 @@ class SpanEngine:
             plain.take_over(*self._in_full())
         return plain
 
-    def _trace(self, name: str) -> Reals:
-        """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t.
-
-        The second trace has its own decays or factors of phi; the last of three also has rho_t.
-        """
-        span, traces = self.arrays, self.memory.rule.TRACES
-        is_first, is_last = name == traces[0], name == traces[-1]
-        decays = span.second if span.has_difference and is_last else span.c
-        sources = span.factor if span.has_source or (span.has_dutch and not is_first) else np.zeros(0)
-        sources = span.second if span.has_dutch and is_last else sources
+    def _trace(self) -> Reals:
+        """Return v_t = c_t (phi_t + v_{t-1}) of the latest step, by demon: gamma_{t+1} lambda_{t+1} e_t."""
+        span = self.arrays
         e = np.zeros((self.n_demons, self.n_features), dtype=self.dtype)
         for b in range(self.layout.n_blocks):
             times = np.arange(span.tail_from[self.layout.flush_group[b]], self._now)
-            c = self.memory.ring(decays, b)
+            c = self.memory.ring(span.c, b)
             factor = np.cumprod(c[times % len(c)][::-1], axis=0)[::-1]
-            if sources.size:
-                factor = factor * self.memory.ring(sources, b)[times % len(c)]
+            if span.has_source:
+                factor = factor * self.memory.ring(span.factor, b)[times % len(c)]
             bits = span.bits[times % len(span.bits)].view(np.uint8)
             phi = np.unpackbits(bits, axis=1, bitorder="little")[:, : self.memory.features.size]
             demon = self.layout.demon[self.layout.start[b] : self.layout.start[b + 1]]
@@ -348,7 +381,7 @@ class SpanEngine:
             e[np.ix_(demon[demon >= 0], self.memory.features)] = of_rows
         return e
 
-    # ---- diverged demons --------------------------------------------------------------------------------------------
+    # ---- diverged demons ------------------------------------------------------------------------
 
     def pop_flagged(self) -> dict[int, str]:
         """Return the demons flagged since the last call, with the reason: not finite, or above a bound.
@@ -359,15 +392,17 @@ class SpanEngine:
             return {}
         self.flags &= ~DEMON_FLAGGED
         is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_aside & (self.layout.demon >= 0)
-        span, lanes, found = self.arrays, np.flatnonzero(is_new), dict[int, str]()
+        span = self.arrays
+        lanes = np.flatnonzero(is_new)
+        reasons = dict[int, str]()
         span.is_flagged[:] = 0
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             for lane in lanes[of_block == b].tolist():
                 numbers = (float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound))
                 theta, w, m = (of_kind[:, lane - self.layout.start[b]] for of_kind in rows)
-                found[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
-        return dict(sorted(found.items()))
+                reasons[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
+        return dict(sorted(reasons.items()))
 
     def freeze(self, demon: int) -> None:
         """Freeze one demon's weights at zero permanently; other demons do not change."""
@@ -388,13 +423,15 @@ class SpanEngine:
         self._flush()
         features = self.memory.features
         for b in range(self.layout.n_blocks):
-            start, stop = int(self.layout.start[b]), int(self.layout.start[b + 1])
-            demon, rows = self.layout.demon[start:stop], self.memory.rows("theta", b)
+            start = int(self.layout.start[b])
+            stop = int(self.layout.start[b + 1])
+            demon = self.layout.demon[start:stop]
+            rows = self.memory.rows("theta", b)
             learns = (demon >= 0) & ~self.memory.is_aside[start:stop]
-            into = np.zeros((rows.size // (stop - start), stop - start))
+            values = np.zeros((rows.size // (stop - start), stop - start))
             if theta is not None:
-                into[: features.size, learns] = theta[np.ix_(demon[learns], features)].T
-            rows[:] = into.reshape(rows.shape)
+                values[: features.size, learns] = theta[np.ix_(demon[learns], features)].T
+            rows[:] = values.reshape(rows.shape)
         self._sum_bases()
 
     def _sum_bases(self) -> None:
@@ -406,7 +443,7 @@ class SpanEngine:
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
         self.latest = self.arrays.predictions.copy()
 
-    # ---- state ------------------------------------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return copies of the engine's complete state, by name; queued steps stay queued."""
@@ -416,7 +453,8 @@ class SpanEngine:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
 
         Raises:
-            ValueError: If the state was copied over several steps, as in version 0.1.0 for large Hordes.
+            ValueError: If the state was copied over several steps, as in version 0.1.0 for large
+                Hordes.
         """
         if "put_in_at" in state:
             raise ValueError(
@@ -430,11 +468,12 @@ class SpanEngine:
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons. Remaining demons keep their weights, traces and estimates.
 
-        Pending updates are flushed, so that remaining demons change only by rounding. New demons start at the current
-        state with zero weights and traces.
+        Pending updates are flushed, so that remaining demons change only by rounding. New demons
+        start at the current state with zero weights and traces.
         """
         self._flush()
         self.memory.rearrange(mapping)
-        self.n_demons, self._signals = mapping.group.size, None
+        self.n_demons = mapping.group.size
+        self._signals = None
         self.latest = np.where(mapping.is_new, 0.0, self.latest[mapping.old_index])
         self.arrays.predictions[:] = self.latest

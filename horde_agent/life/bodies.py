@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
+from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
 from horde_agent.life.process_env import ProcessEnv, is_worthwhile
+from horde_agent.life.wrapping import wrapped
+
+__all__ = ["ONE_AT_A_TIME", "ROBOTS", "FrictionChange", "LampMove", "make_body"]
 
 LampMove = tuple[float, str, tuple[float, float, float]]
 """Robot time in seconds, name of the lamp, and its new position (x, y, z in metres)."""
 
 FrictionChange = tuple[float, str, float]
 """Robot time in seconds, "clockwise" or "counterclockwise", and the factor on the wheels' friction in that rotation."""
-
-ONE_AT_A_TIME = ("serial", "drops")
-"""Backends that are a physical robot: one life at a time."""
-
-ROBOTS = {
-    "critterbot": {
-        "simulator": "CritterbotPen",
-        "serial": "CritterbotSerial",
-        "drops": "CritterbotDrops",
-        "replay": "CritterbotReplay",
-        "emulated": "CritterbotEmulated",
-    },
-    "create2": {"simulator": "CreatePen", "serial": "CreateSerial", "emulated": "CreateEmulated"},
-}
-"""Robots by name, and the environment of each of their backends."""
 
 
 def make_body(
@@ -38,6 +29,7 @@ def make_body(
     *,
     parity: str | None = None,
     env_id: str | None = None,
+    wrap: str | None = None,
     robot: str = "critterbot",
     log: Path | None = None,
     realtime: bool = False,
@@ -52,7 +44,8 @@ def make_body(
         backend: As in `horde learn --backend`; "gymnasium" for `env_id`.
         port: Of a physical robot.
         parity: Of its serial line; None uses the robot's file.
-        env_id: An id of Gymnasium.
+        env_id: An id of Gymnasium; "MODULE:ID" imports a module first, also one of the current folder.
+        wrap: Wrappers of that environment, as in `horde learn --wrap`.
         robot: As in `horde learn --robot`.
         log: Read by the backend "replay".
         realtime: Keep 100 ms between two steps, if the backend does not do so by itself.
@@ -62,7 +55,8 @@ def make_body(
         in_process: Run the simulator in a separate process if that is faster, which it is not with physics="planar".
 
     Raises:
-        ValueError: If `lamp_moves` or `friction_changes` is not supported, or the robot has no such backend.
+        ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such backend, or an
+            environment does not fit its wrappers.
     """
     given = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
     changes: dict[str, Any] = {argument: of_life for argument, of_life in given.items() if of_life}
@@ -70,7 +64,10 @@ def make_body(
         name = next(iter(changes))
         raise ValueError(f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
     if backend == "gymnasium":
-        return gymnasium.make(str(env_id), disable_env_checker=True)
+        env = _make_by_id(str(env_id))
+        if wrap is not None:
+            env = wrapped(env, wrap)
+        return env
     if backend not in ROBOTS.get(robot, {}):
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
     name = f"horde_env:{ROBOTS[robot][backend]}-v0"
@@ -89,3 +86,26 @@ def make_body(
     if backend == "simulator" and in_process and not realtime and physics != "planar" and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
+
+
+def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
+    """Make an environment; the module before a colon may also be in the current folder, as for `python -m`.
+
+    Modules of the current folder come after the installed ones, so that a file `random.py` there replaces no other.
+
+    Raises:
+        ImportError: If there is no such module.
+    """
+    module, colon, _ = env_id.partition(":")
+    folder = os.getcwd()
+    if colon and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True)
+    except ModuleNotFoundError as error:
+        missing = getattr(error.__cause__, "name", None) or error.name
+        if missing not in (module, module.partition(".")[0]):  # but one that it imports
+            raise
+        raise ImportError(
+            f"--env {env_id}: there is no module {module}, neither installed nor in the current folder {folder}"
+        ) from None

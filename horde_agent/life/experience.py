@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent.interface import Interface
+from horde_agent.interface import Interface, readable
 from horde_agent.life.excursions import DockingConfig, Dockings, ExcursionConfig, Excursions
 from horde_agent.life.flags import is_broken
 from horde_agent.life.process_env import ProcessEnv
-from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo
+from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Observation, Phase
@@ -24,6 +24,11 @@ PATIENCE_S = 60.0  # without an applied action
 _STATE = (
     *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_not_applied_in_a_row"),
     *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_observed"),
+    *("n_not_finite", "_follows_not_finite", "_is_resumed"),
+)
+_NOT_FINITE = (
+    "step %d: the reading of %s is %s. Such an observation repeats the one before it, is not learned from, and counts "
+    "as a gap. Further ones are only counted"
 )
 
 _log = logging.getLogger(__name__)
@@ -53,6 +58,7 @@ class Experience:
         docking: DockingConfig | None,
     ) -> None:
         _check_behaviour(behaviour, len(interface.actions))
+        env = readable(env)
         self.env, self.behaviour, self.rng, self.interface = env, behaviour, generator(rng), interface
         self.body, self._process_env = RobotBody(env), env if isinstance(env, ProcessEnv) else None
         self.excursions = Excursions([], excursions)
@@ -69,6 +75,13 @@ class Experience:
         self._pose = UNKNOWN_POSE
         self._tiles: Tiles | None = None  # of the current observation, once it was encoded
         self._is_observed = False
+        low, high = interface.scaler.low, interface.scaler.high
+        self._is_unit = bool(
+            (low == 0.0).all() and (high == 1.0).all()
+        )  # observations go to the tile coder as they are
+        self.n_not_finite = 0
+        self._follows_not_finite = False  # the observation before had a reading that was not finite
+        self._is_resumed = False  # it had begun, and cannot be restored: `begin` follows a gap
 
     @property
     def is_before_drive(self) -> bool:
@@ -89,13 +102,68 @@ class Experience:
         self.steps, self._is_observed = step, True
 
     def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
-        """Make an observation the current one, not yet observed by the student."""
-        self._observation = np.array(observation, dtype=np.float32)
+        """Make an observation the current one, not yet observed by the student.
+
+        If a reading is not finite, the observation repeats the one before it, as one that is stale does, and the next
+        one is a gap.
+        """
+        values = self._values_of(observation)
+        if self._follows_not_finite:
+            flags |= Flag.GAP
+            self._follows_not_finite = False
+        if not self._is_in_range(values):
+            if not np.isfinite(values).all():
+                self._count_not_finite(values)
+                self._follows_not_finite = True
+                flags |= Flag.STALE
+                values = self._repeated(values)
+            if self._is_unit:
+                self.n_clipped += int(np.count_nonzero((values < 0.0) | (values > 1.0)))
+                values = values.clip(0.0, 1.0)
+        self._observation = values
         self._flags, self._tiles, self._is_observed = flags, None, False
         self.t, self._pose = info.t, info.pose
         self.n_clipped += info.clipped
         self._count_damage(info)
         self.dockings.update(info)
+
+    def _values_of(self, observation: Any) -> Observation:
+        """Return a copy of an observation, shape (n_inputs,); raise UnfitResult if it has another shape or type."""
+        n_inputs = len(self.interface.channels)
+        if isinstance(observation, np.ndarray) and observation.dtype == np.float32 and observation.shape == (n_inputs,):
+            return observation.copy()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = np.array(observation, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise UnfitResult(
+                f"the environment returned an observation of the type {type(observation).__name__}, expected "
+                f"{n_inputs} numbers: {error}"
+            ) from None
+        if values.shape != (n_inputs,):
+            raise UnfitResult(
+                f"the environment returned an observation of shape {values.shape}, expected ({n_inputs},) as in its "
+                "observation space"
+            )
+        return values
+
+    def _is_in_range(self, values: Observation) -> bool:
+        """Return whether all readings are finite, and in [0, 1] if the observation space is that."""
+        if self._is_unit:  # `reduce` takes half as long as the methods
+            return bool(np.minimum.reduce(values) >= 0.0 and np.maximum.reduce(values) <= 1.0)
+        return bool(np.isfinite(values).all())
+
+    def _repeated(self, values: Observation) -> Observation:
+        """Return the current observation; 0 in the place of readings that are not finite if there is none."""
+        if self._observation.size:
+            return self._observation
+        return np.nan_to_num(values, posinf=0.0, neginf=0.0)
+
+    def _count_not_finite(self, values: Observation) -> None:
+        self.n_not_finite += 1
+        if self.n_not_finite == 1:
+            index = int(np.flatnonzero(~np.isfinite(values))[0])
+            _log.warning(_NOT_FINITE, self.steps, self.interface.channels[index].name, values[index])
 
     def _count_damage(self, info: RobotInfo) -> None:
         self.crc_errors += info.crc_errors
@@ -144,16 +212,19 @@ class Experience:
         restore_behaviour = getattr(self.behaviour, "restore", None)
         if restore_behaviour is not None:
             restore_behaviour(inner(state, "behaviour"))
-        put_back(self, inner(state, "own"), *_STATE)
+        attributes_then = inner(state, "own")
+        names = [name for name in _STATE if name in attributes_then]  # older snapshots lack some
+        put_back(self, attributes_then, *names)
         now, world = inner(state, "now"), inner(state, "world")
         self._observation, self._pose = now["observation"].copy(), tuple(now["pose"].tolist())
         self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"].copy()
         if world:
             self.env.reset(seed=0)  # opens the robot; its state is replaced
             self.body.restore_state(world)
-        else:
+        elif self._has_begun:
             self.excursions.cancel()
             self._has_begun = False
+            self._is_resumed = True
         restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
 
 

@@ -4,7 +4,6 @@ facts.json      channels, actions, questions, picture of the robot; written once
 now.json        counts, times, measures and a line for each shard; replaced at most five times a second
 demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of the last minute; replaced every 2 s
 curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
-stop-asked      created by the page: asks the life to stop
 
 Observations and actions are not repeated here: the page reads the end of the record. A file is replaced as a whole, so
 that a reader never sees half of it. If a file cannot be written, for example on a full disk, the feed ends.
@@ -52,7 +51,6 @@ class Feed(LifeHooks):
         picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and 1 of each channel
             stand for ("ranges"); empty if unknown.
         total: Steps of the life, or None.
-        ask_to_stop: Called after the page asked for a stop.
         clock: Seconds, of a monotonic clock.
 
     Attributes:
@@ -67,18 +65,16 @@ class Feed(LifeHooks):
         *,
         picture: Mapping[str, Any] | None = None,
         total: int | None = None,
-        ask_to_stop: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = folder / FOLDER
         self._interface, self._picture, self._total = interface, dict(picture or {}), total
-        self._ask_to_stop, self._clock = ask_to_stop, clock
+        self._clock = clock
         self._began = clock()
         self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
         self.is_off = False
         try:
             self.path.mkdir(exist_ok=True)
-            (self.path / "stop-asked").unlink(missing_ok=True)  # of an earlier life
             self._describe(horde)
         except OSError as error:
             self._give_up(error)
@@ -105,9 +101,6 @@ class Feed(LifeHooks):
             if now - self._demons_at >= DEMONS_EVERY_S:
                 self._demons_at = now
                 self._write_demons()
-            if (self.path / "stop-asked").exists():
-                _log.warning("the live page asked for a stop")
-                self._ask_to_stop()
         except OSError as error:
             self._give_up(error)
 
@@ -164,11 +157,12 @@ class Feed(LifeHooks):
                 file.write(",".join("" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS) + "\n")
 
     def _summary(self) -> dict[str, Any]:
-        """Return median and means over the demons that have not diverged; None if there is no value."""
+        """Return measures over the demons that have not diverged; None if there is no value."""
         nmsre, mspbe = (values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe))
         return {
             "median_nmsre": float(np.median(nmsre)) if len(nmsre) else None,
             "mean_nmsre": float(nmsre.mean()) if len(nmsre) else None,
+            "share_nmsre_below_1": float((nmsre < 1.0).mean()) if len(nmsre) else None,
             "mean_mspbe": float(mspbe.mean()) if len(mspbe) else None,
             "n_diverged": int(np.count_nonzero(~self._is_sound)),
         }

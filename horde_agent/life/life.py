@@ -21,22 +21,23 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
-from horde_agent.learning.layout import NEWCOMER
+from horde_agent.learning.engine import NEWCOMER
 from horde_agent.life.excursions import Choice, DockingConfig, ExcursionConfig
 from horde_agent.life.experience import BodyDisobeys, Experience
 from horde_agent.life.flags import flags_of, is_broken, is_unfit
-from horde_agent.life.robot import RobotInfo
+from horde_agent.life.robot import RobotInfo, UnfitResult
 from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy
-from horde_agent.record import NO_ACTION, Phase, Recorder, Row
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Integers, Tiles, whole_number
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
 _LONGEST_DRIVE = 40  # steps; most drives to the centre are much shorter
+_N_RESULTS = 5  # of a step
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ class Life(Experience):
 
     Attributes:
         steps: Number of periods (100 ms on the robots), excursions and drives included.
-        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no faults.
+        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no faults. A resume of a
+            robot that cannot be restored is a gap.
+        n_not_finite: Observations with a reading that was not finite. Each repeats the one before it and is a gap.
         t: Robot time of the latest observation in seconds; NaN if the robot has no clock.
         n_not_applied: Steps in which the action was not applied (safety stop, charging).
         link_losses, s_without_link: Number of losses of the link, and their total duration in seconds; None if the
@@ -167,11 +170,22 @@ class Life(Experience):
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, in a new life with the same arguments.
 
-        A restorable robot is opened and restored; with any other the life continues after a gap, in `begin`.
+        A restorable robot is opened and restored; with any other the life continues after a gap, in `begin`. The random
+        numbers continue from those of the state, so another life with such a robot and the same state repeats them:
+        `draw_from` others.
         """
         assert not self._has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
         self._restore_robot(state)
+
+    def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Continue a robot that cannot be restored after a gap, in `begin`, with other random numbers.
+
+        Args:
+            rngs: The random numbers of each robot of this life.
+        """
+        (self.rng,) = rngs
+        self._is_resumed = True
 
     @property
     def may_be_cut(self) -> bool:
@@ -183,6 +197,10 @@ class Life(Experience):
         if not self._has_begun:
             self._drive(Phase.CENTRE, seed=int(self.rng.integers(2**31)))
             self._has_begun = True
+        if self._is_resumed:
+            self._is_resumed = False
+            self._flags |= Flag.RESUMED
+            self.gaps += 1
 
     def stop(self) -> None:
         """End the life after the current step, and a stay at the dock early; safe in a signal handler."""
@@ -214,10 +232,7 @@ class Life(Experience):
                 prediction of one of them; nothing has changed.
         """
         names = names if isinstance(names, str) else list(names)
-        feedback = self.interface.feedback
-        fed_back = [] if feedback is None else [name for name in feedback.names if name in names]
-        if fed_back:
-            raise ValueError(f"the prediction of {fed_back[0]!r} is fed back as a feature; it cannot be removed")
+        refuse_fed_back(self.interface, names)
         before = self.horde.names
         self.horde.remove(names)
         self._rearrange(before)
@@ -234,10 +249,25 @@ class Life(Experience):
             if isinstance(observer, LifeHooks):
                 getattr(observer, hook)(argument)
 
+    def __repr__(self) -> str:
+        spec = self.env.spec
+        env = type(self.env.unwrapped).__name__ if spec is None else spec.id
+        facts = [
+            f"steps={self.steps}",
+            f"learning_steps={self.student.learning_steps}",
+            f"gaps={self.gaps}",
+            f"env={env}",
+            f"behaviour={type(self.behaviour).__name__}",
+            f"horde={self.horde!r}",
+        ]
+        return f"{type(self).__name__}({'; '.join(facts)})"
+
     def run(self, steps: int) -> None:
         """Live for a number of periods, excursions and drives included; call it again to continue.
 
-        A drive that is under way at the end is finished, but what exceeds `steps` is not counted.
+        A drive that is under way at the end is finished, but what exceeds `steps` is not counted. Nothing is shown
+        meanwhile, also in a notebook: an observer may print `event.life`, or `horde_agent.life.observers.Progress`
+        shows what `horde learn` shows.
 
         Raises:
             ValueError: If `steps` is not a whole number from 0 on.
@@ -295,8 +325,24 @@ class Life(Experience):
             finally:
                 self._worker.join()
             self._write(row)
+        self._awaits_reply = True
+        self._check_result(result)
+        self._awaits_reply = False
         self.steps += 1
         self._take_step(*result)
+
+    def _check_result(self, result: Sequence[Any]) -> None:
+        """Raise UnfitResult if the result of a step does not have the form of Gymnasium's API."""
+        if len(result) != _N_RESULTS:
+            raise UnfitResult(
+                f"a step of the environment returned {len(result)} values, expected observation, reward, terminated, "
+                "truncated and info"
+            )
+        observation, _, _, _, info = result
+        if type(info) is not dict:
+            RobotInfo.of(info)
+        if getattr(observation, "shape", None) != self._observation.shape:
+            self._values_of(observation)
 
     def _learn(self, choice: Choice) -> None:
         """Learn from the transition to the current observation, and store the action chosen there."""
@@ -304,7 +350,12 @@ class Life(Experience):
         self.student.set_action(choice.phase, choice.action, choice.b, self.steps, choice.policy)
 
     def _take_step(
-        self, observation: Any, _reward: SupportsFloat, terminated: bool, truncated: bool, info: Mapping[str, Any]
+        self,
+        observation: Any,
+        _reward: SupportsFloat,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any] | None,
     ) -> None:
         """Take the result of a step; after the end of an episode, begin the next one."""
         known = RobotInfo.of(info)
@@ -404,3 +455,12 @@ class Life(Experience):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
+    """Raise ValueError if the prediction of one of these questions is a feature."""
+    if interface.feedback is None:
+        return
+    for name in interface.feedback.names:
+        if name in names:
+            raise ValueError(f"the prediction of {name!r} is fed back as a feature; it cannot be removed")

@@ -16,11 +16,12 @@ from rich.live import Live
 from rich.table import Table
 
 from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
-from horde_agent.measures.online import effective_sample_size, updates_until_valid
+from horde_agent.measures.online import effective_sample_size, has_estimate, updates_until_valid
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import DRIVES, Flag, Row
 from horde_agent.saving import State
@@ -35,7 +36,7 @@ RowObserver = Callable[[Student, int], None]
 
 
 class Sample(NamedTuple):
-    """Measures at one step: means over the demons that have not diverged."""
+    """Measures at one step. The mean estimate is over the demons that have one and have not diverged."""
 
     step: int
     learning_steps: int
@@ -106,22 +107,50 @@ def outside_drives(observer: RowObserver, student: Student) -> RowObserver:
 def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
     """Return the measures of a Horde now."""
     sound = sound_demons(horde)
-    estimates = horde.mspbe_scalar[sound]
-    mspbe = float(estimates.mean()) if estimates.size else float("nan")
-    return Sample(step, learning_steps, mspbe, float(horde.max_trace), int(np.count_nonzero(~sound)))
+    mspbe = mean_estimate(horde.mspbe_scalar[sound])
+    if mspbe is None:
+        mspbe = float("nan")
+    return Sample(
+        step=step,
+        learning_steps=learning_steps,
+        mspbe_scalar_mean=mspbe,
+        max_trace=float(horde.max_trace),
+        n_diverged=int(np.count_nonzero(~sound)),
+    )
+
+
+def mean_estimate(estimates: Floats) -> float | None:
+    """Return the mean of MSPBE estimates, shape (n,), without those of rules that have none (NaN); None if all are."""
+    numbers = estimates[~np.isnan(estimates)]
+    if not numbers.size:
+        return None
+    return float(numbers.mean())
 
 
 class MspbeWatch(LifeHooks):
     """Determine which MSPBE estimates are valid: those after `updates_needed` updates of w with rho > 0, from now on.
+
+    Attributes:
+        updates_needed: Updates of each question's w that its estimate needs, by the step sizes of its own update rule,
+            shape (n_demons,); inf if the rule has no w and so no estimate.
 
     Raises:
         RuntimeError: When it is read, if demons were added or removed, but not by `Life.add` or `Life.remove`.
     """
 
     def __init__(self, horde: AnyHorde) -> None:
-        self._horde, self._questions = horde, horde.questions
+        self._horde = horde
         self._before = horde.ratio_totals()
-        self.updates_needed = updates_until_valid(horde.config)
+        self._set_questions()
+
+    def _set_questions(self) -> None:
+        """Set what depends on the questions: which have an estimate, and the updates that it needs."""
+        horde = self._horde
+        self._questions = horde.questions
+        algorithms = rules_of(horde.questions, horde.config)
+        configs = {name: config_of(horde.config, name) for name in set(algorithms)}
+        self._has_estimate = np.array([has_estimate(configs[name]) for name in algorithms], dtype=bool)
+        self.updates_needed: Floats = np.array([updates_until_valid(configs[name]) for name in algorithms])
 
     def _totals(self) -> Floats:
         """Return `ratio_totals` since the watch began, shape (3, n_demons)."""
@@ -137,7 +166,7 @@ class MspbeWatch(LifeHooks):
         Args:
             old_index: For each demon, its number before, or -1 for a new one, shape (n_demons,).
         """
-        self._questions = self._horde.questions
+        self._set_questions()
         self._before = np.where(old_index >= 0, self._before[:, old_index], 0.0)
 
     def state(self) -> State:
@@ -165,17 +194,25 @@ class MspbeWatch(LifeHooks):
     def facts(self) -> dict[str, float | int | None]:
         """Return the MSPBE entries of a run's details.json."""
         valid = self.is_valid
-        means = {"scalar": self._horde.mspbe_scalar}
-        if self._horde.config.vector_mspbe:
-            means["vector"] = np.asarray(self._horde.mspbe_vector())
-        return {
+        sound = sound_demons(self._horde)
+        needed = self.updates_needed[np.isfinite(self.updates_needed)]
+        least_needed = most_needed = None
+        if needed.size:
+            least_needed = float(needed.min())
+            most_needed = float(needed.max())
+        facts: dict[str, float | int | None] = {
             "tau_steps": self._horde.config.mspbe_tau,
-            "valid_after_updates": self.updates_needed,
+            "valid_after_updates": most_needed,
+            "valid_after_updates_least": least_needed,
             "n_valid": int(np.count_nonzero(valid)),
-            "n_not_yet_valid": int(np.count_nonzero(~valid & sound_demons(self._horde))),
+            "n_not_yet_valid": int(np.count_nonzero(~valid & sound & self._has_estimate)),
+            "n_without_estimate": int(np.count_nonzero(~self._has_estimate)),
             "effective_sample_size_mean": float(self.effective_sample_size().mean()),
-            **{f"{k}_mean_of_valid": float(v[valid].mean()) if valid.any() else None for k, v in means.items()},
+            "scalar_mean_of_valid": mean_estimate(self._horde.mspbe_scalar[valid]),
         }
+        if self._horde.config.vector_mspbe:
+            facts["vector_mean_of_valid"] = mean_estimate(np.asarray(self._horde.mspbe_vector())[valid])
+        return facts
 
 
 class Progress(LifeHooks):
@@ -288,7 +325,9 @@ def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
     sound = sound_demons(horde)
     if not sound.any():
         return "none: every demon diverged"
-    mean = float(horde.mspbe_scalar[sound].mean())
+    mean = mean_estimate(horde.mspbe_scalar[sound])
+    if mean is None:
+        return "none: no update rule of these questions has w"
     return f"{mean:.3g} ({np.count_nonzero(watch.is_valid):,} of {horde.n_demons:,} valid yet)"
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from horde_agent.learning.compiling import announced_otherwise
 from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
@@ -120,6 +121,10 @@ class Line:
         self._received = data[end:]
         return pickle.loads(memoryview(data)[SIZE.size : end])
 
+    def close_copy(self) -> None:
+        """Close the copy of this end in a fork's child: the line stays open for the process that made it."""
+        self._end.close()
+
     def close(self) -> None:
         """Close this end: the other one's `receive` then raises, after a message that was sent before."""
         with suppress(OSError):
@@ -150,7 +155,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
     def __init__(self, name: str, **settings: Any) -> None:
         self._name = name
         self._line, self._process = _start()
-        self._end = weakref.finalize(self, _end, self._line, self._process)
+        self._pid = os.getpid()
+        self._end = weakref.finalize(self, _end, self._line, self._process, self._pid)
         self._awaits_reply = False
         self.observation_space, self.action_space, self.metadata, drive = self._call("make", name, settings)
         vars(self).update(drive)
@@ -186,14 +192,14 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     def end_manoeuvre(self) -> None:
         """End a manoeuvre of `reset` early; safe in a signal handler."""
-        if self._end.alive:
+        if self._end.alive and os.getpid() == self._pid:
             assert self._process.stdin is not None
             with suppress(BrokenPipeError):
                 os.write(self._process.stdin.fileno(), END_MANOEUVRE)
 
     def close(self) -> None:
-        """Close the environment and end its process. Closing twice does nothing."""
-        if self._end.alive and self._process.poll() is None:
+        """Close the environment and end its process, unless this is a fork's child. Closing twice does nothing."""
+        if self._end.alive and os.getpid() == self._pid and self._process.poll() is None:
             self.end_manoeuvre()
             self._line.close()  # no message: a reply may be due, if the caller was interrupted
             with suppress(subprocess.TimeoutExpired):
@@ -207,6 +213,11 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
     def _request(self, name: str, *arguments: Any) -> None:
         if not self._end.alive:
             raise gymnasium.error.ClosedEnvironmentError(f"the environment {self._name} is closed; make a new one")
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"the environment {self._name} belongs to process {self._pid}, of which this one is a fork: make a new "
+                "one here"
+            )
         if self._awaits_reply:  # the caller was interrupted before this reply came
             self._receive()
         message = pickle.dumps((name, *arguments))
@@ -262,8 +273,13 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
         return Line(here, block.fileno(), is_first=True), process
 
 
-def _end(line: Line, process: subprocess.Popen[bytes]) -> None:
+def _end(line: Line, process: subprocess.Popen[bytes], pid: int) -> None:
     assert process.stdin is not None
+    if os.getpid() != pid:  # a fork's child has copies, and the environment is not its own
+        process.stdin.close()
+        line.close_copy()
+        process.poll()  # this process has no such child: no warning that it still runs
+        return
     process.stdin.close()  # ends the process
     try:
         process.wait(CLOSING_S)
@@ -382,4 +398,5 @@ def drive_of(body: Any) -> dict[str, Any]:
 def main(socket_number: str, block: str) -> None:
     """Serve the agent's process at an inherited socket and block."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent's process handles Ctrl-C
-    Child(Line(socket.socket(fileno=int(socket_number)), int(block), is_first=False)).serve()
+    with announced_otherwise():  # the agent's process says that it waits for kernels
+        Child(Line(socket.socket(fileno=int(socket_number)), int(block), is_first=False)).serve()

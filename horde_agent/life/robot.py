@@ -15,6 +15,10 @@ import numpy as np
 UNKNOWN_POSE = (np.nan, np.nan, np.nan)
 
 
+class UnfitResult(ValueError):
+    """The environment returned something that does not have the form of Gymnasium's API or of its spaces."""
+
+
 class RobotInfo(NamedTuple):
     """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
 
@@ -55,8 +59,16 @@ class RobotInfo(NamedTuple):
     b: float = 1.0
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> RobotInfo:
-        """Select these keys of an environment's `info`."""
+    def of(cls, info: Mapping[str, Any] | None) -> RobotInfo:
+        """Select these keys of an environment's `info`; None, which some environments return, has none of them.
+
+        Raises:
+            UnfitResult: If it is anything else than a mapping.
+        """
+        if info is None:
+            return cls()
+        if not isinstance(info, Mapping):
+            raise UnfitResult(f"the environment returned an info of the type {type(info).__name__}, expected a dict")
         return cls(*map(info.get, cls._fields, cls._field_defaults.values()))
 
     @property
@@ -71,8 +83,10 @@ class RobotBody:
     Args:
         env: Any environment. These attributes of `env.unwrapped` are used if they are there: `manoeuvre_frames`,
             `manoeuvre_observations` and `manoeuvre_at` (of the drive in the last reset), `save_state()`,
-            `restore_state(state)`, `end_manoeuvre()`, `emergency_stop(reason)` and `disobedience`. Keys of its
-            `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels, "tile_layout" and "notes".
+            `restore_state(state)`, `end_manoeuvre()`, `emergency_stop(reason)`, `wait_for_rest(limit_s)` and
+            `disobedience`. Keys of its `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels,
+            "tile_layout", "notes" and "stop_options", the options of the command `horde-robot stop` that stops it from
+            another process, by name. With that key, `emergency_stop` and `wait_for_rest` may be called in any thread.
 
     Attributes:
         can_drive: Whether it drives to the centre after a test excursion.
@@ -85,6 +99,7 @@ class RobotBody:
         self.can_drive = hasattr(self._body, "manoeuvre_frames")
         self.can_dock = "dock" in self.metadata.get("manoeuvres", ())
         self.is_restorable = bool(self.metadata.get("restorable"))
+        self.stop_options: dict[str, str] = dict(self.metadata.get("stop_options", {}))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -126,6 +141,10 @@ class RobotBody:
     def emergency_stop(self, reason: str) -> bool:
         """Set the robot's emergency stop; return whether it has one."""
         return hasattr(self._body, "emergency_stop") and bool(self._body.emergency_stop(reason))
+
+    def wait_for_rest(self, limit_s: float) -> bool:
+        """Wait until the robot reports that it stands; return whether it did within `limit_s` s. True if it cannot."""
+        return not hasattr(self._body, "wait_for_rest") or bool(self._body.wait_for_rest(limit_s))
 
     @property
     def disobedience(self) -> str:

@@ -26,6 +26,7 @@ TURN = 128  # steps; a change of robots takes about 3 ms of processor time for 7
 _OF_ROBOT = (
     *("env", "body", "behaviour", "rng", "excursions", "dockings", "t", "_n_not_applied_in_a_row", "_has_begun"),
     *("_flags", "_is_observed", "_observation", "_pose", "_tiles", "_process_env"),
+    *("_follows_not_finite", "_is_resumed"),
 )
 
 
@@ -109,6 +110,12 @@ class Robots(Life):
         self._load(int(turns["robot"]))
         put_back(self, turns, "robot", "_steps_of", "_turn_began")
         super().restore(state)
+
+    def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Continue with other random numbers: `Life.draw_from`."""
+        self.rng = rngs[self.robot]
+        for robot, part in self._others.items():
+            part["rng"] = rngs[robot]
 
     def _set_excursion_policies(self) -> None:
         super()._set_excursion_policies()

@@ -352,12 +352,32 @@ def relearn(
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot."""
-    for part in parts:
+    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot.
+
+    A row outside a drive with a reading that is not finite, as older versions recorded it, is left out, and the next
+    one follows a gap.
+    """
+    for part in _finite_parts(parts):
         columns = [part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")]
         has_robots = "robot" in (part.rows.dtype.names or ())
         robots = part.rows["robot"].tolist() if has_robots else [0] * len(part)
         yield from zip(part.rows["observation"], *columns, robots, strict=True)
+
+
+def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
+    """Yield parts of a stream without the rows that `rows_of` leaves out."""
+    follows_left_out = False
+    for part in parts:
+        rows = part.rows
+        is_kept = np.isfinite(rows["observation"]).all(axis=1) | np.isin(rows["phase"], [*DRIVES])
+        if is_kept.all() and not follows_left_out:
+            yield part
+            continue
+        follows = np.append(follows_left_out, ~is_kept)
+        follows_left_out = bool(follows[-1])
+        rows = rows.copy()
+        rows["flags"][follows[:-1]] |= np.uint8(Flag.GAP)
+        yield Stream(rows[is_kept], part.header, part.faults)
 
 
 def predict_along(stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None) -> Floats:

@@ -231,8 +231,16 @@ class ExcursionTable:
             positions.insert(0, np.where(moved == REMOVED, REMOVED, np.append(positions[0], REMOVED)[moved]))
         for number, (header, now) in enumerate(zip(headers, positions, strict=True), 1):
             policies = [_policy(entry) for entry in header["policies"]]
+            n_damaged = 0
             for piece in read_pieces(file_at(path, number), FORMAT):
+                n_damaged += int(np.count_nonzero(~piece.is_sound)) + bool(piece.n_torn)
                 yield self._converted(piece.records[piece.is_sound], policies, now)
+            if n_damaged:
+                _log.warning(
+                    "%s is damaged: %d excursions do not have the CRC-32 that was written with them, and are left out",
+                    file_at(path, number).name,
+                    n_damaged,
+                )
 
     def _converted(self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers) -> Records:
         """Return records of `former` policies in the layout of this table; `positions` are those of the demons now."""

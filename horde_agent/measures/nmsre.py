@@ -32,7 +32,8 @@ def error_trace(errors: Floats, latest: Floats | None = None) -> Floats:
     It continues from `latest`, shape (n,), if that is given, and updates it in place. It is NaN before the first error,
     and does not change if an error is NaN.
     """
-    latest = np.full(errors.shape[1:], np.nan) if latest is None else latest
+    if latest is None:
+        latest = np.full(errors.shape[1:], np.nan)
     trace = np.empty_like(errors)
     if np.isnan(errors).any() or np.isnan(latest).any():
         for k, error in enumerate(errors):
@@ -84,16 +85,22 @@ def nmsre_text(nmsre: float | None) -> str:
     if nmsre < 999.9995:
         return f"{nmsre:.3f}"
     digits, _, exponent = f"{nmsre:.3g}".partition("e+")
-    return f"{digits}e{int(exponent)}" if exponent else f"{digits}"
+    if exponent:
+        return f"{digits}e{int(exponent)}"
+    return f"{digits}"
 
 
 def variance_of(returns: Floats) -> Floats:
     """Return the variance of each question's returns, shape (n,); those that are NaN are left out."""
     known = ~np.isnan(returns)
     if known.all():
-        return np.asarray(returns.var(axis=0)) if len(returns) else np.full(returns.shape[1:], np.nan)
+        if len(returns):
+            return np.asarray(returns.var(axis=0))
+        return np.full(returns.shape[1:], np.nan)
     n = known.sum(axis=0)
-    mean = np.divide(np.where(known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0)
+    mean = np.divide(
+        np.where(known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0
+    )
     squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
     variance: Floats = np.divide(squares, n, out=np.full(n.shape, np.nan), where=n > 0)
     return variance

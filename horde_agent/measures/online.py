@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels.checks import Signals
+from horde_agent.kernels.rules import rule
 from horde_agent.learning.mixed import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.types import Floats, Tiles
@@ -22,13 +23,21 @@ _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error
 
 
 def updates_until_valid(config: LearnerConfig) -> float:
-    """Return the number of updates with rho > 0 after which an MSPBE estimate is valid; inf if w never changes.
+    """Return the number of updates with rho > 0 after which an MSPBE estimate is valid.
 
-    Both estimates begin at 0 with w, and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates. With
-    n active tiles ||phi||^2 = n and alpha_w = step_size secondary_ratio / n.
+    It is inf if w never changes, or if the update rule has no w and so no estimate. Both estimates begin at 0 with w,
+    and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates. With n active tiles ||phi||^2 = n and
+    alpha_w = step_size secondary_ratio / n.
     """
     rate = config.step_size * config.secondary_ratio
-    return 1.0 / rate if rate > 0 else np.inf
+    if rate <= 0.0 or not has_estimate(config):
+        return np.inf
+    return 1.0 / rate
+
+
+def has_estimate(config: LearnerConfig) -> bool:
+    """Return whether the update rule estimates its MSPBE: it has secondary weights w."""
+    return "w" in rule(config.algorithm).vectors
 
 
 def effective_sample_size(total: Floats, squares: Floats) -> Floats:

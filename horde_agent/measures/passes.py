@@ -36,8 +36,13 @@ class PolicyScores:
     """
 
     def __init__(self, number: int, policy: PolicyUnderTest) -> None:
-        self.number, self.policy, self._steps, n = number, policy, list[Integers](), len(policy.demons)
-        self.n_tests, self._mean, self._squares = np.zeros(n, np.int64), np.zeros(n), np.zeros(n)
+        self.number = number
+        self.policy = policy
+        self._steps = list[Integers]()
+        n = len(policy.demons)
+        self.n_tests = np.zeros(n, np.int64)
+        self._mean = np.zeros(n)
+        self._squares = np.zeros(n)
         self.trace = np.full(n, np.nan)
 
     def add(self, step: Integers, predictions: Floats, returns: Floats) -> None:
@@ -117,7 +122,10 @@ def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
     longest = max((len(scores.step) for scores in some), default=0)
     n_points = min(MOST_POINTS, max(_MOST_NUMBERS // max(table.n_demons, 1), 50))
     grid = np.unique(np.linspace(1, longest, min(n_points, longest)).round().astype(np.int64))
-    at = {scores.number: np.union1d(grid[grid < len(scores.step)], len(scores.step)) for scores in some}
+    at = {
+        scores.number: np.union1d(grid[grid < len(scores.step)], len(scores.step))
+        for scores in some
+    }
     kept: dict[int, list[Floats]] = {k: [] for k in at}
     seen = dict.fromkeys(at, 0)
     for _, scores, nmsre, _ in nmsre_along(table, some):
@@ -125,7 +133,9 @@ def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
         seen[k] += 1
         if at[k][len(kept[k])] == seen[k]:
             kept[k].append(nmsre)
-    return [Curve(scores.policy, at[scores.number], np.array(kept[scores.number])) for scores in some]
+    return [
+        Curve(scores.policy, at[scores.number], np.array(kept[scores.number])) for scores in some
+    ]
 
 
 def dots(
@@ -144,9 +154,14 @@ def dots(
             if k in shown:
                 _, predictions, returns = of_policy(rows, k, table.policies[k])
                 is_shown: Bools = np.isin(seen[k] + np.arange(len(returns)), shown[k])
-                kept[k].append((predictions[is_shown][:, columns[k]], returns[is_shown][:, columns[k]]))
+                kept[k].append(
+                    (predictions[is_shown][:, columns[k]], returns[is_shown][:, columns[k]])
+                )
                 seen[k] += len(returns)
-    return {k: (np.concatenate([p for p, _ in some]), np.concatenate([r for _, r in some])) for k, some in kept.items()}
+    return {
+        k: (np.concatenate([p for p, _ in some]), np.concatenate([r for _, r in some]))
+        for k, some in kept.items()
+    }
 
 
 def _shown(n: int) -> Integers:

@@ -67,7 +67,8 @@ class ReturnErrors:
         is_old = old_index >= 0
         self.n_tests = np.where(is_old, self.n_tests[old_index], 0)
         self._mean, self._m2, self._trace = (
-            np.where(is_old, values[old_index], 0.0) for values in (self._mean, self._m2, self._trace)
+            np.where(is_old, values[old_index], 0.0)
+            for values in (self._mean, self._m2, self._trace)
         )
 
     def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
@@ -76,7 +77,9 @@ class ReturnErrors:
         A demon without a finite prediction counts as not tested.
         """
         known = np.isfinite(test.returns) & np.isfinite(test.predictions)
-        i, g, predictions = test.demons[known], test.returns[known], test.predictions[known]
+        i = test.demons[known]
+        g = test.returns[known]
+        predictions = test.predictions[known]
         error = (predictions - g) ** 2
         n = self.n_tests[i] + 1
         self.n_tests[i] = n
@@ -110,7 +113,9 @@ class ReturnErrors:
         """Return the median of `online` without the `diverged` demons; nan while no demon was tested twice."""
         nmsre = self.online()
         nmsre[list(diverged)] = np.nan
-        return float(np.nanmedian(nmsre)) if not np.isnan(nmsre).all() else float("nan")
+        if not np.isnan(nmsre).all():
+            return float(np.nanmedian(nmsre))
+        return float("nan")
 
     def nmsre(self) -> Floats:
         """Return the final two-pass NMSRE, shape (n_demons,); NaN for a demon tested fewer than two times."""

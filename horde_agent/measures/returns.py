@@ -39,7 +39,10 @@ _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
 
 def returns_along(
-    cumulants: Floats, gamma: Floats | float, follows: Bools | None = None, last: Floats | float = 0.0
+    cumulants: Floats,
+    gamma: Floats | float,
+    follows: Bools | None = None,
+    last: Floats | float = 0.0,
 ) -> Floats:
     """Return the return from each row of a stream, (n_rows, ...), truncated at gaps and at its end; 0 at the end.
 
@@ -49,7 +52,8 @@ def returns_along(
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
         last: Return from the last row, if the stream continues.
     """
-    returns, gamma = np.zeros_like(cumulants), np.broadcast_to(gamma, cumulants.shape)
+    returns = np.zeros_like(cumulants)
+    gamma = np.broadcast_to(gamma, cumulants.shape)
     returns[-1:] = last
     for t in range(len(cumulants) - 2, -1, -1):
         if follows is None or follows[t]:
@@ -94,9 +98,13 @@ class PolicyUnderTest(NamedTuple):
 
     def label(self, actions: Sequence[str]) -> str:
         """Return what tables and pictures call the policy: its only action, or its name."""
-        return self.name if self.action == NO_ACTION else actions[self.action]
+        if self.action == NO_ACTION:
+            return self.name
+        return actions[self.action]
 
-    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+    def draw(
+        self, rng: np.random.Generator, observation: Floats, tiles: Tiles
+    ) -> tuple[int, float]:
         """Return an action of the policy, and the probability with which it was drawn.
 
         The observation is in the environment's own units, shape (n_channels,); `tiles` are its features, (n_active,).
@@ -107,7 +115,9 @@ class PolicyUnderTest(NamedTuple):
         return draw_from(self.target.probabilities(observation, tiles), rng)
 
 
-def policies_under_test(questions: Sequence[GVF], names: Mapping[Hashable, str] | None = None) -> list[PolicyUnderTest]:
+def policies_under_test(
+    questions: Sequence[GVF], names: Mapping[Hashable, str] | None = None
+) -> list[PolicyUnderTest]:
     """Return the target policies of the questions, in order of appearance, with the demons that can be tested by each.
 
     All but the behaviour itself, and questions that are not to be tested (`GVF.tested`). Policies keep the `names` that
@@ -140,15 +150,24 @@ def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
         and isinstance(question.target_policy, Behaviour)
         and not isinstance(question.cumulant, Prediction)
     ]
-    return [_under_test(BEHAVIOUR, demons, [questions[i] for i in demons])] if demons else []
+    if demons:
+        return [_under_test(BEHAVIOUR, demons, [questions[i] for i in demons])]
+    return []
 
 
 def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> PolicyUnderTest:
     """Return one policy with the questions asked about it."""
     target = asked[0].target_policy
-    action = target.action if isinstance(target, ConstantAction) else NO_ACTION
-    channel = np.array([q.cumulant.index if is_sum_of_channel(q) else NO_CHANNEL for q in asked], dtype=np.int64)  # type: ignore[union-attr]
-    gamma = [q.continuation if c != NO_CHANNEL else np.nan for q, c in zip(asked, channel, strict=True)]
+    action = NO_ACTION
+    if isinstance(target, ConstantAction):
+        action = target.action
+    channel = np.full(len(asked), NO_CHANNEL, dtype=np.int64)
+    for k, question in enumerate(asked):
+        if is_sum_of_channel(question) and isinstance(question.cumulant, Channel):
+            channel[k] = question.cumulant.index
+    gamma = [
+        q.continuation if c != NO_CHANNEL else np.nan for q, c in zip(asked, channel, strict=True)
+    ]
     others = tuple((k, q) for k, q in enumerate(asked) if channel[k] == NO_CHANNEL)
     numbers = np.array(demons, dtype=np.int64), channel, np.array(gamma, dtype=np.float64)
     return PolicyUnderTest(action, *numbers, name, target, others)
@@ -157,7 +176,12 @@ def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> Polic
 def is_sum_of_channel(question: GVF) -> bool:
     """Return whether a question's return is the discounted sum of a channel: constant continuation, no outcome."""
     z = question.outcome
-    return isinstance(question.cumulant, Channel) and not callable(question.continuation) and not callable(z) and z == 0
+    return (
+        isinstance(question.cumulant, Channel)
+        and not callable(question.continuation)
+        and not callable(z)
+        and z == 0
+    )
 
 
 def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
@@ -168,7 +192,9 @@ def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
         return f"action {target.action}"
     is_family = slash and all(q.name.startswith(first + slash) for q in asked)
     name = first if is_family else type(target).__name__
-    return next(unique for n in count(1) if (unique := name if n == 1 else f"{name} {n}") not in taken)
+    return next(
+        unique for n in count(1) if (unique := name if n == 1 else f"{name} {n}") not in taken
+    )
 
 
 # ---- one excursion's return ------------------------------------------------------------------------------------------
@@ -193,14 +219,21 @@ class TestExcursion:
 
     __test__ = False
 
-    def __init__(self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int) -> None:
-        self.policy_name, self.step, self.horizon = policy.name, step, horizon
+    def __init__(
+        self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int
+    ) -> None:
+        self.policy_name = policy.name
+        self.step = step
+        self.horizon = horizon
         self.demons = policy.demons.copy()
         self.predictions = predictions[policy.demons].astype(np.float64)
-        self.n_terms, n = 0, len(policy.demons)
+        self.n_terms = 0
+        n = len(policy.demons)
         self.returns: Floats = np.zeros(n)
         self._discount: Floats = np.ones(n)  # product of the gammas so far
-        self._channel, self._gamma, self._others = policy.channel.copy(), policy.gamma.copy(), policy.others
+        self._channel = policy.channel.copy()
+        self._gamma = policy.gamma.copy()
+        self._others = policy.others
 
     def observe(
         self,
@@ -215,26 +248,45 @@ class TestExcursion:
         Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`, which returns
         another demon's prediction there by its name. If the stream `terminated` there, no further term can come.
         """
-        terms, gamma = observation[self._channel], self._gamma
+        terms = observation[self._channel]
+        gamma = self._gamma
         if self._others:
-            terms, gamma = terms.astype(np.float64), gamma.copy()
+            terms = terms.astype(np.float64)
+            gamma = gamma.copy()
             for k, question in self._others:
-                gamma[k] = 0.0 if terminated else _value_of(question.continuation, observation, tiles)
-                gamma[k] = gamma[k] if 0.0 <= gamma[k] <= 1.0 else np.nan
+                if terminated:
+                    gamma[k] = 0.0
+                else:
+                    gamma[k] = _value_of(question.continuation, observation, tiles)
+                if 0.0 <= gamma[k] <= 1.0:
+                    gamma[k] = gamma[k]
+                else:
+                    gamma[k] = np.nan
                 z = _value_of(question.outcome, observation, tiles)
-                terms[k] = _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
+                terms[k] = (
+                    _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
+                )
         self.returns = self.returns + self._discount * terms
         self._discount = self._discount * gamma
-        self.n_terms = self.horizon if terminated else self.n_terms + 1
+        if terminated:
+            self.n_terms = self.horizon
+        else:
+            self.n_terms = self.n_terms + 1
 
     def state(self) -> State:
         """Return the predictions and the return so far."""
         own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
-        return nested(own=own, sums={"value": self.returns.copy(), "_discount": self._discount.copy()})
+        return nested(
+            own=own, sums={"value": self.returns.copy(), "_discount": self._discount.copy()}
+        )
 
     @classmethod
     def restored(
-        cls, state: State, policies: Sequence[PolicyUnderTest], questions: Sequence[GVF], horizon: int
+        cls,
+        state: State,
+        policies: Sequence[PolicyUnderTest],
+        questions: Sequence[GVF],
+        horizon: int,
     ) -> TestExcursion:
         """Return the excursion with a state, of these policies under test and the questions of the Horde."""
         own = inner(state, "own")
@@ -242,7 +294,8 @@ class TestExcursion:
         test = cls(policy, np.zeros(len(questions)), 0, horizon)
         put_back(test, own, *_TEST_STATE)
         sums = inner(state, "sums")
-        test.returns, test._discount = np.array(sums["value"]), np.array(sums["_discount"])
+        test.returns = np.array(sums["value"])
+        test._discount = np.array(sums["_discount"])
         others = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
         test._others = tuple((k, questions[test.demons[k]]) for k in others)
         return test
@@ -258,18 +311,25 @@ class TestExcursion:
         `place` is the new position of each former demon of the Horde, -1 if it was removed, shape (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
-        self.demons, self.predictions = place[self.demons[stays]], self.predictions[stays]
-        self.returns, self._discount = self.returns[stays], self._discount[stays]
-        self._channel, self._gamma = self._channel[stays], self._gamma[stays]
+        self.predictions = self.predictions[stays]
+        self.demons = place[self.demons[stays]]
+        self.returns = self.returns[stays]
+        self._discount = self._discount[stays]
+        self._channel = self._channel[stays]
+        self._gamma = self._gamma[stays]
         now = {int(k): i for i, k in enumerate(stays)}
         self._others = tuple((now[k], question) for k, question in self._others if k in now)
 
 
 def _value_of(part: float | StateFunction, observation: NDArray[Any], tiles: Any) -> float:
-    return float(part(observation, tiles)) if callable(part) else part
+    if callable(part):
+        return float(part(observation, tiles))
+    return part
 
 
-def _cumulant_of(question: GVF, observation: NDArray[Any], tiles: Any, predict_one: PredictOne | None) -> float:
+def _cumulant_of(
+    question: GVF, observation: NDArray[Any], tiles: Any, predict_one: PredictOne | None
+) -> float:
     match question.cumulant:
         case Channel(int(index)):
             return float(observation[index])

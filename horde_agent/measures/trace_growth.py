@@ -51,11 +51,13 @@ def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, beha
     for name, asked in by_rule.items():
         key, given = parse_algorithm(name)
         of = rule(key)
-        if "has_interest" in (of.SPAN or ()):  # emphases grow as traces of lambda 1
+        own_trace_rule = of.TRACE_RULE or trace_rule
+        heavy: list[str] = []
+        if of.HAS_INTEREST:  # emphases grow as traces of lambda 1
             heavy = heavy_traces([replace(question, lam=1.0) for question in asked], behaviour)
-        else:
-            heavy = heavy_traces(asked, behaviour) if trace_rule == "plain" else []
-        said += [f"algorithm {name}, trace rule {trace_rule}: {warning}" for warning in heavy]
+        elif own_trace_rule == "plain":
+            heavy = heavy_traces(asked, behaviour)
+        said += [f"algorithm {name}, trace rule {own_trace_rule}: {warning}" for warning in heavy]
         others = [question for question in asked if isinstance(question.target_policy, ConstantAction)]
         least = float(behaviour.transition_probabilities().min())
         size = given.get(of.TIMES_RHO, getattr(of.parameters(), of.TIMES_RHO, 0.0)) if of.TIMES_RHO else 0.0

@@ -18,7 +18,9 @@ NAMES = ("RandomWalk", "BoyanChain", "Baird", "Collision", "Rooms", "HighVarianc
 
 for _name in NAMES:
     gymnasium.register(
-        id=f"horde_agent/{_name}-v0", entry_point="horde_agent.problems.env:make_env", kwargs={"name": _name}
+        id=f"horde_agent/{_name}-v0",
+        entry_point="horde_agent.problems.env:make_env",
+        kwargs={"name": _name},
     )
 
 for _name, _entry, _arguments in (
@@ -27,5 +29,7 @@ for _name, _entry, _arguments in (
     ("TracePatterning", "Patterning", {"isi": 10, "noise": 0.0}),
 ):
     gymnasium.register(
-        id=f"horde_agent/{_name}-v0", entry_point=f"horde_agent.problems.conditioning:{_entry}", kwargs=_arguments
+        id=f"horde_agent/{_name}-v0",
+        entry_point=f"horde_agent.problems.conditioning:{_entry}",
+        kwargs=_arguments,
     )

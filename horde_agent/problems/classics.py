@@ -38,12 +38,17 @@ def random_walk(kind: str = "tabular") -> Problem:
     Source: Sutton et al. (2009) for the features; Ghiassian et al. (2020), figure 1, for the policies and rewards.
     """
     reward = np.zeros((2, WALK_STATES))
-    reward[0, 0], reward[1, -1] = -1.0, 1.0
+    reward[0, 0] = -1.0
+    reward[1, -1] = 1.0
     steps = np.stack([np.eye(WALK_STATES, k=-1), np.eye(WALK_STATES, k=1)])
     mdp = SmallMDP(steps, reward, np.eye(WALK_STATES)[WALK_STATES // 2])
     target = np.tile([0.4, 0.6], (WALK_STATES, 1))
     return Problem(
-        mdp, ("left", "right"), np.full((WALK_STATES, 2), 0.5), features(kind), one_question(mdp, target, 1.0)
+        mdp,
+        ("left", "right"),
+        np.full((WALK_STATES, 2), 0.5),
+        features(kind),
+        one_question(mdp, target, 1.0),
     )
 
 
@@ -57,7 +62,8 @@ def boyan_chain() -> Problem:
 
     Source: Boyan (2002); actions as in the code of Ghiassian et al. (2020).
     """
-    step, skip = np.eye(BOYAN_STATES, k=1), np.eye(BOYAN_STATES, k=2)
+    step = np.eye(BOYAN_STATES, k=1)
+    skip = np.eye(BOYAN_STATES, k=2)
     skip[-2:] = step[-2:]
     reward = np.full((2, BOYAN_STATES), -3.0)
     reward[:, -1] = -2.0
@@ -65,7 +71,13 @@ def boyan_chain() -> Problem:
     policy = np.full((BOYAN_STATES, 2), 0.5)
     policy[-2:] = 1.0, 0.0
     distance = np.abs(np.arange(BOYAN_STATES)[:, None] - 4.0 * np.arange(4)) / 4.0
-    return Problem(mdp, ("step", "skip"), policy, np.maximum(0.0, 1.0 - distance), one_question(mdp, policy, 1.0))
+    return Problem(
+        mdp,
+        ("step", "skip"),
+        policy,
+        np.maximum(0.0, 1.0 - distance),
+        one_question(mdp, policy, 1.0),
+    )
 
 
 STAR_STATES = 7
@@ -80,17 +92,23 @@ def baird() -> Problem:
     Source: Baird (1995); Sutton & Barto (2018), section 11.2, with one feature more of state 7.
     """
     dashed, solid = np.zeros((2, STAR_STATES, STAR_STATES))
-    dashed[:, :-1], solid[:, -1] = 1.0 / (STAR_STATES - 1), 1.0
+    dashed[:, :-1] = 1.0 / (STAR_STATES - 1)
+    solid[:, -1] = 1.0
     mdp = SmallMDP(np.stack([dashed, solid]), np.zeros((2, STAR_STATES)), np.eye(STAR_STATES)[-1])
     features = np.column_stack([np.ones(STAR_STATES), 2.0 * np.eye(STAR_STATES)])
-    features[-1, 0], features[-1, -1] = 2.0, 1.0
+    features[-1, 0] = 2.0
+    features[-1, -1] = 1.0
     behaviour = np.tile([6.0 / 7.0, 1.0 / 7.0], (STAR_STATES, 1))
     target = np.tile([0.0, 1.0], (STAR_STATES, 1))
     weights = np.array([1.0] * STAR_STATES + [10.0])
-    return Problem(mdp, ("dashed", "solid"), behaviour, features, one_question(mdp, target, 0.99), weights)
+    return Problem(
+        mdp, ("dashed", "solid"), behaviour, features, one_question(mdp, target, 0.99), weights
+    )
 
 
-COLLISION_STATES, N_BITS, N_ONES = 8, 6, 3
+COLLISION_STATES = 8
+N_BITS = 6
+N_ONES = 3
 
 
 def collision(rng: np.random.Generator) -> Problem:
@@ -104,7 +122,8 @@ def collision(rng: np.random.Generator) -> Problem:
 
     Source: Ghiassian & Sutton (2021), arXiv 2106.00922.
     """
-    forward, turn = np.eye(COLLISION_STATES, k=1), np.eye(COLLISION_STATES, k=1)
+    forward = np.eye(COLLISION_STATES, k=1)
+    turn = np.eye(COLLISION_STATES, k=1)
     turn[4:] = 0.0
     reward = np.zeros((2, COLLISION_STATES))
     reward[0, -1] = 1.0

@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 from horde_agent.types import Bools, Integers
 
 Signals = NDArray[np.float32]
-US_STEPS, CS_STEPS = 2, 4
-SHORTEST_PAUSE, LONGEST_PAUSE = 80, 120  # steps from the onset of the US to the next trial
+US_STEPS = 2
+CS_STEPS = 4
+# Steps from the onset of the US to the next trial
+SHORTEST_PAUSE = 80
+LONGEST_PAUSE = 120
 MEAN_STEPS_TO_DISTRACTOR = 10  # of the first distractor; of the k-th k times as many
 MOST_DISTRACTORS = 10
 BLOCK = 1_000  # trials drawn at a time
@@ -45,15 +48,26 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
             raise ValueError(f"n_distractors must be in 0..{MOST_DISTRACTORS}, not {n_distractors}")
         if not 0 <= largest_deviation < isi:
             raise ValueError(f"isi must be at least 1 step, not {isi}")
-        self.isi = np.arange(isi - largest_deviation, isi + largest_deviation + 1)  # equally likely, in steps
-        self.n_cs, self.n_distractors = n_cs, n_distractors
-        names = ("US", *(f"CS_{k}" for k in range(n_cs)), *(f"distractor_{k}" for k in range(n_distractors)))
+        self.isi = np.arange(
+            isi - largest_deviation, isi + largest_deviation + 1
+        )  # equally likely, in steps
+        self.n_cs = n_cs
+        self.n_distractors = n_distractors
+        names = (
+            "US",
+            *(f"CS_{k}" for k in range(n_cs)),
+            *(f"distractor_{k}" for k in range(n_distractors)),
+        )
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (len(names),), np.float32)
         self.action_space = gymnasium.spaces.Discrete(1)
-        channels = [{"name": name, "group": "stimulus", "unit": "1", "sensor": name == "US"} for name in names]
+        channels = [
+            {"name": name, "group": "stimulus", "unit": "1", "sensor": name == "US"}
+            for name in names
+        ]
         facts = {"channels": channels, "actions": ["wait"], "period_s": 1.0, "tile_layout": _LAYOUT}
         self.metadata = {"render_modes": []} | facts
-        self._rows, self._k = np.zeros((1, len(names)), np.float32), 0
+        self._rows = np.zeros((1, len(names)), np.float32)
+        self._k = 0
 
     def draw(self, rng: np.random.Generator, n_trials: int) -> Signals:
         """Return the observations of whole trials, float32 of shape (n_steps, n_stimuli)."""
@@ -83,14 +97,16 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
     ) -> tuple[Signals, dict[str, Any]]:
         """Begin a trial."""
         super().reset(seed=seed, options=options)
-        self._rows, self._k = self.draw(self.np_random, BLOCK), 0
+        self._rows = self.draw(self.np_random, BLOCK)
+        self._k = 0
         return self._rows[0].copy(), {}
 
     def step(self, action: np.int64) -> tuple[Signals, float, bool, bool, dict[str, Any]]:  # noqa: ARG002
         """Return the next observation and the US, whatever the action."""
         self._k += 1
         if self._k == len(self._rows):
-            self._rows, self._k = self.draw(self.np_random, BLOCK), 0
+            self._rows = self.draw(self.np_random, BLOCK)
+            self._k = 0
         row = self._rows[self._k]
         return row.copy(), float(row[0]), False, False, {}
 
@@ -165,7 +181,8 @@ class Patterning(Conditioning):
 
     def _draw_cs(self, rng: np.random.Generator, rows: Signals, start: Integers) -> Bools:
         """Draw the CS at random, but in half of the trials a pattern that the US follows."""
-        n, (n_patterns, n_cs) = len(start), self.patterns.shape
+        n = len(start)
+        (n_patterns, n_cs) = self.patterns.shape
         n_all = 2**n_cs
         of_pattern = rng.random(n) < (0.5 * n_all - n_patterns) / (n_all - n_patterns)
         chosen = self.patterns[rng.integers(n_patterns, size=n)]

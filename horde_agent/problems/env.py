@@ -38,10 +38,15 @@ class ProblemEnv(gymnasium.Env[Observation, np.int64]):
 
     def __init__(self, problem: Problem, render_mode: str | None = None) -> None:
         if render_mode is not None:
-            raise ValueError(f"render_mode must be None, not {render_mode!r}: a small problem has no picture")
-        self.problem, self.render_mode = problem, None
-        reward, n = problem.mdp.reward, len(problem.mdp.start)
-        low, high = (0.0, min(0.0, reward.min())), (float(n), max(0.0, reward.max()) if reward.any() else 1.0)
+            raise ValueError(
+                f"render_mode must be None, not {render_mode!r}: a small problem has no picture"
+            )
+        self.problem = problem
+        self.render_mode = None
+        reward = problem.mdp.reward
+        n = len(problem.mdp.start)
+        low = (0.0, min(0.0, reward.min()))
+        high = (float(n), max(0.0, reward.max()) if reward.any() else 1.0)
         self.observation_space = spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
         self.action_space = spaces.Discrete(len(problem.actions))
         channel = {"unit": "1", "step": 1.0}
@@ -66,7 +71,8 @@ class ProblemEnv(gymnasium.Env[Observation, np.int64]):
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Take one action; the reward is its expectation in the state left."""
-        mdp, state = self.problem.mdp, self._state
+        mdp = self.problem.mdp
+        state = self._state
         if state == len(mdp.start):
             raise gymnasium.error.ResetNeeded("the episode is over: call reset before step")
         reward = float(mdp.reward[action, state])

@@ -44,8 +44,14 @@ class SmallMDP:
                 f"{self.reward.shape} and {self.start.shape}"
             )
         rows = self.transition.sum(axis=2)
-        if (self.transition < 0).any() or (rows > 1 + 1e-12).any() or abs(self.start.sum() - 1) > 1e-9:
-            raise ValueError("transition's rows must be probabilities that sum to at most 1, and start must sum to 1")
+        if (
+            (self.transition < 0).any()
+            or (rows > 1 + 1e-12).any()
+            or abs(self.start.sum() - 1) > 1e-9
+        ):
+            raise ValueError(
+                "transition's rows must be probabilities that sum to at most 1, and start must sum to 1"
+            )
 
     def under(self, policy: Floats) -> tuple[Floats, Floats]:
         """Return P (S, S) and r (S,) under a policy of shape (S, N)."""
@@ -78,8 +84,12 @@ class SmallMDP:
         P, r = self.under(target)
         n = len(r)
         weighted = features * self.state_distribution(behaviour)[:, None]
-        ahead = np.linalg.solve(np.eye(n) - gamma * lam * P, np.column_stack([gamma * P @ features - features, r]))
-        return Expectations(weighted.T @ ahead[:, :-1], weighted.T @ ahead[:, -1], weighted.T @ features)
+        ahead = np.linalg.solve(
+            np.eye(n) - gamma * lam * P, np.column_stack([gamma * P @ features - features, r])
+        )
+        return Expectations(
+            weighted.T @ ahead[:, :-1], weighted.T @ ahead[:, -1], weighted.T @ features
+        )
 
 
 class Question(NamedTuple):
@@ -109,18 +119,25 @@ class Problem:
     def values(self) -> Floats:
         """Return the exact values of every question, shape (Q, S); 0 where a question is not defined."""
         return np.array(
-            [SmallMDP(self.mdp.transition, q.reward, self.mdp.start).values(q.target, q.gamma) for q in self.questions]
+            [
+                SmallMDP(self.mdp.transition, q.reward, self.mdp.start).values(q.target, q.gamma)
+                for q in self.questions
+            ]
         )
 
     def state_weights(self) -> Floats:
         """Return how often the behaviour leaves each state where a question is defined, (Q, S); rows sum to 1."""
-        d = np.array([self.mdp.state_distribution(self.behaviour) * q.is_defined for q in self.questions])
+        d = np.array(
+            [self.mdp.state_distribution(self.behaviour) * q.is_defined for q in self.questions]
+        )
         return np.asarray(d / d.sum(axis=1, keepdims=True))
 
     def expectations(self) -> Expectations:
         """Return the exact expectations of GTD(0) for the only question, whose gamma is constant."""
         (question,) = self.questions
-        return self.mdp.expectations(question.target, self.behaviour, self.features, float(question.gamma[0]), 0.0)
+        return self.mdp.expectations(
+            question.target, self.behaviour, self.features, float(question.gamma[0]), 0.0
+        )
 
 
 def one_question(mdp: SmallMDP, target: Floats, gamma: float) -> tuple[Question]:

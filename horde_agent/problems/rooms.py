@@ -7,7 +7,8 @@ import numpy as np
 from horde_agent.problems.markov import Problem, Question, SmallMDP
 from horde_agent.types import Floats, Integers
 
-SIZE, GAMMA = 11, 0.9
+SIZE = 11
+GAMMA = 0.9
 ACTIONS = {"up": (0, 1), "down": (0, -1), "right": (1, 0), "left": (-1, 0)}
 HALLWAYS = ((5, 1), (1, 5), (5, 8), (8, 4))
 CUTS = (10, 7, 4)
@@ -35,25 +36,47 @@ def rooms(*, high_variance: bool = False) -> Problem:
     Args:
         high_variance: True for a behaviour that is nearly sure of its action in four cells.
     """
-    n, names = len(CELLS), list(ACTIONS)
-    after = np.array(
-        [[_STATE.get((x + dx, y + dy), s) for s, (x, y) in enumerate(CELLS)] for dx, dy in ACTIONS.values()]
+    n = len(CELLS)
+    names = list(ACTIONS)
+    next_states = np.array(
+        [
+            [_STATE.get((x + dx, y + dy), s) for s, (x, y) in enumerate(CELLS)]
+            for dx, dy in ACTIONS.values()
+        ]
     )
-    mdp = SmallMDP(np.eye(n)[after], np.zeros((len(names), n)), np.eye(n)[_STATE[0, 0]])
+    mdp = SmallMDP(np.eye(n)[next_states], np.zeros((len(names), n)), np.eye(n)[_STATE[0, 0]])
     behaviour = np.full((n, len(names)), 0.25)
     if high_variance:
         for cell, action in SURE.items():
-            behaviour[_STATE[cell]] = np.where(np.arange(len(names)) == names.index(action), 0.97, 0.01)
-    questions = [_question(after, room, goal) for room in _rooms() for goal in room if CELLS[goal] in HALLWAYS]
+            behaviour[_STATE[cell]] = np.where(
+                np.arange(len(names)) == names.index(action), 0.97, 0.01
+            )
+    questions = [
+        _question(next_states, room, goal)
+        for room in _rooms()
+        for goal in room
+        if CELLS[goal] in HALLWAYS
+    ]
     return Problem(mdp, names, behaviour, _features(), questions)
 
 
 def _rooms() -> list[list[int]]:
     """Return the states of each room, with its two hallways."""
     sides = [(right, upper) for right in (False, True) for upper in (False, True)]
-    inside = [[s for s, cell in enumerate(CELLS) if cell not in HALLWAYS and _side(*cell) == side] for side in sides]
-    doors = [(0, 1), (1, 2), (0, 3), (2, 3)]  # of the rooms at the lower left, upper left, lower right, upper right
-    return [[*room, *(_STATE[HALLWAYS[k]] for k in pair)] for room, pair in zip(inside, doors, strict=True)]
+    inside = [
+        [s for s, cell in enumerate(CELLS) if cell not in HALLWAYS and _side(*cell) == side]
+        for side in sides
+    ]
+    doors = [
+        (0, 1),
+        (1, 2),
+        (0, 3),
+        (2, 3),
+    ]  # of the rooms at the lower left, upper left, lower right, upper right
+    return [
+        [*room, *(_STATE[HALLWAYS[k]] for k in pair)]
+        for room, pair in zip(inside, doors, strict=True)
+    ]
 
 
 def _side(x: int, y: int) -> tuple[bool, bool]:
@@ -68,9 +91,11 @@ def _question(after: Integers, room: list[int], goal: int) -> Question:
     for _ in room:  # as many sweeps as the longest way can have steps
         distance[room] = np.minimum(distance[room], 1.0 + distance[after[:, room]].min(axis=0))
     defined = [s for s in room if s != goal]
-    target, gamma = np.zeros((n, n_actions)), np.zeros(n)
+    target = np.zeros((n, n_actions))
+    gamma = np.zeros(n)
     is_shortest = distance[after[:, defined]] == distance[defined] - 1.0
-    target[defined], gamma[defined] = (is_shortest / is_shortest.sum(axis=0)).T, GAMMA
+    target[defined] = (is_shortest / is_shortest.sum(axis=0)).T
+    gamma[defined] = GAMMA
     return Question(target, np.where(after == goal, 1.0, 0.0), gamma)
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +18,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record.rows import FORMAT, Flag, Phase, Row, Stream, row_dtype
+from horde_agent.record.rows import FORMAT, Flag, Phase, Row, Stream, read_in_parts, row_dtype
 from horde_agent.record.segments import (
     CRC,
     CRC_BYTES,
     FORMAT_VERSION,
     RecordLost,
+    Segment,
     append,
     cut,
     encode_header,
@@ -64,7 +66,7 @@ class Recorder:
     Attributes:
         n_rows: Rows so far.
         n_lost: Rows dropped because disk and memory were full; the row after them is a gap.
-        since: Rows after the known ones, found by `resume`.
+        since: Sound rows after the known ones, found by `resume`.
         differs_at: Step of the first row that differs from the recorded one (`resume`); None if none does.
 
     Raises:
@@ -101,44 +103,62 @@ class Recorder:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_open = True
         if path is not None:
             self._begin_part()
 
     @classmethod
     def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
-        """Return a recorder that continues a recording after `after` known rows; an incomplete last row is removed.
+        """Return a recorder that continues a recording after `after` known rows; files change in `open_last` only.
 
-        If the rows after these are redone, in a simulation, they are only compared: a last row with phase END is
-        removed, too, and from the first row that differs (`differs_at`) on, rows are replaced. Raise FileNotFoundError
-        without a record, ValueError if it is damaged after those rows, or holds fewer.
+        If the rows after these are redone, in a simulation, they are only compared, and from the first row that differs
+        (`differs_at`) on, rows are replaced. A last row with phase END, and all rows from the first damaged one on, are
+        redone without a comparison. If they are not redone, damaged rows stay in the file; the next row is a gap.
+
+        Raises:
+            FileNotFoundError: If there is no recording.
+            ValueError: If it contains fewer rows.
         """
-        segments = [read_segment(file, FORMAT) for file in newest_files(path, FORMAT, after)[0]]
-        last, n_unread = segments[-1], int(segments[0].header.get("first", 0))
-        for segment in segments:
-            known = after - int(segment.header.get("first", 0))
-            if not segment.is_sound[max(known, 0) : segment.n_whole].all():
-                raise ValueError(segment.faults(is_last=segment is last)[0])
-        rows = np.concatenate([*(segment.records for segment in segments[:-1]), last.records[: last.n_whole]])
-        n_rows, n_ahead = n_unread + len(rows), len(rows) - (after - n_unread)
-        if n_ahead < 0:
+        files, _ = newest_files(path, FORMAT, after)
+        segments = [read_segment(file, FORMAT, after) for file in files]
+        last = segments[-1]
+        n_rows = last.first + last.n_whole
+        if n_rows < after:
             raise ValueError(f"{path} contains {n_rows:,} rows, but {after:,} were written")
-        for fault in last.faults(is_last=True):
-            _log.warning("%s", fault)
-        if is_redone and n_ahead and rows["phase"][-1] == Phase.END:
-            rows, n_rows, n_ahead = rows[:-1], n_rows - 1, n_ahead - 1
-        since = rows[len(rows) - n_ahead :]
-        recorder = cls(rows["observation"].shape[1], header={k: v for k, v in last.header.items() if k not in _OF_PART})
-        if recorder._dtype != rows.dtype:
-            raise ValueError(f"the rows of {path} have the fields {rows.dtype}, expected {recorder._dtype}")
+        for segment in segments:
+            for fault in segment.faults(is_last=segment is last):
+                _log.warning("%s", fault)
+        if is_redone:
+            later_rows = _rows_before_damage(segments)
+            if len(later_rows) and later_rows["phase"][-1] == Phase.END:
+                later_rows = later_rows[:-1]
+            n_rows = after + len(later_rows)
+        else:
+            later_rows = np.concatenate([part.rows for part in read_in_parts(path, after)])
+        header = {name: value for name, value in last.header.items() if name not in _OF_PART}
+        recorder = cls(later_rows["observation"].shape[1], header=header)
+        if recorder._dtype != later_rows.dtype:
+            raise ValueError(f"the rows of {path} have the fields {later_rows.dtype}, expected {recorder._dtype}")
         recorder._path = path
-        recorder._continue_after(n_rows)
+        recorder._n_written = n_rows
+        recorder._is_open = False
         recorder.n_rows = after if is_redone else n_rows
-        recorder._ahead = since if is_redone else since[:0]
-        recorder.since = Stream(since, last.header)
+        recorder._ahead = later_rows if is_redone else later_rows[:0]
+        recorder.since = Stream(later_rows, last.header)
         return recorder
+
+    def open_last(self) -> None:
+        """Remove what `resume` does not continue from, such as an incomplete last row, and open the last file.
+
+        The first `write` calls this.
+        """
+        if not self._is_open:
+            self._is_open = True
+            self._continue_after(self._n_written)
 
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""
+        self.open_last()
         copied = (*row[:2], row.observation.copy(), *row[3:])
         with self._lock:
             self.n_rows += 1
@@ -339,6 +359,18 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _rows_before_damage(segments: Sequence[Segment]) -> NDArray[Any]:
+    """Return the rows of successive files up to the first damaged one."""
+    parts = []
+    for segment in segments:
+        damaged = np.flatnonzero(~segment.is_sound)
+        if damaged.size:
+            parts.append(segment.records[: damaged[0]])
+            break
+        parts.append(segment.records)
+    return np.concatenate(parts)
 
 
 def _sync_data(file: BinaryIO) -> None:

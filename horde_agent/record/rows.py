@@ -14,7 +14,8 @@ the bytes before it. A kill loses at most 0.2 s of rows, a power failure 10 s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -33,6 +34,12 @@ NO_ACTION = -1
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 NO_POLICY = 0
+
+
+OnFault = Callable[[str], None]
+"""Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
+
+_log = logging.getLogger(__name__)
 
 
 class Phase(IntEnum):
@@ -70,6 +77,8 @@ class Flag(IntEnum):
     """No new packet came: it repeats the one before it."""
     TURN = 32
     """The preceding row is another robot's; this one follows the last row of the same robot."""
+    RESUMED = 64
+    """The first one after a resume of a robot that cannot be restored; it is a GAP, too."""
 
 
 BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
@@ -131,18 +140,20 @@ class Stream:
         rows: Structured array of `row_dtype`, shape (n_rows,).
         header: What the file says of itself and of the body (channels, actions, period_s, ...).
         faults: A sentence for each truncated or damaged part of the files.
+        path: The file that contains the rows; None for several files, or none.
     """
 
     rows: NDArray[Any]
     header: dict[str, Any] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    path: Path | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, span: slice) -> Stream:
         """Return a part of the stream; the rows are shared, not copied."""
-        return Stream(self.rows[span], self.header, self.faults)
+        return Stream(self.rows[span], self.header, self.faults, self.path)
 
     @property
     def n_steps(self) -> int:
@@ -150,8 +161,19 @@ class Stream:
         return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
 
 
-def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None = None) -> Stream:
-    """Read a recording from all its files; damaged rows are omitted and listed in `faults`.
+def log_fault(fault: str) -> None:
+    """Log a fault of a recording as a warning, which reaches the terminal."""
+    _log.warning("%s", fault)
+
+
+def read(
+    path: Path,
+    *,
+    newest: int | None = None,
+    columns: Sequence[str] | None = None,
+    on_fault: OnFault = log_fault,
+) -> Stream:
+    """Read a recording from all its files; damaged rows are omitted, reported and listed in `faults`.
 
     The row after a damaged or missing one gets the flag GAP: it does not follow from the row before it.
 
@@ -159,6 +181,7 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
         path: The first file.
         newest: Number of rows at the end to read, damaged ones included; all when None: months do not fit in memory.
         columns: Names of the fields to keep; all when None.
+        on_fault: Called with each fault; it is logged by default.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -167,7 +190,8 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
     header: dict[str, Any] = {}
-    for part in read_in_parts(path, None if newest is None else -newest):
+    since = None if newest is None else -newest
+    for part in read_in_parts(path, since, on_fault=on_fault):
         header, rows = header or part.header, part.rows
         kept.append(rows if columns is None else repack_fields(rows[list(columns)]))
         faults += part.faults
@@ -177,26 +201,68 @@ def read(path: Path, *, newest: int | None = None, columns: Sequence[str] | None
     return Stream(_joined(kept), header, tuple(faults))
 
 
-def read_end(path: Path, n: int) -> Stream:
+def read_end(path: Path, n: int, *, on_fault: OnFault = log_fault) -> Stream:
     """Read the last `n` rows of a recorded life, n > 0, or all if there are fewer; raise as `read`."""
-    return read(path, newest=n)
+    return read(path, newest=n, on_fault=on_fault)
 
 
-def read_in_parts(path: Path, since: int | None = None) -> Iterator[Stream]:
+def read_in_parts(path: Path, since: int | None = None, *, on_fault: OnFault = log_fault) -> Iterator[Stream]:
     """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
-    The first row is number `since`, damaged ones included, from the end if it is negative; earlier ones are not read.
-    Raise as `read`.
+    Every reader of rows uses this function, so that all of them treat damage in the same way.
+
+    Args:
+        path: The first file.
+        since: Number of the first row, damaged ones included, from the end if it is negative; earlier rows are not
+            read. All rows when None.
+        on_fault: Called with each fault of a part before the part is yielded; it is logged by default.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file is not a recorded life.
     """
-    files, first = (started_files(path), 0) if since is None else newest_files(path, FORMAT, since)
+    first = 0
+    if since is None:
+        files = started_files(path)
+    else:
+        files, first = newest_files(path, FORMAT, since)
+
+    end_of_previous: _EndOfFile | None = None
     expected: int | None = None
     for file in files:
-        part, expected = _rows_of(read_segment(file, FORMAT, first), expected, is_last=file is files[-1])
-        yield part
-        del part  # free this large file before the next one is read
+        segment = read_segment(file, FORMAT, first)
+        faults = [*_missing_before(segment, end_of_previous), *segment.faults(is_last=file is files[-1])]
+        for fault in faults:
+            on_fault(fault)
+        rows, expected = _sound_rows(segment, expected)
+        header = segment.header
+        end_of_previous = _EndOfFile.of(segment)
+        del segment  # free this large file before the next one is read
+        yield Stream(rows, header, tuple(faults), file)
+        del rows
 
 
-def _rows_of(segment: Segment, expected: int | None, *, is_last: bool) -> tuple[Stream, int]:
+class _EndOfFile(NamedTuple):
+    """End of a file of a recording."""
+
+    n_rows: int  # rows in it and in the files before it
+    is_torn: bool  # whether it ends with an incomplete or damaged row
+
+    @classmethod
+    def of(cls, segment: Segment) -> _EndOfFile:
+        n_records = len(segment.records)
+        return cls(segment.first + n_records, segment.n_torn > 0 or segment.n_whole < n_records)
+
+
+def _missing_before(segment: Segment, previous: _EndOfFile | None) -> list[str]:
+    """Return a sentence if a file does not begin where the previous one ends, and that one reports no torn end."""
+    if previous is None or previous.is_torn or segment.first == previous.n_rows:
+        return []
+    begins = f"{segment.path.name} begins with row {segment.first:,}, expected row {previous.n_rows:,}"
+    return [f"{begins}: a file before it is missing or cut off"]
+
+
+def _sound_rows(segment: Segment, expected: int | None) -> tuple[NDArray[Any], int]:
     """Return the sound rows of a file, and the number of the row after the last of them.
 
     A row is a gap unless it has the number that is expected after the sound row before it; None expects the first.
@@ -212,7 +278,7 @@ def _rows_of(segment: Segment, expected: int | None, *, is_last: bool) -> tuple[
         if "robot" in (sound.dtype.names or ()):  # the rows of any robot may be missing
             _, firsts = np.unique(sound["robot"][first_after:], return_index=True)
             sound["flags"][first_after + firsts] |= np.uint8(Flag.GAP)
-    return Stream(sound, segment.header, tuple(segment.faults(is_last=is_last))), int(follows[-1])
+    return sound, int(follows[-1])
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

@@ -160,11 +160,22 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
 def started_files(path: Path) -> list[Path]:
     """Return the files of a recording in order, except a last one without a complete header (after a kill)."""
     files = record_files(path)
-    if len(files) > 1:
-        with files[-1].open("rb") as file:
-            if not file.readline(_LONGEST_HEADER).endswith(b"\n"):
-                del files[-1]
+    if len(files) > 1 and not _is_started(files[-1]):
+        del files[-1]
     return files or [path]
+
+
+def _is_started(path: Path) -> bool:
+    """Return whether a file has a complete header, or had one: a damaged end of line is not a torn header."""
+    with path.open("rb") as file:
+        line = file.readline(_LONGEST_HEADER)
+    if line.endswith(b"\n"):
+        return True
+    try:
+        header, _ = json.JSONDecoder().raw_decode(line.decode(errors="replace"))
+    except ValueError:
+        return False
+    return isinstance(header, dict) and len(line) >= int(header.get("offset", _LONGEST_HEADER))
 
 
 def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:

@@ -78,7 +78,8 @@ def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, ke
         raise TypeError(f"{odd} has dtype {state[odd].dtype}; a snapshot stores arrays of numbers or texts only")
     try:
         folder.mkdir(exist_ok=True)
-        _remove(*folder.glob(f"{_UNFINISHED}*"))
+        for left in unfinished(folder):
+            remove_unfinished(left)
         part.mkdir()
         manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": {"step": step, **facts, **identity()}}
         text = json.dumps(manifest | _write_arrays(part, state), indent=1).encode()
@@ -130,7 +131,20 @@ def _remove(*paths: Path) -> None:
             gone = path if path.name.startswith(_UNFINISHED) else path.with_name(f"{_UNFINISHED}gone-{path.name}")
             if gone != path:
                 path.rename(gone)
-            shutil.rmtree(gone)
+            remove_unfinished(gone)
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """Return what interrupted snapshots left in a folder, and anything else of such a name."""
+    return sorted(folder.glob(f"{_UNFINISHED}*"))
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove an unfinished snapshot, or a file or link of such a name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def found(folder: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ import tyro
 
 from horde_agent.runs.config import WHOLE
 
-__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "ReproduceConfig"]
+__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "WITHOUT_BACKEND", "ReproduceConfig"]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments, in the order of the paper; `loop` is the feedback of its first figure."""
@@ -30,6 +30,9 @@ FURTHER = ("league", *LATER)
 
 GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
+
+WITHOUT_BACKEND = ("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011")
+"""Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""
 
 TUNING_SEED = 100
 """Seed of the runs on which step sizes, rules and limits are chosen; no claim is judged on them."""
@@ -58,10 +61,15 @@ class ReproduceConfig:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
-        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)")
+        int | None,
+        WHOLE,
+        tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)"),
     ] = None
     backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"
-    port: Annotated[str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")] = None
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)")] = (
-        None
-    )
+    port: Annotated[
+        str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: none)")
+    ] = None
+    out: Annotated[
+        Path | None,
+        tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/reproduce-SCALE)"),
+    ] = None

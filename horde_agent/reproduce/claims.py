@@ -23,7 +23,11 @@ def verdict(holds: Sequence[bool]) -> Verdict:
     """
     if not holds:
         raise ValueError("a verdict needs at least one part that holds or does not")
-    return "reproduced" if all(holds) else "partly reproduced" if any(holds) else "not reproduced"
+    if all(holds):
+        return "reproduced"
+    if any(holds):
+        return "partly reproduced"
+    return "not reproduced"
 
 
 # ---- limits ---------------------------------------------------------------------------------------------------------
@@ -46,7 +50,9 @@ class Limit(NamedTuple):
         return [bool(self.test(x)) for x in (v.ravel() if self.is_of_each else [v.mean()])]
 
     def __str__(self) -> str:
-        return f"each {self.text}" if self.is_of_each else self.text
+        if self.is_of_each:
+            return f"each {self.text}"
+        return self.text
 
 
 def at_least(limit: float) -> Limit:
@@ -111,8 +117,8 @@ class Finding(NamedTuple):
     @property
     def measured(self) -> str:
         """The measurements in words."""
-        said = "; ".join(part.measured for part in self.parts)
-        return " ".join(filter(None, (f"{said}.", self.also)))
+        sentence = "; ".join(part.measured for part in self.parts)
+        return " ".join(filter(None, (f"{sentence}.", self.also)))
 
     @property
     def rule(self) -> str:
@@ -121,7 +127,10 @@ class Finding(NamedTuple):
         if len(limits) == 1 and len(self.parts) > 1:
             return f"Each {self.parts[0].limit.text}."
         named = ([part.what for part in self.parts if str(part.limit) == limit] for limit in limits)
-        return "; ".join(f"{join(names)} {limit}" for names, limit in zip(named, limits, strict=True)) + "."
+        return (
+            "; ".join(f"{join(names)} {limit}" for names, limit in zip(named, limits, strict=True))
+            + "."
+        )
 
 
 Judge = Callable[[Any], Finding | Sequence[Part] | None]
@@ -152,7 +161,9 @@ class Claims(list[tuple[Claim, Judge]]):
         super().__init__()
         self._source = source
 
-    def add(self, text: str, paper: str, terms: str = "", source: str = "") -> Callable[[Judge], Judge]:
+    def add(
+        self, text: str, paper: str, terms: str = "", source: str = ""
+    ) -> Callable[[Judge], Judge]:
         """Return the decorator of a claim's function; `terms` say what its numbers are, the rest is as in `Claim`."""
 
         def decorate(judge: Judge) -> Judge:
@@ -163,13 +174,20 @@ class Claims(list[tuple[Claim, Judge]]):
 
     def judge(self, data: Any) -> list[Claim]:
         """Return the claims with their verdicts; a cause is named for those that are not reproduced."""
-        found = [(claim, judge(data)) for claim, judge in self]
-        return [_judged(claim, finding) for claim, finding in found if finding is not None]
+        findings = [(claim, judge(data)) for claim, judge in self]
+        return [_judged(claim, finding) for claim, finding in findings if finding is not None]
 
 
 def _judged(claim: Claim, found: Finding | Sequence[Part]) -> Claim:
-    found = found if isinstance(found, Finding) else Finding(found)
-    judged = verdict(found.holds)
-    cause = "" if judged == "reproduced" else found.cause if isinstance(found.cause, str) else found.cause()
-    measured, rule = (f"{claim.rule} {words}".strip() for words in (found.measured, found.rule))
+    finding = found
+    if not isinstance(finding, Finding):
+        finding = Finding(finding)
+    judged = verdict(finding.holds)
+    if judged == "reproduced":
+        cause = ""
+    elif isinstance(finding.cause, str):
+        cause = finding.cause
+    else:
+        cause = finding.cause()
+    measured, rule = (f"{claim.rule} {words}".strip() for words in (finding.measured, finding.rule))
     return replace(claim, measured=measured, verdict=judged, rule=rule, cause=cause)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, FURTHER, GROUPS, LATER, TUNING_SEED, ReproduceConfig
+from horde_agent.reproduce import EXPERIMENTS, FURTHER, GROUPS, LATER, TUNING_SEED, WITHOUT_BACKEND, ReproduceConfig
 from horde_agent.reproduce.experiment import Cell, Result, run_experiment
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Scale, Study
@@ -47,7 +47,8 @@ def run(config: ReproduceConfig) -> Path:
         say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
         began = time.perf_counter()
         result = run_experiment(name, study)
-        result.seconds, result.versions = time.perf_counter() - began, versions()
+        result.seconds = time.perf_counter() - began
+        result.versions = versions()
         result.write(study.folder(name) / "result.json")
         for claim in result.claims:
             say(f"{name}: {claim.verdict}: {claim.text}")
@@ -57,20 +58,31 @@ def run(config: ReproduceConfig) -> Path:
 
 def _study(config: ReproduceConfig) -> Study:
     """Check the settings and fill in the defaults that depend on others."""
-    names, scale = (*EXPERIMENTS, *FURTHER, *GROUPS), config.scale
+    names = (*EXPERIMENTS, *FURTHER, *GROUPS)
+    scale = config.scale
     if not config.experiment:
         raise BadInput(f"name an experiment: {', '.join(names)}")
     check_one_of("experiment", config.experiment, names)
     check_one_of("scale", scale, DEFAULT_SEEDS)
     check_one_of("backend", config.backend, BACKENDS)
+    if config.experiment in WITHOUT_BACKEND and config.backend != ReproduceConfig.backend:
+        raise BadInput(f"the experiment {config.experiment} uses no robot: omit --backend {config.backend}")
     if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
-    n_seeds = DEFAULT_SEEDS[scale] if config.seeds is None else config.seeds
+    if config.seeds is None:
+        n_seeds = DEFAULT_SEEDS[scale]
+    else:
+        n_seeds = config.seeds
     if n_seeds < 1:
         raise BadInput(f"--seeds must be at least 1, got {n_seeds}")
     if n_seeds > TUNING_SEED:
-        raise BadInput(f"--seeds must be at most {TUNING_SEED}, got {n_seeds}: settings are chosen on later seeds")
-    out = Path("runs") / f"reproduce-{scale}" if config.out is None else config.out
+        raise BadInput(
+            f"--seeds must be at most {TUNING_SEED}, got {n_seeds}: settings are chosen on later seeds"
+        )
+    if config.out is None:
+        out = Path("runs") / f"reproduce-{scale}"
+    else:
+        out = config.out
     if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")
     return Study(out, cast(Scale, scale), tuple(range(n_seeds)), config.backend, say, config.port)
@@ -92,12 +104,18 @@ def _claim_folder(study: Study) -> None:
     }
     if is_file(note):
         try:
-            there = json.loads(note.read_text(encoding="utf-8"))
-            other = [f"{key} {there.get(key)}" for key in asked if there.get(key) != asked[key]]
+            settings_of_folder = json.loads(note.read_text(encoding="utf-8"))
+            differences = [
+                f"{key} {settings_of_folder.get(key)}"
+                for key in asked
+                if settings_of_folder.get(key) != asked[key]
+            ]
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"{note} cannot be read ({error}); name another --out") from None
-        if other:
-            raise BadInput(f"--out {study.out} holds a reproduction with {', '.join(other)}; name another folder")
+        if differences:
+            raise BadInput(
+                f"--out {study.out} holds a reproduction with {', '.join(differences)}; name another folder"
+            )
     elif os.path.isdir(study.out) and any(study.out.iterdir()):
         raise BadInput(f"--out {study.out} holds other files; name a new folder")
     write_json(writable(study.out) / note.name, asked)
@@ -107,17 +125,39 @@ def _finished_result(out: Path, name: str) -> Result | None:
     """Return an experiment's stored result, or None."""
     path = out / name / "result.json"
     try:
-        return Result.read(path) if path.is_file() else None
+        if path.is_file():
+            return Result.read(path)
+        return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        raise BadInput(f"{path} is damaged ({said}); remove it to run the experiment again") from None
+        message = " ".join(str(error).split())
+        raise BadInput(
+            f"{path} is damaged ({message}); remove it to run the experiment again"
+        ) from None
 
 
 def _draw(study: Study, experiment: str) -> Path:
     """Write the page of every result that the folder holds."""
-    results = [result for name in (*EXPERIMENTS, *FURTHER) if (result := _finished_result(study.out, name)) is not None]
-    words = ["horde", "reproduce", experiment, "--scale", study.scale, "--seeds", str(len(study.seeds))]
-    words += ["--backend", study.backend, *(["--port", study.port] if study.port else []), "--out", str(study.out)]
+    results = [
+        result
+        for name in (*EXPERIMENTS, *FURTHER)
+        if (result := _finished_result(study.out, name)) is not None
+    ]
+    words = [
+        "horde",
+        "reproduce",
+        experiment,
+        "--scale",
+        study.scale,
+        "--seeds",
+        str(len(study.seeds)),
+    ]
+    words += [
+        "--backend",
+        study.backend,
+        *(["--port", study.port] if study.port else []),
+        "--out",
+        str(study.out),
+    ]
     facts: dict[str, Cell] = {
         "command": shlex.join(words),
         "scale": study.scale,

@@ -62,9 +62,13 @@ class Result:
     figures: list[Figure] = field(default_factory=list)  # in this order too
     tables: list[Table] = field(default_factory=list)  # in this order too
     seconds: float = 0.0  # wall-clock time, set by the command; cached work is not counted
-    settings: dict[str, Cell] = field(default_factory=dict)  # everything needed to repeat it: sizes, step sizes, seeds
+    settings: dict[str, Cell] = field(
+        default_factory=dict
+    )  # everything needed to repeat it: sizes, step sizes, seeds
     remarks: list[str] = field(default_factory=list)  # sentences about how to read the result
-    versions: dict[str, str] = field(default_factory=dict)  # of the program and its libraries, set by the command
+    versions: dict[str, str] = field(
+        default_factory=dict
+    )  # of the program and its libraries, set by the command
 
     def write(self, path: Path) -> None:
         """Write the result as JSON; numbers that are not finite become null."""
@@ -104,6 +108,8 @@ def run_experiment(name: str, study: Study) -> Result:
         claims.CLAIMS.judge(data),
         figures,
         figure.tables(data) if hasattr(figure, "tables") else [],
-        settings={name: as_cell(value) for name, value in {"seeds": study.seeds, **settings}.items()},
+        settings={
+            name: as_cell(value) for name, value in {"seeds": study.seeds, **settings}.items()
+        },
         remarks=list(claims.REMARKS),
     )

@@ -24,7 +24,9 @@ from horde_agent.measures.returns import policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
 from horde_agent.types import Floats, Integers
 
-NOTHING, BEGIN, LEARN = 0, 1, 2
+NOTHING = 0
+BEGIN = 1
+LEARN = 2
 """What a Horde does at a row: nothing, begin a stream there, or learn from the transition that led there."""
 
 HORIZON = ExcursionConfig().horizon
@@ -43,16 +45,17 @@ class TrainingData:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        phase, flags = stream.rows["phase"].astype(np.int64), stream.rows["flags"]
+        phase = stream.rows["phase"].astype(np.int64)
+        flags = stream.rows["flags"]
         is_broken = are_broken(flags)
         # Within a drive nothing is seen; its first row is what the step before it led to.
         is_drive = np.isin(phase, [int(p) for p in DRIVES])
         is_seen = ~(is_drive & np.concatenate([[False], phase[1:] == phase[:-1]]))
-        seen = np.flatnonzero(is_seen)
+        observed_rows = np.flatnonzero(is_seen)
         self.before = np.full(len(phase), -1, dtype=np.int64)
-        self.before[seen[1:]] = seen[:-1]
+        self.before[observed_rows[1:]] = observed_rows[:-1]
         came_by = np.full(len(phase), int(Phase.END))
-        came_by[seen[1:]] = phase[seen[:-1]]
+        came_by[observed_rows[1:]] = phase[observed_rows[:-1]]
         in_test = came_by == Phase.EXCURSION
         learns = is_seen & are_learned(came_by, flags)
         self.does = np.where(learns, LEARN, np.where(is_seen & ~in_test, BEGIN, NOTHING))
@@ -70,7 +73,8 @@ class TrainingData:
 
         The cumulants are channels, and gamma constant continuations, both of shape (n,).
         """
-        observation, discount = self.stream.rows["observation"], np.ones(len(channel))
+        observation = self.stream.rows["observation"]
+        discount = np.ones(len(channel))
         returns: Floats = np.zeros((len(rows), len(channel)))
         for k in range(HORIZON):
             returns += discount * observation[rows + k + 1][:, channel]
@@ -83,7 +87,8 @@ class Learned(NamedTuple):
 
     predictions: Floats  # as returned by `predict_at_tests`, each made by the weights of its time
     seconds: float  # wall-clock time of the updates and the predictions
-    ms: Floats  # duration of each update of all demons, its features included, in milliseconds, shape (n_updates,)
+    # Duration of each update of all demons, its features included, in milliseconds, shape (n_updates,)
+    ms: Floats
 
     @property
     def n_updates(self) -> int:
@@ -108,9 +113,14 @@ def learn(
         rupee: A new one of that Horde, learned meanwhile.
         after: Called after each update with the number of updates so far.
     """
-    encode, rows = encoder(interface), lessons.stream.rows
-    observation, action, b = rows["observation"], rows["action"].tolist(), rows["b"].tolist()
-    does, before, flags = lessons.does.tolist(), lessons.before.tolist(), rows["flags"].tolist()
+    encode = encoder(interface)
+    rows = lessons.stream.rows
+    observation = rows["observation"]
+    action = rows["action"].tolist()
+    b = rows["b"].tolist()
+    does = lessons.does.tolist()
+    previous_row = lessons.before.tolist()
+    flags = rows["flags"].tolist()
     tested = _tested_demons(lessons, horde)
     predictions: list[Floats] = []
     ms: list[float] = []
@@ -119,7 +129,8 @@ def learn(
         step_began = time.perf_counter()
         tiles = encode(observation[i])
         if does[i] == LEARN:
-            j, is_last = before[i], bool(flags[i] & Flag.TERMINATED)
+            j = previous_row[i]
+            is_last = bool(flags[i] & Flag.TERMINATED)
             horde.learn(action[j], b[j], observation[i], tiles, terminated=is_last)
             ms.append(1e3 * (time.perf_counter() - step_began))
             if rupee is not None:
@@ -141,9 +152,12 @@ def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) 
     Returns:
         Predictions of the demons about the policy of each excursion, shape (n_tests, n): equally many for each policy.
     """
-    encode, observation = encoder(interface), lessons.stream.rows["observation"]
+    encode = encoder(interface)
+    observation = lessons.stream.rows["observation"]
     tested = _tested_demons(lessons, horde).items()
-    return np.array([horde.predict(encode(observation[i]))[demons] for i, demons in tested], np.float64)
+    return np.array(
+        [horde.predict(encode(observation[i]))[demons] for i, demons in tested], np.float64
+    )
 
 
 def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
@@ -153,29 +167,41 @@ def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
     return {row: demons[action] for row, action in tests}
 
 
-def outcomes(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats) -> list[Outcomes]:
+def outcomes(
+    lessons: TrainingData, questions: Sequence[GVF], predictions: Floats
+) -> list[Outcomes]:
     """Return each policy's excursions with their predictions and returns; a policy without one is left out.
 
     Predictions are those of `predict_at_tests`, of the same shape.
     """
-    made = []
+    outcomes_of_policies = []
     step = lessons.stream.rows["step"].astype(np.int64)
     for policy in policies_under_test(questions):
-        mine = lessons.test_action == policy.action
-        if mine.any():
-            row = lessons.test_row[mine]
+        of_policy = lessons.test_action == policy.action
+        if of_policy.any():
+            row = lessons.test_row[of_policy]
             returns = lessons.returns(policy.channel, policy.gamma, row)
-            made.append(Outcomes(policy, step[row], predictions[mine], returns))
-    return made
+            outcomes_of_policies.append(
+                Outcomes(policy, step[row], predictions[of_policy], returns)
+            )
+    return outcomes_of_policies
 
 
-def latest_nmsre(lessons: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers) -> Floats:
+def latest_nmsre(
+    lessons: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers
+) -> Floats:
     """Return each question's NMSRE of the latest test at some learning steps, NaN before it, (n_at, n_questions).
 
     Predictions are those of `predict_at_tests`, of the same shape; `at` are increasing numbers of updates, (n_at,).
     """
     step = lessons.stream.rows["step"].astype(np.int64)
-    n_learned = dict(zip(step[lessons.test_row].tolist(), lessons.n_learned[lessons.test_row].tolist(), strict=True))
+    n_learned = dict(
+        zip(
+            step[lessons.test_row].tolist(),
+            lessons.n_learned[lessons.test_row].tolist(),
+            strict=True,
+        )
+    )
     nmsre = np.full((len(at), len(questions)), np.nan)
     for test in outcomes(lessons, questions, predictions):
         errors = test.nmsre()

@@ -61,7 +61,12 @@ def interface_of(study: Study) -> Interface:
 
 def new_horde(interface: Interface, questions: Sequence[GVF], **options: Any) -> Horde:
     """Return a Horde of a robot's questions that has learned nothing; options as in `Horde`."""
-    return Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active, **options)
+    return Horde(
+        questions,
+        n_features=interface.coder.n_features,
+        n_active=interface.coder.n_active,
+        **options,
+    )
 
 
 def compiled_horde(interface: Interface, questions: Sequence[GVF], **options: Any) -> Horde:
@@ -72,10 +77,16 @@ def compiled_horde(interface: Interface, questions: Sequence[GVF], **options: An
 
 
 def watched_life(
-    env: Any, horde: Horde, behaviour: Any, seed: int | np.random.Generator, interface: Interface, observer: Observer
+    env: Any,
+    horde: Horde,
+    behaviour: Any,
+    seed: int | np.random.Generator,
+    interface: Interface,
+    observer: Observer,
 ) -> Life:
     """Return a life without test excursions that learns in this thread; `observer` watches it."""
-    rng, tests = np.random.default_rng(seed), ExcursionConfig(0.0)
+    rng = np.random.default_rng(seed)
+    tests = ExcursionConfig(0.0)
     options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
     return Life(env, horde, behaviour, rng, observers=[observer], **options)
 
@@ -85,15 +96,23 @@ def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
 
     Missing ones are simulated, in parallel if the backend allows it.
     """
-    jobs = {w.seed: Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted}
-    batches = [{seed: job} for seed, job in jobs.items()] if study.backend in ONE_AT_A_TIME else [jobs]
+    jobs = {
+        w.seed: Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted
+    }
+    if study.backend in ONE_AT_A_TIME:
+        batches = [{seed: job} for seed, job in jobs.items()]
+    else:
+        batches = [jobs]
     return {seed: path for batch in batches for seed, path in study.in_parallel(batch).items()}
 
 
 def simulate_life(study: Study, wanted: LifeSpec) -> Path:
     """Simulate a life unless cached and return its recording's path."""
     seed, steps, kind, moves, behaviour, physics = wanted
-    physics = physics if study.backend == "simulator" else None
+    if study.backend == "simulator":
+        physics = physics
+    else:
+        physics = None
 
     def make(path: Path) -> None:
         env = make_body(study.backend, study.port, lamp_moves=moves, physics=physics)
@@ -103,9 +122,11 @@ def simulate_life(study: Study, wanted: LifeSpec) -> Path:
             env.close()
 
     # Lives of all experiments lie in one folder: each setting that is not a default is part of the name.
-    others = [] if behaviour is sticky_random else [behaviour.__name__]
-    others += [physics] if physics else []
-    words = ["life", kind, *others, *map(str, moves), f"{steps}-steps", str(seed)]
+    options = []
+    if behaviour is not sticky_random:
+        options = [behaviour.__name__]
+    options += [physics] if physics else []
+    words = ["life", kind, *options, *map(str, moves), f"{steps}-steps", str(seed)]
     return study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec", make)
 
 
@@ -115,15 +136,20 @@ _NO_SEGMENTS_S = 1e9
 def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     interface = Interface.of(env)
     horde = new_horde(interface, _few_questions(interface, wanted.kind))
-    behaviour, rng = wanted.behaviour(interface), np.random.default_rng(wanted.seed)
+    behaviour = wanted.behaviour(interface)
+    rng = np.random.default_rng(wanted.seed)
     facts = {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
         "period_s": interface.period_s,
         "seed": wanted.seed,
     }
-    recorder = Recorder(len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62)
-    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()) as life:
+    recorder = Recorder(
+        len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62
+    )
+    with Life(
+        env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()
+    ) as life:
         life.run(wanted.steps)
 
 

@@ -59,10 +59,12 @@ class Problem:
     """
 
     def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:
-        self.live, self.constant = live, constant
+        self.live = live
+        self.constant = constant
         self._is_tall = n_rows > live.n
         size = live.n if self._is_tall else 0
-        self._A, self._b = np.zeros((size, size)), np.zeros((live.n, len(constant)))
+        self._A = np.zeros((size, size))
+        self._b = np.zeros((live.n, len(constant)))
         self._rows: list[tuple[Singles, Singles, Floats | Singles]] = []
         self._trace = 0.0
 
@@ -84,21 +86,29 @@ class Problem:
 
         The `ridge`, a number or each question's, (n_questions,), is eta over the mean of A's diagonal.
         """
-        theta, ridges = np.empty_like(self._b), np.broadcast_to(ridge, self.constant.shape)
+        theta = np.empty_like(self._b)
+        ridges = np.broadcast_to(ridge, self.constant.shape)
         for strength in np.unique(ridges):
-            chosen, eta = ridges == strength, strength * self._trace / self.live.n
+            chosen = ridges == strength
+            eta = strength * self._trace / self.live.n
             if self._is_tall:
-                theta[:, chosen] = np.linalg.solve(self._A + eta * np.eye(self.live.n), self._b[:, chosen])
+                theta[:, chosen] = np.linalg.solve(
+                    self._A + eta * np.eye(self.live.n), self._b[:, chosen]
+                )
             else:
-                left, overlap, y = self._small_system
-                theta[:, chosen] = left.T @ np.linalg.solve(overlap + eta * np.eye(len(y)), y[:, chosen])
+                features_t, overlap, y = self._small_system
+                theta[:, chosen] = features_t.T @ np.linalg.solve(
+                    overlap + eta * np.eye(len(y)), y[:, chosen]
+                )
         return theta
 
     @cached_property
     def _small_system(self) -> tuple[Floats, Floats, Floats]:
         """E, X E' and y of the rows so far."""
-        left, right, y = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._rows, strict=True))
-        return left, right @ left.T, y
+        features_t, right, y = (
+            np.concatenate(parts).astype(np.float64) for parts in zip(*self._rows, strict=True)
+        )
+        return features_t, right @ features_t.T, y
 
     def predict(self, tiles: NDArray[np.integer], ridge: float | Floats) -> Floats:
         """Return the solution's predictions at states with these active features, shape (n_states, n_questions)."""
@@ -114,8 +124,10 @@ class LifeRows:
     """A life's states as active features, `tiles`, uint16 of shape (n_rows, n_active), and problems made from them."""
 
     def __init__(self, lessons: TrainingData, interface: Interface) -> None:
-        self.lessons, self.n_features = lessons, interface.coder.n_features
-        self._observation, encode = lessons.stream.rows["observation"], encoder(interface)
+        self.lessons = lessons
+        self.n_features = interface.coder.n_features
+        self._observation = lessons.stream.rows["observation"]
+        encode = encoder(interface)
         self.tiles = np.empty((len(self._observation), interface.coder.n_active), dtype=np.uint16)
         for k, observation in enumerate(self._observation):
             self.tiles[k] = encode(observation)
@@ -128,7 +140,8 @@ class LifeRows:
         n_used = HORIZON - terms_needed(gamma) + 1
         rows = (starts[:, None] + np.arange(n_used)).ravel()
         returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
-        tiles, mean = self.tiles[rows], returns.mean(axis=0)
+        tiles = self.tiles[rows]
+        mean = returns.mean(axis=0)
         problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
         for block in blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
@@ -138,8 +151,8 @@ class LifeRows:
     def _remaining_returns(self, starts: Integers, channel: Integers, gamma: float) -> Floats:
         """Return the return from each step to its excursion's end, shape (n_excursions, HORIZON, n_questions)."""
         steps = starts + np.arange(HORIZON + 1)[:, None]
-        seen = self._observation[steps][:, :, channel].astype(np.float64)
-        return np.ascontiguousarray(returns_along(seen, gamma)[:-1].swapaxes(0, 1))
+        readings = self._observation[steps][:, :, channel].astype(np.float64)
+        return np.ascontiguousarray(returns_along(readings, gamma)[:-1].swapaxes(0, 1))
 
     def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
@@ -147,23 +160,26 @@ class LifeRows:
         The cumulants are channels, shape (n_questions,). Only transitions by that action count: elsewhere rho = 0, and
         the trace with it.
         """
-        rows, lessons = self.lessons.stream.rows, self.lessons
+        rows = self.lessons.stream.rows
+        lessons = self.lessons
         arrived = np.flatnonzero(lessons.does == LEARN)
         arrived = arrived[rows["action"][lessons.before[arrived]] == action]
-        left = lessons.before[arrived]
-        rho = 1.0 / rows["b"][left]
+        departed = lessons.before[arrived]
+        rho = 1.0 / rows["b"][departed]
         goes_on = np.where(rows["flags"][arrived] & Flag.TERMINATED, 0.0, gamma)
-        follows = np.concatenate([[False], left[1:] == arrived[:-1]])
+        follows = np.concatenate([[False], departed[1:] == arrived[:-1]])
         clipped = lam * np.minimum(1.0, 1.0 / np.concatenate([[1.0], rho[:-1]]))
         decay = np.where(follows, gamma * clipped, 0.0)
         reward = self._observation[arrived][:, channel].astype(np.float64)
         mean = (rho[:, None] * reward).sum(axis=0) / rho.sum()
-        at, to = self.tiles[left], self.tiles[arrived]
-        live = LiveFeatures(np.concatenate([at, to]), self.n_features)
-        problem, trace = Problem(live, mean / (1.0 - gamma), len(left)), np.zeros(live.n, dtype=np.float32)
-        for block in blocks(len(left)):
-            phi = live.dense(at[block])
-            change = phi - goes_on[block, None].astype(np.float32) * live.dense(to[block])
+        tiles_t = self.tiles[departed]
+        tiles_tp1 = self.tiles[arrived]
+        live = LiveFeatures(np.concatenate([tiles_t, tiles_tp1]), self.n_features)
+        problem = Problem(live, mean / (1.0 - gamma), len(departed))
+        trace = np.zeros(live.n, dtype=np.float32)
+        for block in blocks(len(departed)):
+            phi = live.dense(tiles_t[block])
+            change = phi - goes_on[block, None].astype(np.float32) * live.dense(tiles_tp1[block])
             traces, trace = _traces(phi, rho[block], decay[block], trace)
             problem.add(traces, change, reward[block] - mean)
         return problem
@@ -176,7 +192,9 @@ def terms_needed(gamma: float) -> int:
         >>> terms_needed(0.0), terms_needed(0.5), terms_needed(0.8)
         (1, 10, 31)
     """
-    return 1 if gamma == 0.0 else math.floor(math.log(ENOUGH_LEFT) / math.log(gamma)) + 1
+    if gamma == 0.0:
+        return 1
+    return math.floor(math.log(ENOUGH_LEFT) / math.log(gamma)) + 1
 
 
 def _traces(phi: Singles, rho: Floats, decay: Floats, trace: Singles) -> tuple[Singles, Singles]:
@@ -196,7 +214,8 @@ def blocks(n: int) -> Iterator[slice]:
 
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
-HELD_OUT, CHOOSING = 0.3, 0.25
+HELD_OUT = 0.3
+CHOOSING = 0.25
 """Share of the excursions that is held out, and share of the others on which regression chooses its ridge."""
 
 
@@ -238,7 +257,9 @@ class Tests(NamedTuple):
         return nmsre_at_rest(predictions[which], self.returns[which], self.returns.var(axis=0))
 
 
-def offline(lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator) -> Offline:
+def offline(
+    lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator
+) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
     The questions are about constant actions, with channels as their cumulants and one constant lambda.
@@ -250,17 +271,23 @@ def offline(lessons: TrainingData, questions: Sequence[GVF], interface: Interfac
     if not isinstance(lam, float) or any(question.lam != lam for question in questions):
         raise ValueError("the off-line solution needs questions with one constant lambda")
     life = LifeRows(lessons, interface)
-    found = np.full((3, len(questions)), np.nan)
+    scores = np.full((3, len(questions)), np.nan)
     is_held_out = np.zeros(len(lessons.test_row), dtype=np.bool_)
-    systems = [(policy, gamma) for policy in policies_under_test(questions) for gamma in np.unique(policy.gamma)]
+    systems = [
+        (policy, gamma)
+        for policy in policies_under_test(questions)
+        for gamma in np.unique(policy.gamma)
+    ]
     parts: dict[int, Split] = {}
     for policy, gamma in systems:
-        mine = lessons.test_action == policy.action
-        part = parts.setdefault(policy.action, split(int(mine.sum()), rng))
-        is_held_out[mine] = part.is_held_out
-        asked = policy.gamma == gamma
-        found[:, policy.demons[asked]] = _system(life, policy, float(gamma), asked, part, lam)
-    ridge, lstd, mean = found
+        of_policy = lessons.test_action == policy.action
+        part = parts.setdefault(policy.action, split(int(of_policy.sum()), rng))
+        is_held_out[of_policy] = part.is_held_out
+        of_gamma = policy.gamma == gamma
+        scores[:, policy.demons[of_gamma]] = _system(
+            life, policy, float(gamma), of_gamma, part, lam
+        )
+    ridge, lstd, mean = scores
     return Offline(ridge, lstd, mean, is_held_out)
 
 
@@ -268,7 +295,8 @@ def _system(
     life: LifeRows, policy: PolicyUnderTest, gamma: float, asked: Bools, part: Split, lam: float
 ) -> list[Floats]:
     """Return the first three fields of `Offline` for the questions about one policy and time scale."""
-    channel, lessons = policy.channel[asked], life.lessons
+    channel = policy.channel[asked]
+    lessons = life.lessons
     row = lessons.test_row[lessons.test_action == policy.action]
     returns = lessons.returns(channel, np.full(len(channel), gamma), row)
     tests = Tests(row, life.tiles[row], returns, part)
@@ -287,6 +315,6 @@ def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> F
 
 def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
     """Return predictions at the tests, and each question's ridge: the one that does best on some excursions."""
-    made = np.array([problem.predict(tests.tiles, ridge) for ridge in RIDGES])
-    best = np.array([tests.score(predictions, which) for predictions in made]).argmin(axis=0)
-    return np.take_along_axis(made, best[None, None, :], axis=0)[0], np.array(RIDGES)[best]
+    candidates = np.array([problem.predict(tests.tiles, ridge) for ridge in RIDGES])
+    best = np.array([tests.score(predictions, which) for predictions in candidates]).argmin(axis=0)
+    return np.take_along_axis(candidates, best[None, None, :], axis=0)[0], np.array(RIDGES)[best]

@@ -23,8 +23,12 @@ def write_page(out: Path, facts: Mapping[str, Cell], results: Sequence[Result]) 
 
     `facts` hold for all results: command, scale, seeds, body.
     """
-    made = section("How it was made", _table(("", ""), list(facts.items())))
-    html = page("The paper, reproduced", [_overview(facts, results), made, *map(_section, results)], style=_STYLE)
+    provenance = section("How it was made", _table(("", ""), list(facts.items())))
+    html = page(
+        "The paper, reproduced",
+        [_overview(facts, results), provenance, *map(_section, results)],
+        style=_STYLE,
+    )
     (out / "index.html").write_text(html, encoding="utf-8")
     return out / "index.html"
 
@@ -52,16 +56,26 @@ def _section(result: Result) -> str:
         picture = f'<img src="{escape(result.name)}/{escape(figure.file)}" alt="{escape(figure.caption[:80])}">'
         parts.append(f"<figure>{picture}{element('figcaption', figure.caption)}</figure>")
     for numbers in result.tables:
-        note = element("p", numbers.note) if numbers.note else ""
+        note = ""
+        if numbers.note:
+            note = element("p", numbers.note)
         parts.append(element("h3", numbers.title) + note + _table(numbers.header, numbers.rows))
-    settings = [*result.settings.items(), ("wall time", duration(result.seconds)), *result.versions.items()]
-    parts.append(f"<details><summary>Settings and versions</summary>{_table(('', ''), settings)}</details>")
+    settings = [
+        *result.settings.items(),
+        ("wall time", duration(result.seconds)),
+        *result.versions.items(),
+    ]
+    parts.append(
+        f"<details><summary>Settings and versions</summary>{_table(('', ''), settings)}</details>"
+    )
     return section("", *parts)
 
 
 def _claim(claim: Claim) -> str:
     lines = [("The paper", f"{claim.paper} ({claim.source})"), ("Measured", claim.measured)]
-    lines += [(name, text) for name, text in (("Verdict by", claim.rule), ("Cause", claim.cause)) if text]
+    lines += [
+        (name, text) for name, text in (("Verdict by", claim.rule), ("Cause", claim.cause)) if text
+    ]
     rows = "".join(f"<tr>{element('th', name)}{element('td', text)}</tr>" for name, text in lines)
     return f'<div class="claim"><h3>{escape(claim.text)} {_badge(claim)}</h3><table>{rows}</table></div>'
 
@@ -80,7 +94,9 @@ def _text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, float):
         return f"{cell:.4g}"
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return f"{cell:,}"
+    return str(cell)
 
 
 _STYLE = f"""{STYLE}

@@ -42,11 +42,14 @@ class Variant:
     """An update rule as an experiment uses it."""
 
     algorithm: str  # its file in `kernels/rules`
-    parameters: dict[str, float] = field(default_factory=dict)  # its parameters that differ from the defaults
+    parameters: dict[str, float] = field(
+        default_factory=dict
+    )  # its parameters that differ from the defaults
     ratio: float = 1.0  # alpha_w / alpha
     mode: int = PLAIN  # `PLAIN`, `ADAGRAD` or `EXTRAGRADIENT`
     beta: float = 1.0  # decay of the follow-on trace of ETD(lambda, beta) over gamma
-    psi_max: float = 0.0  # the largest psi of ABTD, whose zeta takes the place of lambda; 0 for other rules
+    # The largest psi of ABTD, whose zeta takes the place of lambda; 0 for other rules
+    psi_max: float = 0.0
 
     def config(self, zeta: float = 0.0) -> LearnerConfig:
         """Return the learner's options.
@@ -58,7 +61,9 @@ class Variant:
         options: Any = {"trace_rule": rules.rule(self.algorithm).TRACE_RULE or "plain"}
         if self.psi_max:
             options["parameters"] = {"psi": max(psi, 1e-300)}  # 0 is no valid psi
-        return LearnerConfig(algorithm=self.algorithm, dtype="float64", vector_mspbe=False, **options)
+        return LearnerConfig(
+            algorithm=self.algorithm, dtype="float64", vector_mspbe=False, **options
+        )
 
 
 class Batch(NamedTuple):
@@ -89,7 +94,8 @@ class Runs(NamedTuple):
     problem: Problem | Callable[[np.random.Generator], Problem]  # or what draws it for each run
     error: Callable[[Problem], Error]  # returns its error
     steps: int  # length of a run, T
-    every: int  # steps from one evaluation of the errors to the next; the first is after the first step
+    # Steps from one evaluation of the errors to the next; the first is after the first step
+    every: int
     share_last: float = 0.0  # share of the evaluations that count as the last; at least one does
 
 
@@ -104,16 +110,21 @@ def score(runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[
 
     All batches learn from the same trajectories.
     """
-    found = [Scores(*np.zeros((2, batch.step_size.size, n_runs))) for batch in batches]
+    scores_of_batches = [Scores(*np.zeros((2, batch.step_size.size, n_runs))) for batch in batches]
     n_last = max(1, round(runs.share_last * runs.steps / runs.every))
     for run in range(n_runs):
         rng = np.random.default_rng([seed, run])
-        problem = runs.problem if isinstance(runs.problem, Problem) else runs.problem(rng)
-        trajectory, error = simulate(problem, rng, runs.steps), runs.error(problem)
-        for batch, scores in zip(batches, found, strict=True):
+        if isinstance(runs.problem, Problem):
+            problem = runs.problem
+        else:
+            problem = runs.problem(rng)
+        trajectory = simulate(problem, rng, runs.steps)
+        error = runs.error(problem)
+        for batch, scores in zip(batches, scores_of_batches, strict=True):
             errors = learn(problem, trajectory, batch, error, runs.every).mean(axis=1)
-            scores.area[:, run], scores.last[:, run] = errors.mean(axis=0), errors[-n_last:].mean(axis=0)
-    return found
+            scores.area[:, run] = errors.mean(axis=0)
+            scores.last[:, run] = errors[-n_last:].mean(axis=0)
+    return scores_of_batches
 
 
 # ---- one run --------------------------------------------------------------------------------------------------------
@@ -151,34 +162,42 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
 
     A question's learners skip the steps from states where it is not defined, which clears their traces.
     """
-    variant, asked, b, n = batch.variant, problem.questions, problem.behaviour, problem.features.shape[1]
-    step_size = np.tile(batch.step_size, len(asked))
-    demons, d = new_demons(variant.config(), step_size.size, n), step_size.size
+    variant = batch.variant
+    questions = problem.questions
+    b = problem.behaviour
+    n = problem.features.shape[1]
+    step_size = np.tile(batch.step_size, len(questions))
+    demons = new_demons(variant.config(), step_size.size, n)
+    d = step_size.size
     # AdaGrad needs the updates per unit of step size.
-    demons.alpha[:] = 1.0 if variant.mode == ADAGRAD else step_size
+    if variant.mode == ADAGRAD:
+        demons.alpha[:] = 1.0
+    else:
+        demons.alpha[:] = step_size
     demons.alpha_w[:] = variant.ratio * demons.alpha
     if problem.weights is not None:
         demons.theta[:] = problem.weights
-    target, k = np.array([question.target for question in asked]), 1 + len(demons.vectors)
+    target = np.array([question.target for question in questions])
+    k = 1 + len(demons.vectors)
     rho = np.divide(target, b, out=np.zeros_like(target), where=b > 0)
     feature, value = _sparse(problem.features)
     stream = Stream(
         *(trajectory[0], trajectory[1], trajectory[2], feature, value, rho, b),
-        np.array([question.reward for question in asked]),
-        np.array([np.append(question.gamma, 0.0) for question in asked]),
-        np.array([question.is_defined for question in asked]),
+        np.array([question.reward for question in questions]),
+        np.array([np.append(question.gamma, 0.0) for question in questions]),
+        np.array([question.is_defined for question in questions]),
         _trace_decays(batch, rho, b),
         *(variant.mode, variant.beta, step_size),
         np.vstack([np.zeros((5, d)), np.ones((1, d))]),
         np.zeros((k, n)),
         np.zeros((k, n)),
         np.zeros((k, d, n)),
-        np.zeros(len(asked), dtype=np.bool_),
+        np.zeros(len(questions), dtype=np.bool_),
     )
     errors = np.zeros((-(-stream.state_t.size // every), d))
     parameters = rules.rule(variant.algorithm).parameters(**variant.parameters)
     _learn(parameters, hold(demons), hold(stream), error, every, errors)
-    return errors.reshape(len(errors), len(asked), -1)
+    return errors.reshape(len(errors), len(questions), -1)
 
 
 def _trace_decays(batch: Batch, rho: Floats, b: Floats) -> Floats:
@@ -186,7 +205,9 @@ def _trace_decays(batch: Batch, rho: Floats, b: Floats) -> Floats:
     lam = np.zeros((len(rho), batch.lam.size, *b.shape))
     for value in np.unique(batch.lam):
         at = batch.lam == value
-        lam[:, at] = next_lambda(batch.variant.config(value), np.full_like(lam[:, at], value), rho[:, None], b)
+        lam[:, at] = next_lambda(
+            batch.variant.config(value), np.full_like(lam[:, at], value), rho[:, None], b
+        )
     return lam.reshape(-1, *b.shape)
 
 
@@ -203,7 +224,8 @@ def _sparse(features: Floats) -> tuple[Integers, Floats]:
 
 def simulate(problem: Problem, rng: np.random.Generator, n_steps: int) -> Integers:
     """Return a trajectory of the behaviour, shape (3, n_steps): states left, actions, states reached (S at an end)."""
-    mdp, trajectory = problem.mdp, np.zeros((3, n_steps), dtype=np.int64)
+    mdp = problem.mdp
+    trajectory = np.zeros((3, n_steps), dtype=np.int64)
     upto = [np.cumsum(p, axis=-1) for p in (problem.behaviour, mdp.transition, mdp.start)]
     for cumulative in upto:
         cumulative[cumulative > 1.0 - 1e-12] = 1.0  # rounding must not end an episode
@@ -215,14 +237,17 @@ def simulate(problem: Problem, rng: np.random.Generator, n_steps: int) -> Intege
 
 
 @kernel
-def _walk(action: Floats, state: Floats, start: Floats, draws: Floats, trajectory: Integers) -> None:
+def _walk(
+    action: Floats, state: Floats, start: Floats, draws: Floats, trajectory: Integers
+) -> None:
     """Write a trajectory from cumulative probabilities, (S, N), (N, S, S) and (S,), and uniform draws, (T, 3)."""
     s = start.shape[0]
     for t in range(draws.shape[0]):
         if s == start.shape[0]:
             s = _draw(start, draws[t, 2])
         a = _draw(action[s], draws[t, 0])
-        trajectory[0, t], trajectory[1, t] = s, a
+        trajectory[0, t] = s
+        trajectory[1, t] = a
         s = _draw(state[a, s], draws[t, 1])
         trajectory[2, t] = s
 
@@ -237,26 +262,39 @@ def _draw(upto: Floats, draw: float) -> int:
 
 
 @kernel
-def _learn(parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats) -> None:
+def _learn(
+    parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats
+) -> None:
     """Learn from all transitions; write the errors of d learners into `errors`, (n_evaluations, d)."""
     # Two kernels, because an inner one counts no references to the arrays of its tuples.
     _learn_all(parameters, demons, stream, error, every, errors)
 
 
 @inner_kernel
-def _learn_all(parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats) -> None:
-    rho, gamma, lam = stream.signals[0], stream.signals[1], stream.signals[2]
-    c, z, interest = stream.signals[3], stream.signals[4], stream.signals[5]
+def _learn_all(
+    parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats
+) -> None:
+    rho = stream.signals[0]
+    gamma = stream.signals[1]
+    lam = stream.signals[2]
+    c = stream.signals[3]
+    z = stream.signals[4]
+    interest = stream.signals[5]
     n_asked = stream.rho.shape[0]
     n_each = errors.shape[1] // n_asked
     for t in range(stream.state_t.shape[0]):
-        s, a, s_tp1 = stream.state_t[t], stream.action_t[t], stream.state_tp1[t]
-        phi_t, phi_tp1 = Phi(stream.feature[s], stream.value[s]), Phi(stream.feature[s_tp1], stream.value[s_tp1])
+        s = stream.state_t[t]
+        a = stream.action_t[t]
+        s_tp1 = stream.state_tp1[t]
+        phi_t = Phi(stream.feature[s], stream.value[s])
+        phi_tp1 = Phi(stream.feature[s_tp1], stream.value[s_tp1])
         step = Step(phi_t, phi_tp1, a, stream.b[s, a], rho, gamma, lam, c, z, interest)
         for q in range(n_asked):
             for i in range(q * n_each, (q + 1) * n_each):
                 if stream.is_defined[q, s]:
-                    rho[i], c[i], gamma[i] = stream.rho[q, s, a], stream.c[q, a, s], stream.gamma[q, s_tp1]
+                    rho[i] = stream.rho[q, s, a]
+                    c[i] = stream.c[q, a, s]
+                    gamma[i] = stream.gamma[q, s_tp1]
                     lam[i] = stream.lam[i, s, a]
                     _update(parameters, i, demons, step, stream)
                 elif stream.has_learned[q]:
@@ -264,7 +302,9 @@ def _learn_all(parameters: Any, demons: Demons, stream: Stream, error: Error, ev
             stream.has_learned[q] = stream.is_defined[q, s]
         if t % every == 0:
             for i in range(errors.shape[1]):
-                errors[t // every, i] = _length(error.M[i // n_each], error.m[i // n_each], demons.theta[i])
+                errors[t // every, i] = _length(
+                    error.M[i // n_each], error.m[i // n_each], demons.theta[i]
+                )
 
 
 @inner_kernel
@@ -277,7 +317,9 @@ def _length(M: Floats, m: Floats, theta: Floats) -> float:
             entry += M[j, k] * theta[k]
         total += entry * entry
     length = np.sqrt(total)
-    return float(length) if length <= LARGEST_ERROR else LARGEST_ERROR
+    if length <= LARGEST_ERROR:
+        return float(length)
+    return LARGEST_ERROR
 
 
 @inner_kernel
@@ -288,18 +330,25 @@ def _update(parameters: Any, i: int, demons: Demons, step: Step, stream: Stream)
         if stream.beta != 1.0:  # F decays by rho beta; the kernel's own factor is rho gamma
             demons.numbers[1, i] *= stream.beta
         return
-    gamma_t, lam_t, is_alive = demons.gamma_t[i], demons.lam_t[i], demons.alive[i]
+    gamma_t = demons.gamma_t[i]
+    lam_t = demons.lam_t[i]
+    is_alive = demons.alive[i]
     _copy(i, demons, stream.before)
     update(parameters, i, demons, step)
     _copy(i, demons, stream.ahead)
     if stream.mode == EXTRAGRADIENT:
-        demons.gamma_t[i], demons.lam_t[i], demons.alive[i] = gamma_t, lam_t, is_alive
+        demons.gamma_t[i] = gamma_t
+        demons.lam_t[i] = lam_t
+        demons.alive[i] = is_alive
         for v in range(demons.n_weights, demons.vectors.shape[0]):
             for k in range(demons.theta.shape[1]):
                 demons.vectors[v, i, k] = stream.before[v + 1, k]
         update(parameters, i, demons, step)
     for v in range(1 + demons.n_weights):
-        weights = demons.theta[i] if v == 0 else demons.vectors[v - 1, i]
+        if v == 0:
+            weights = demons.theta[i]
+        else:
+            weights = demons.vectors[v - 1, i]
         for k in range(weights.shape[0]):
             if stream.mode == EXTRAGRADIENT:
                 weights[k] += stream.before[v, k] - stream.ahead[v, k]

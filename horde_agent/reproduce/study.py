@@ -97,8 +97,11 @@ class Study:
         Ctrl-C ends all. At the quick scale they are done one after another in this process: starting worker
         processes, which load all kernels again, takes longer.
         """
-        do = run_here if self.is_quick else run_jobs
-        return dict(zip(jobs, do(list(jobs.values()), self.say), strict=True))
+        if self.is_quick:
+            results = run_here(list(jobs.values()), self.say)
+        else:
+            results = run_jobs(list(jobs.values()), self.say)
+        return dict(zip(jobs, results, strict=True))
 
 
 Work = Callable[Concatenate[Study, Arguments], Arrays]
@@ -114,14 +117,21 @@ def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Argum
 
     def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
         @functools.wraps(work)
-        def read_or_work(study: Study, /, *args: Arguments.args, **options: Arguments.kwargs) -> Arrays:
+        def read_or_work(
+            study: Study, /, *args: Arguments.args, **options: Arguments.kwargs
+        ) -> Arrays:
             def write(path: Path) -> None:
                 with path.open("wb") as file:
                     np.savez(file, **work(study, *args, **options)._asdict())
 
             words = [work.__module__.split(".")[2], work.__name__]  # the experiment
-            words += [arg.name if isinstance(arg, Path) else str(arg) for arg in (*args, *options.values())]
-            with np.load(study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)) as file:
+            words += [
+                arg.name if isinstance(arg, Path) else str(arg)
+                for arg in (*args, *options.values())
+            ]
+            with np.load(
+                study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)
+            ) as file:
                 arrays = [file[name] for name in kind._fields]
             found: Arrays = kind(*(array if array.ndim else array.item() for array in arrays))
             return found
@@ -142,7 +152,8 @@ class Job(NamedTuple):
     name: str  # shown in progress and errors
     function: Callable[..., Any]  # a module-level function, called as function(*args)
     args: tuple[Any, ...] = ()  # its arguments; must be picklable
-    cost: float = 1.0  # expected duration in any unit: weights the progress, and the most expensive jobs start first
+    # Expected duration in any unit: weights the progress, and the most expensive jobs start first
+    cost: float = 1.0
 
 
 class JobFailed(RuntimeError):
@@ -152,10 +163,14 @@ class JobFailed(RuntimeError):
 def n_cores() -> int:
     """Return the number of cores that this process may use."""
     has_affinity = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    if has_affinity:
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
-def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None) -> list[Any]:
+def run_jobs(
+    jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | None = None
+) -> list[Any]:
     """Run jobs in worker processes and return their results in order.
 
     There is one worker per core when `n_workers` is None. `say` takes a line of progress every ten seconds.
@@ -164,27 +179,34 @@ def run_jobs(jobs: Sequence[Job], say: Callable[[str], None], n_workers: int | N
         JobFailed: If a job fails. The workers are terminated then, and on Ctrl-C.
     """
     n_workers = min(n_workers or n_cores(), max(len(jobs), 1))
-    progress, results = _Progress(jobs, say), [None] * len(jobs)
-    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
+    progress = _Progress(jobs, say)
+    results = [None] * len(jobs)
+    context = multiprocessing.get_context("spawn")
+    other_children = set(multiprocessing.active_children())
     order = sorted(range(len(jobs)), key=lambda k: -jobs[k].cost)
     with _worker_environment():
-        pool = ProcessPoolExecutor(n_workers, context, _start_worker, (max(1, n_cores() // n_workers),))
+        pool = ProcessPoolExecutor(
+            n_workers, context, _start_worker, (max(1, n_cores() // n_workers),)
+        )
         unfinished = {pool.submit(_run, jobs[k]): k for k in order}
     try:
         while unfinished:
             finished, _ = wait(unfinished, timeout=_PRINT_EVERY_S, return_when=FIRST_COMPLETED)
             running = [jobs[k] for k in unfinished.values()][:n_workers]
             for future in finished:
-                k, error = unfinished.pop(future), future.exception()
+                k = unfinished.pop(future)
+                error = future.exception()
                 if isinstance(error, BrokenProcessPool):
                     names = ", ".join(job.name for job in running)
                     raise JobFailed(f"{names} failed: a process died; killed, or out of memory?")
                 if error is not None:
-                    raise JobFailed(f"{jobs[k].name} failed: {''.join(traceback.format_exception(error))}")
+                    raise JobFailed(
+                        f"{jobs[k].name} failed: {''.join(traceback.format_exception(error))}"
+                    )
                 results[k] = future.result()
             progress.say_if_due([jobs[k] for k in unfinished.values()], n_workers)
     except BaseException:
-        for process in set(multiprocessing.active_children()) - others:
+        for process in set(multiprocessing.active_children()) - other_children:
             process.terminate()
         raise
     finally:
@@ -197,7 +219,9 @@ def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
 
     A single job uses all threads; several use one each, as in worker processes, and so compile the same kernels.
     """
-    progress, results, n_threads = _Progress(jobs, say), [], numba.get_num_threads()
+    progress = _Progress(jobs, say)
+    results = []
+    n_threads = numba.get_num_threads()
     numba.set_num_threads(n_threads if len(jobs) == 1 else 1)
     try:
         for k, job in enumerate(jobs):
@@ -212,25 +236,34 @@ class _Progress:
     """Prints the running jobs, the number of finished ones and the time left, at most every ten seconds."""
 
     def __init__(self, jobs: Sequence[Job], say: Callable[[str], None]) -> None:
-        self._say, self._n, self._cost = say, len(jobs), sum(job.cost for job in jobs)
+        self._say = say
+        self._n = len(jobs)
+        self._cost = sum(job.cost for job in jobs)
         self._began = self._printed = time.perf_counter()
 
     def say_if_due(self, unfinished: Sequence[Job], n_workers: int = 1) -> None:
         """Print a line if ten seconds have passed; the first `n_workers` of the unfinished jobs are running."""
-        now, done = time.perf_counter(), 1.0 - sum(job.cost for job in unfinished) / self._cost
-        if not unfinished or now - self._printed < _PRINT_EVERY_S:
+        time_s = time.perf_counter()
+        share_done = 1.0 - sum(job.cost for job in unfinished) / self._cost
+        if not unfinished or time_s - self._printed < _PRINT_EVERY_S:
             return
-        self._printed = now
-        left = f" · {duration((now - self._began) * (1.0 - done) / done)} left" if done > 0.0 else ""
+        self._printed = time_s
+        time_left = ""
+        if share_done > 0.0:
+            time_left = (
+                f" · {duration((time_s - self._began) * (1.0 - share_done) / share_done)} left"
+            )
         names = ", ".join(job.name for job in unfinished[:n_workers])
-        self._say(f"{names} · {self._n - len(unfinished)} of {self._n} jobs done{left}")
+        self._say(f"{names} · {self._n - len(unfinished)} of {self._n} jobs done{time_left}")
 
 
 @contextmanager
 def _worker_environment() -> Iterator[None]:
     """Start workers with SIGINT ignored (the parent handles Ctrl-C), and without the current folder in sys.path."""
     in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main_thread else None
+    handler = None
+    if in_main_thread:
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     safe_path = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:

@@ -25,12 +25,17 @@ class Grid(NamedTuple):
 
     def alphas_of(self, rule: str) -> Floats:
         """Return the step sizes of a rule, shape (A,)."""
-        return self.alphas if self.alphas.ndim == 1 else self.alphas[list(self.variants).index(rule)]
+        if self.alphas.ndim == 1:
+            return self.alphas
+        return np.asarray(self.alphas[list(self.variants).index(rule)])
 
     def batches(self) -> list[Batch]:
         """Return a batch of L A learners for each rule."""
         lam = np.repeat(self.lambdas, self.alphas.shape[-1])
-        return [Batch(of, np.tile(self.alphas_of(rule), len(self.lambdas)), lam) for rule, of in self.variants.items()]
+        return [
+            Batch(of, np.tile(self.alphas_of(rule), len(self.lambdas)), lam)
+            for rule, of in self.variants.items()
+        ]
 
 
 class Best(NamedTuple):
@@ -57,11 +62,16 @@ class Sweep(NamedTuple):
 
     def best(self, rule: str, lam: float | None = None, kind: str = "area") -> Best:
         """Return the best setting of a rule, or the best alpha for one lambda."""
-        v, lambdas = list(self.grid.variants).index(rule), self.grid.lambdas
-        found = self.tuning[kind][v]
-        rows = range(len(lambdas)) if lam is None else [lambdas.index(lam)]
-        row, a = min(((k, int(found[k].argmin())) for k in rows), key=lambda at: found[at])
-        runs, alphas = self.errors[kind][:, v, row, a], self.grid.alphas_of(rule)
+        v = list(self.grid.variants).index(rule)
+        lambdas = self.grid.lambdas
+        scores = self.tuning[kind][v]
+        if lam is None:
+            rows = list(range(len(lambdas)))
+        else:
+            rows = [lambdas.index(lam)]
+        row, a = min(((k, int(scores[k].argmin())) for k in rows), key=lambda at: scores[at])
+        runs = self.errors[kind][:, v, row, a]
+        alphas = self.grid.alphas_of(rule)
         rim = a in (0, alphas.size - 1)
         return Best(lambdas[row], float(alphas[a]), runs.mean(axis=1), float(np.median(runs)), rim)
 
@@ -79,28 +89,42 @@ class Sweep(NamedTuple):
         """Return the best errors of each rule at each lambda."""
         rows = []
         for rule, lam in product(self.grid.variants, self.grid.lambdas):
-            area, last = self.best(rule, lam), self.best(rule, lam, "last")
+            area = self.best(rule, lam)
+            last = self.best(rule, lam, "last")
             row = {"rule": rule, "lambda": lam, "log2 alpha": np.log2(area.alpha)}
             row |= {"area": mean_ci(area.of_seeds), "median area": area.median}
-            rows.append(row | {"last 1 %": mean_ci(last.of_seeds), "median of the last": last.median})
-        return Table.of(title, rows, "Best alpha of each rule and lambda (of ABTD: zeta), chosen on other runs.")
+            rows.append(
+                row | {"last 1 %": mean_ci(last.of_seeds), "median of the last": last.median}
+            )
+        return Table.of(
+            title, rows, "Best alpha of each rule and lambda (of ABTD: zeta), chosen on other runs."
+        )
 
 
-def sweep(study: Study, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int) -> dict[str, Sweep]:
+def sweep(
+    study: Study, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int
+) -> dict[str, Sweep]:
     """Return the errors of each task over its grid by the task's name, and those of the tuning runs."""
     seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(study.seeds, n_runs)
     jobs = {
-        (name, seed): Job(f"{name}, seed {seed}", score, (runs, grid.batches(), seed, n), runs.steps * n)
+        (name, seed): Job(
+            f"{name}, seed {seed}", score, (runs, grid.batches(), seed, n), runs.steps * n
+        )
         for name, (runs, grid) in tasks.items()
         for seed, n in seeds.items()
     }
-    found, sweeps = study.in_parallel(jobs), {}
+    results = study.in_parallel(jobs)
+    sweeps = {}
     for name, (_, grid) in tasks.items():
         shape = len(grid.variants), len(grid.lambdas), grid.alphas.shape[-1], -1
-        errors, tuning = {}, {}
+        errors = {}
+        tuning = {}
         for kind in Scores._fields:
-            of = {seed: np.reshape([getattr(scores, kind) for scores in found[name, seed]], shape) for seed in seeds}
-            tuning[kind] = of.pop(TUNING_SEED).mean(axis=-1)
-            errors[kind] = np.array(list(of.values()))
+            by_seed = {
+                seed: np.reshape([getattr(scores, kind) for scores in results[name, seed]], shape)
+                for seed in seeds
+            }
+            tuning[kind] = by_seed.pop(TUNING_SEED).mean(axis=-1)
+            errors[kind] = np.array(list(by_seed.values()))
         sweeps[name] = Sweep(grid, errors, tuning)
     return sweeps

@@ -8,20 +8,21 @@ import os
 import re
 import shlex
 import shutil
-import tomllib
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+import numpy as np
 import tyro
 
-from horde_agent.kernels.rules import rule
-from horde_agent.learning.rules import TRACE_RULES, W_RULES, parse_algorithm
-from horde_agent.life.bodies import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.wrapping import parse_wraps
 from horde_agent.runs.toml import typed
+from horde_agent.types import parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
@@ -36,6 +37,13 @@ FAMILIES = ("excursions", "policies", "nexting")
 DEFAULT_STEPS = 60_000
 LOG_PASSES, DATA_PASSES = 30, 1
 MOST_ROBOTS = 1_000
+MOST_STEPS = 10**12  # 3,000 years at 10 Hz
+MOST_HORIZON = MOST_PASSES = 10**6
+MOST_SEED = 2**63 - 1
+NO_OFFSET = "0"
+MEAN: Literal["mean"] = "mean"  # that of horde_agent.gvf, which imports the compiler
+DTYPE = "float32"
+"""Of the weights of a run."""
 
 
 def _shown(metavar: str, default: str | None = None) -> Any:
@@ -98,8 +106,9 @@ class LearnConfig:
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
             on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log),
             `gymnasium` (any environment, named by `--env`) or `data` (a data set, named by `--data`).
-        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with a
-            flat Box observation space and Discrete actions.
+        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with
+            flat Box or discrete observations and Discrete actions. Packages of the current folder are found, too.
+        wrap: Wrappers of that environment, the innermost first, as keep:KEY+KEY,flatten,float,discretize:N,limit:N.
         port: Port of a real robot, unless its file names one (`horde-robot check --save`): for serial a device
             (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
         parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even` or `none` (a pseudo
@@ -109,7 +118,7 @@ class LearnConfig:
         data: Table of observations and actions to learn from, off-policy if their probabilities are known: a Parquet,
             CSV or npz file, or a folder of Parquet files, described by --columns; or the folder of a LeRobot data set.
         minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
-        columns: TOML file that maps the columns of --data or --log to channels (docs/data.md).
+        columns: TOML file that maps the columns of --data or --log to channels; `horde columns FILE` writes one.
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
             `nexting` (159 questions about the behaviour itself), or a TOML file.
@@ -118,6 +127,9 @@ class LearnConfig:
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of active features.
+        offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500 transitions, or a
+            number for all.
+        paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control question NAME finds.
         epsilon: Probability of a random action with `--behaviour greedy:NAME`.
@@ -146,6 +158,7 @@ class LearnConfig:
     robot: Annotated[str, _shown("NAME")] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
+    wrap: Annotated[str | None, _shown("NAMES", "(default: none)")] = None
     port: Annotated[str | None, _shown("PORT", "(default: none)")] = None
     parity: Annotated[str | None, _shown("NAME", "(default: odd, or from the robot's file)")] = None
     log: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
@@ -157,7 +170,9 @@ class LearnConfig:
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
-    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = None
+    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most)")] = None
+    offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
+    paper: bool = False
     secondary_ratio: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")] = None
     behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
     epsilon: float = 0.1
@@ -185,31 +200,85 @@ class LearnConfig:
 
 def resolve(config: LearnConfig) -> LearnConfig:
     """Check what can be checked without the robot, and fill in defaults; raise BadInput if a setting is invalid."""
-    if config.backend == LearnConfig.backend and (config.env is not None or config.data or config.minari):
-        config = replace(config, backend="gymnasium" if config.env is not None else "data")
-    is_on_policy = config.backend in ("replay", "gymnasium", "data")
-    questions = config.questions or ("nexting" if is_on_policy else "excursions")
-    for is_broken, sentence in _rules(config, questions):
-        if is_broken:
-            raise BadInput(sentence)
-    seconds(config.snapshot_every)
+    config = _with_backend(config)
+    questions = _questions_of(config)
+    refuse_early(config)
+    _check_learner(config)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
         physics = "planar" if config.robot == "create2" else default_physics()
     steps = DEFAULT_STEPS if config.steps is None and config.backend not in RECORDED else config.steps
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
-    return replace(_with_step_sizes(config), questions=questions, steps=steps, passes=passes, physics=physics)
+    config = _with_step_sizes(replace(config, offset=_offset(config)))
+    return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
+
+
+def _offset(config: LearnConfig) -> str:
+    """Return the offset, which config.toml then states."""
+    if config.offset is not None:
+        return config.offset
+    if config.paper:
+        return NO_OFFSET
+    return MEAN
+
+
+def refuse_early(config: LearnConfig) -> None:
+    """Raise BadInput if a setting is invalid that can be checked without the robot and without the compiler."""
+    config = _with_backend(config)
+    for is_broken, sentence in _rules(config, _questions_of(config)):
+        if is_broken:
+            raise BadInput(sentence)
+    seconds(config.snapshot_every)
+
+
+def _check_learner(config: LearnConfig) -> None:
+    from horde_agent.learning.rules import TRACE_RULES, W_RULES  # here, because it imports the compiler
+
+    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
+    check_one_of("w rule", config.w_rule, W_RULES)
+
+
+def _with_backend(config: LearnConfig) -> LearnConfig:
+    """Fill in the backend that --env, --data or --minari imply."""
+    if config.backend != LearnConfig.backend:
+        return config
+    if config.env is not None:
+        return replace(config, backend="gymnasium")
+    if config.data or config.minari:
+        return replace(config, backend="data")
+    return config
+
+
+def _questions_of(config: LearnConfig) -> str:
+    is_on_policy = config.backend in ("replay", "gymnasium", "data")
+    if config.questions is not None:
+        return config.questions
+    return "nexting" if is_on_policy else "excursions"
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
     """Fill in the step sizes of the update rule, which config.toml then states."""
+    from horde_agent.kernels.rules import rule
+    from horde_agent.learning.rules import default_step_size, parse_algorithm
+
     try:
         of = rule(parse_algorithm(config.algorithm)[0])
     except ValueError as error:
         raise BadInput(str(error)) from error
-    step_size = of.STEP_SIZE if config.step_size is None else config.step_size
+    step_size = config.step_size
+    if step_size is None:
+        step_size = default_step_size(of, offset_of(config))
     ratio = of.SECONDARY_RATIO if config.secondary_ratio is None else config.secondary_ratio
     return replace(config, step_size=step_size, secondary_ratio=ratio)
+
+
+def offset_of(config: LearnConfig) -> float | Literal["mean"]:
+    """Return the offset as `LearnerConfig` takes it; 0 if it is not set, as in runs of version 0.1.0."""
+    if config.offset is None:
+        return 0.0
+    if config.offset == MEAN:
+        return MEAN
+    return float(config.offset)
 
 
 def default_physics() -> str:
@@ -227,22 +296,43 @@ def read_config(path: Path) -> LearnConfig:
     TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise BadInput(f"the config file {path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
+    if is_of_run:
+        table = {"offset": NO_OFFSET} | table  # runs of version 0.1.0 have none
     settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
-            raise BadInput(f"unknown setting {name!r} in {path}{_did_you_mean(name, types)}")
+            raise BadInput(f"unknown setting {name!r} in {path}{did_you_mean(name, types)}")
         try:
             settings[name] = typed(value, types[name])
         except ValueError as error:
             raise BadInput(f"{name} in {path} {error}") from None
     return LearnConfig(**settings)
+
+
+def refuse_no_run(path: Path) -> None:
+    """Raise BadInput if the path is not the folder of a run."""
+    example = "name the folder of a run, for example runs/simulator-1"
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+        has_run = any((path / name).exists() for name in ("config.toml", "log", "summary.json"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"there is no folder {path}; {example}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"{path} cannot be read ({reason}); {example}") from None
+    if not is_folder:
+        raise BadInput(f"{path} is a file, not a folder; {example}")
+    if not has_run:
+        raise BadInput(f"{path} contains no run: it has neither config.toml nor log/; {example}")
 
 
 def is_life(path: Path | None) -> bool:
@@ -265,11 +355,11 @@ def is_file(path: Path) -> bool:
 
 
 _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("steps", lambda x: x is None or x >= 1, "at least 1"),
-    ("horizon", lambda x: x >= 1, "at least 1"),
-    ("passes", lambda x: x is None or x >= 1, "at least 1"),
+    ("steps", lambda x: x is None or 1 <= x <= MOST_STEPS, f"at least 1 and at most {MOST_STEPS:,}"),
+    ("horizon", lambda x: 1 <= x <= MOST_HORIZON, f"at least 1 and at most {MOST_HORIZON:,}"),
+    ("passes", lambda x: x is None or 1 <= x <= MOST_PASSES, f"at least 1 and at most {MOST_PASSES:,}"),
     ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
-    ("seed", lambda x: x >= 0, "at least 0"),
+    ("seed", lambda x: 0 <= x <= MOST_SEED, f"at least 0 and at most {MOST_SEED:,}"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
     ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
     ("epsilon", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
@@ -293,6 +383,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     both = config.data is not None and config.minari is not None
     yield both, f"--minari {config.minari} and --data {config.data} are two data sets: give one"
     named = f"--{'data' if config.data else 'minari'} {data}"
+    yield bool(data) and env is not None, f"{named} and --env {env} are two sources of steps: give one"
     yield bool(data) and backend != "data", f"{named} stands in the robot's place; leave out --backend {backend}"
     if env is not None:
         has_none = "an environment of --env has no clock to keep"
@@ -302,6 +393,12 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         has = ", ".join(ROBOTS[robot])
         is_without = backend not in (*ROBOTS[robot], "data")
         yield is_without, f"the robot {robot} has no backend {backend!r}: choose {has}"
+    if config.wrap is not None:
+        yield env is None, f"--wrap {config.wrap} belongs to an environment of --env; leave it out"
+        try:
+            parse_wraps(config.wrap)
+        except ValueError as error:
+            yield True, str(error)
     is_port = config.port is not None and backend not in ONE_AT_A_TIME
     yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
     body = f"the body of {env or f'{robot} with the backend {backend}'}"
@@ -334,6 +431,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         is_greedy = config.behaviour.startswith("greedy:")
         yield not is_greedy, f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question"
         yield backend in RECORDED, f"--behaviour requires a robot that can act; omit it with --backend {backend}"
+    yield from _unused(config)
     if config.on_alarm is not None:
         yield _is_no_command(config.on_alarm)
     # ---- shards and robots
@@ -350,11 +448,14 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield config.realtime, f"{several} --realtime"
         yield shards is not None, f"{several} --shards"
     # ---- learner, questions and output folder
-    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
-    check_one_of("w rule", config.w_rule, W_RULES)
+    yield _is_no_offset(config.offset)
+    yield (
+        config.paper and config.offset not in (None, NO_OFFSET),
+        f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
+    )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
-    known = f"choose {', '.join(FAMILIES)} or a .toml file{_did_you_mean(questions, FAMILIES)}"
+    known = f"choose {', '.join(FAMILIES)} or a .toml file{did_you_mean(questions, FAMILIES)}"
     yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {known}"
     if backend == "replay" and not is_life(log):
         what = "nexting (or a file of questions about the behaviour) can be learned from it"
@@ -362,8 +463,46 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
             questions in ("excursions", "policies"),
             f"the action probabilities of a replayed log are unknown, so only --questions {what}, not {questions!r}",
         )
+    is_missing = columns is not None and not is_file(columns)
+    yield is_missing, f"there is no columns file {columns}"
     if config.out is not None:
         yield _is_taken(config.out)
+
+
+_OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm")
+"""Settings of a body that acts: they have no effect on recorded rows."""
+
+
+def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
+    """Yield whether a setting differs from its default but has no effect, and the sentence about it."""
+    is_greedy = config.behaviour != LearnConfig.behaviour
+    is_lone = config.epsilon != LearnConfig.epsilon and not is_greedy
+    yield is_lone, f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME; omit it or name the behaviour"
+    is_lone = config.repeat != LearnConfig.repeat and is_greedy
+    yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"
+    if config.passes not in (None, LOG_PASSES):
+        passes = f"--passes {config.passes}"
+        is_other = config.backend not in RECORDED
+        yield is_other, f"{passes} requires a log or a data set; omit it with --backend {config.backend}"
+        yield is_life(config.log), f"{passes}: a recorded run is learned from once; omit it"
+    if config.backend in RECORDED:
+        for name in _OF_ACTING:
+            is_given = getattr(config, name) != getattr(LearnConfig, name)
+            flag = f"--{name.replace('_', '-')}"
+            yield is_given, f"{flag} requires a robot that can act; omit it with --backend {config.backend}"
+
+
+def _is_no_offset(offset: str | None) -> tuple[bool, str]:
+    """Return whether this is no offset that the weights' type can hold, and the sentence about it."""
+    if offset is None or offset == MEAN:
+        return False, ""
+    largest = float(np.finfo(DTYPE).max)
+    try:
+        is_offset = abs(float(offset)) <= largest
+    except ValueError:
+        is_offset = False
+    number = f"a number of at most {largest:.3g}, as much as {DTYPE} can hold"
+    return not is_offset, f"--offset must be {MEAN}, or {number}, got {offset}"
 
 
 def _is_utf8(value: object) -> bool:
@@ -378,12 +517,20 @@ def _is_utf8(value: object) -> bool:
 def check_one_of(what: str, value: str, known: Collection[str]) -> None:
     """Raise BadInput if a value is not one of those known."""
     if value not in known:
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{_did_you_mean(value, known)}")
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}")
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the nearest of the known names; "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def refuse_no_command(command: str) -> None:
+    """Raise BadInput if the command of --on-alarm does not exist."""
+    is_none, message = _is_no_command(command)
+    if is_none:
+        raise BadInput(message)
 
 
 def _is_no_command(command: str) -> tuple[bool, str]:
@@ -396,9 +543,10 @@ def _is_no_command(command: str) -> tuple[bool, str]:
 
 def _is_taken(out: Path) -> tuple[bool, str]:
     try:
-        if out.exists() and not out.is_dir():
+        place = out.resolve()  # so that `x/..` makes no folder x
+        if place.exists() and not place.is_dir():
             return True, f"--out {out} is a file; name a new folder"
-        is_full = out.is_dir() and any(out.iterdir())
+        is_full = place.is_dir() and any(place.iterdir())
     except OSError as error:
         return True, f"--out {out} cannot be read ({error.strerror}); name another folder"
     return is_full, f"--out {out} already contains a run (or other files); name a new folder"

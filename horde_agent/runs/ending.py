@@ -1,12 +1,14 @@
 """How a command ends on a signal (Ctrl-C, SIGTERM, SIGHUP), and the causes that are recorded for the end of a run.
 
-Before a life begins, a signal raises an exception that ends the command. During a life the first signal asks for an
-orderly end and the second one raises. The exit code is 128 + the first signal. A closed terminal or broken pipe ends
-nothing.
+Before a life begins, a signal raises an exception that ends the command. Python drops an exception that is raised in a
+finalizer, for example during compilation; it is then raised again, and a job ends before its first reset if there was a
+signal (`raise_seen`). During a life the first signal asks for an orderly end and the second one raises. The exit
+code is 128 + the first signal. A closed terminal or broken pipe ends nothing.
 """
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import signal
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple, TextIO
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Windows has no SIGHUP."""
+REPEAT_S = 0.1  # until a signal is handled again whose exception was lost in a finalizer
 
 
 class Cause(Enum):
@@ -98,6 +101,23 @@ class Ended(BaseException):
         super().__init__(signum)
         self.signum = signum
 
+    @property
+    def message(self) -> str:
+        """What ended the command, as a sentence."""
+        if self.signum == signal.SIGINT:
+            return "interrupted."
+        return f"ended by {signal_text(self.signum)}."
+
+
+def signal_text(number: int) -> str:
+    """Return a signal's number and name.
+
+    Examples:
+        >>> signal_text(15)
+        'signal 15 (SIGTERM)'
+    """
+    return f"signal {number} ({signal.Signals(number).name})"
+
 
 class SignalHandler:
     """Signal handler of a command; `seen` are the numbers of the received signals, in order."""
@@ -106,6 +126,9 @@ class SignalHandler:
         self.seen: list[int] = []
         self._ask: Callable[[], None] | None = None
         self._n = 0
+        self._raised: Ended | None = None
+        self._n_repeated = 0  # signals that `repeat` sent and that have not arrived
+        self._timer: threading.Timer | None = None
 
     @property
     def exit_code(self) -> int:
@@ -115,10 +138,17 @@ class SignalHandler:
     def call_at_first(self, ask: Callable[[], None]) -> None:
         """Call `ask` at the next signal, and raise at the one after that."""
         self._ask, self._n = ask, 0
+        self._raised = None
+
+    def raise_seen(self) -> None:
+        """Raise Ended if there was a signal: the exception that it raised then was lost."""
+        if self.seen:
+            raise Ended(self.seen[0])
 
     def wait_after_end(self, wait: Callable[[], object]) -> None:
         """Call `wait` after the job is done, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
         self._ask, self._n = None, 0
+        self._raised = None
         try:
             wait()
         except Ended as end:
@@ -128,15 +158,58 @@ class SignalHandler:
     def record_only(self) -> None:
         """Only record signals from now on."""
         self._ask, self._n = None, 1
+        self._raised = None
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
-        """Raise Ended at the first signal, or at the second one after `call_at_first`; only record further ones."""
+        """Raise Ended at the first signal, or at the second one after `call_at_first`; only record further ones.
+
+        If the exception of the first one was lost, the next one raises again.
+        """
+        is_lost = self._raised is not None and not _is_handled(self._raised)
+        if self._n_repeated:
+            self._n_repeated -= 1
+            if is_lost:  # not raised again meanwhile
+                self._end(signum)
+            return
         self.seen.append(signum)
         self._n += 1
-        if self._ask is not None and self._n == 1:
+        if self._ask is None:
+            if self._n == 1 or is_lost:
+                self._end(signum)
+        elif self._n == 1:
             self._ask()
-        elif self._n == (1 if self._ask is None else 2):
-            raise Ended(signum)
+        elif self._n == 2:
+            self._end(signum)
+
+    def _end(self, signum: int) -> None:
+        self._raised = Ended(signum)
+        raise self._raised
+
+    def repeat(self, lost: Ended) -> None:
+        """Handle a signal again in `REPEAT_S`, because Python dropped its exception."""
+
+        def send() -> None:
+            self._n_repeated += 1
+            _thread.interrupt_main(signal.Signals(lost.signum))
+
+        self._timer = threading.Timer(REPEAT_S, send)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        """Send nothing again from now on."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _is_handled(raised: BaseException) -> bool:
+    """Return whether an exception, or one that it caused, is being handled, as while a command closes its files."""
+    error = sys.exception()
+    while error is not None:
+        if error is raised:
+            return True
+        error = error.__context__
+    return False
 
 
 @contextmanager
@@ -151,6 +224,15 @@ def handling_signals() -> Iterator[SignalHandler]:
         return
     before = {number: signal.getsignal(number) for number in ENDING}
     mine = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    report_dropped = sys.unraisablehook
+
+    def repeat_or_report(dropped: Any) -> None:
+        if isinstance(dropped.exc_value, Ended):
+            signals.repeat(dropped.exc_value)
+        else:
+            report_dropped(dropped)
+
+    sys.unraisablehook = repeat_or_report
     for number in mine:
         signal.signal(number, signals)
     try:
@@ -158,6 +240,8 @@ def handling_signals() -> Iterator[SignalHandler]:
     finally:
         for number in mine:
             signal.signal(number, before[number])
+        sys.unraisablehook = report_dropped
+        signals.close()
 
 
 class Unfailing:

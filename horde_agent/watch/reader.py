@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import math
 import shutil
@@ -22,11 +23,13 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
+from horde_agent.runs.keeping.stop_request import stop_options
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
 FORGOTTEN = 0.02  # a return is shown if at most this share of it is still missing
 _MOST_ROWS = 36_000  # read for the returns of one question
+MOST_FAMILIES = 40  # that the map names
 SILENT_S = 10.0  # without a change of now.json, after which a run is shown as silent, or as dead
 
 Table = dict[str, Any]
@@ -65,7 +68,8 @@ class RunReader:
     def record(self, n: int = SHOWN) -> Stream:
         """Return the last `n` rows of the recording, none without one; raise BadInput if it cannot be read."""
         try:
-            return read_end(self._run.life, n)
+            # The newest row may be half written; `_returns` counts on no row across a gap.
+            return read_end(self._run.life, n, on_fault=lambda _: None)
         except FileNotFoundError:
             return Stream(np.zeros(0, [("step", "<i8")]))
         except (OSError, ValueError) as error:
@@ -74,19 +78,25 @@ class RunReader:
     # ---- current values ----------------------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Return whether the tables are newer than `live/`: a resumed run has both."""
+        """Return whether the tables are newer than `live/`: a resumed run has both, and its robot is open."""
+        if self._run.stop.is_file():
+            return False
         return self._run.summary.is_file() and self._json(self.live / "now.json").get("state") != "living"
 
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
 
         After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process has locked its folder.
+        `can_stop` says whether there is something to stop: a robot that is open, or a physical one whose process died.
         """
         status = self._json(self.live / "now.json")
+        is_open = self._run.stop.is_file()
+        if is_open and status.get("state") == "over":  # of an earlier life: this one cannot write its feed
+            status["state"] = "living"
         if self._is_over():
             summary = self._json(self._run.summary)
             keys = ("deadlines_missed", "gaps", "crc_errors", "cycle_ms", "learning_steps", "n_excursions")
-            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre")}
+            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre", "share_nmsre_below_1")}
             status |= {"state": "over", "step": summary.get("steps"), "t": summary.get("robot_time_s")}
             status["n_diverged"] = len(summary.get("diverged") or [])
         elif status.get("state") == "living":
@@ -95,6 +105,9 @@ class RunReader:
                 status |= {"state": "silent" if self._run.is_locked() else "dead", "silent_s": since_s}
         disk = shutil.disk_usage(self.folder)
         status["disk"] = {"free": disk.free, "total": disk.total, "run": _size(self.folder)}
+        is_ended = status.get("state") in ("over", "dead")
+        is_physical = bool(stop_options(self._run))
+        status["can_stop"] = (is_open and not is_ended) or (is_physical and status.get("state") != "over")
         status["snapshots"] = sum(1 for _ in snapshots.found(self._run.checkpoint))
         status["tables_at"] = self._run.summary.stat().st_mtime if self._run.summary.is_file() else None
         return {"state": "unknown", "step": 0, **status}
@@ -131,7 +144,7 @@ class RunReader:
         """Return a part of the table of demons with each word of `find` in their names, sorted; NaN last."""
         columns = {"name": None, "nmsre": 0, "mspbe": 1, "diverged": 2}
         if sort not in columns:
-            raise BadInput(f"the demons cannot be sorted by {sort!r}; choose {', '.join(columns)}")
+            raise BadInput(f"the demons cannot be sorted by {sort[:60]!r}; choose {', '.join(columns)}")
         names, measures = [q["name"] for q in self.facts()["questions"]], self.measures()
         words = find.lower().split()
         found = [i for i, name in enumerate(names) if all(word in name.lower() for word in words)]
@@ -142,10 +155,22 @@ class RunReader:
             found.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
         return self._demons_at(found[offset : offset + limit], len(found))
 
+    def families(self) -> list[Table]:
+        """Return name and number of questions of each family, in their order; none if there are too many to show.
+
+        A family are consecutive questions whose names are the same but for the last part after a "/".
+        """
+        names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
+        families = [{"name": name, "n": len(list(of_family))} for name, of_family in itertools.groupby(names)]
+        if not 1 < len(families) <= MOST_FAMILIES:
+            return []
+        return families
+
     def at(self, i: int) -> Table:
         """Return the row of demon `i` alone; raise BadInput if there is none."""
-        if not 0 <= i < (n := len(self.facts()["questions"])):
-            raise BadInput(f"there is no question number {i}; there are {n}")
+        n_questions = len(self.facts()["questions"])
+        if not 0 <= i < n_questions:
+            raise BadInput(f"there is no question number {i}; the last of {n_questions} is {n_questions - 1}")
         return self._demons_at([i], 1)
 
     def _demons_at(self, places: list[int], n_found: int) -> Table:
@@ -158,8 +183,11 @@ class RunReader:
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.3)
-            raise BadInput(f"there is no question {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = difflib.get_close_matches(name[:200], names, n=1, cutoff=0.3)
+            advice = "/api/demons lists them"
+            if near:
+                advice = f"did you mean {near[0]!r}?"
+            raise BadInput(f"there is no question {name[:60]!r}; {advice}")
         i = names.index(name)
         channel = questions[i].get("channel")
         unit = "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))

@@ -16,27 +16,30 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder, finite
+from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
+from horde_agent.watch import WatchConfig
 from horde_agent.watch.reader import RunReader
 
-PORT = 8420
 _CLOSE_S = 5.0
 PAGE = Path(__file__).parent / "page"
 TICK_S = 0.25
+HEAD_START_S = 0.2  # of the run's process, before `horde-robot stop` is started
 CONFIRM_S = 10.0  # within which a stop must be confirmed
 MOST_ROWS = 50  # in a message after the first
+MOST_DEMONS = 500  # in one part of the table of demons
+MOST_QUESTIONS = 10**9  # the highest number in a query
+LONGEST_SHOWN = 60  # characters of a wrong value in a message
 _SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "frame-ancestors 'none'",
@@ -75,16 +78,65 @@ class Latest:
         return json.dumps({"status": self.status, "rows": rows}), newest
 
 
+class Query:
+    """The parameters of a request, each given once; BadInput names the first one that is wrong.
+
+    Args:
+        items: Names and values, in their order.
+    """
+
+    def __init__(self, items: Sequence[tuple[str, str]]) -> None:
+        self._values: dict[str, str] = {}
+        for name, value in items:
+            if name in self._values:
+                raise BadInput(f"the parameter {_shortened(name)} is given twice; give it once")
+            self._values[name] = value
+        self._values.pop("token", None)
+
+    def has(self, name: str) -> bool:
+        """Return whether the parameter is given."""
+        return name in self._values
+
+    def check_names(self, *known: str) -> None:
+        """Raise BadInput if another parameter than these is given."""
+        for name in self._values:
+            if name not in known:
+                expected = "leave it out"
+                if known:
+                    expected = f"choose from {', '.join(known)}"
+                raise BadInput(f"there is no parameter {_shortened(name)} here; {expected}")
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return the parameter's value."""
+        return self._values.get(name, default)
+
+    def whole_number(self, name: str, default: int, highest: int = MOST_QUESTIONS) -> int:
+        """Return the parameter as a whole number; raise BadInput unless it is one from 0 to `highest`."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(highest))
+        if not is_number or int(value) > highest:
+            raise BadInput(f"{name} must be a whole number from 0 to {highest:,}, not {_shortened(value)}")
+        return int(value)
+
+
+def _shortened(value: str) -> str:
+    if len(value) > LONGEST_SHOWN:
+        value = f"{value[:LONGEST_SHOWN]}..."
+    return repr(value)
+
+
 def make_app(
     folder: Path,
     token: str | None = None,
-    stop: Callable[[], str] | None = None,
+    stop: Callable[[], StopAnswer] | None = None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Any:
     """Return the application for a run's folder; raise BadInput without one, or without the extra `dash`.
 
-    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns a
-    sentence about it; `request_stop` when None. Once `is_ending`, each page receives a final message.
+    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns whether
+    that is confirmed; `request_stop` when None. Once `is_ending`, each page receives a final message.
     """
     need_extras()
     from starlette.applications import Starlette
@@ -101,27 +153,45 @@ def make_app(
     def refuse(sentence: str, code: int) -> Any:
         return JSONResponse({"error": sentence}, code)
 
-    def endpoint_of(do: Callable[[Any], Any]) -> Any:
+    def endpoint_of(do: Callable[[Query], Any]) -> Any:
         async def endpoint(request: Any) -> Any:
             try:
-                return JSONResponse(await asyncio.to_thread(lambda: finite(do(request.query_params))))
-            except (BadInput, ValueError) as error:
+                query = Query(request.query_params.multi_items())
+                return JSONResponse(await asyncio.to_thread(lambda: finite(do(query))))
+            except BadInput as error:
                 return refuse(str(error), 400)
 
         return endpoint
 
-    def demons(words: Any) -> Any:
-        if "index" in words:
-            return reader.at(int(words["index"]))
-        offset, limit = int(words.get("offset", 0)), min(int(words.get("limit", 100)), 500)
-        sort, descending = words.get("sort", "nmsre"), words.get("descending") == "1"
-        return reader.demons(words.get("find", "")[:200], sort, descending, max(offset, 0), max(limit, 0))
+    def demons(query: Query) -> Any:
+        if query.has("index"):
+            query.check_names("index")
+            return reader.at(query.whole_number("index", 0))
+        query.check_names("find", "sort", "descending", "offset", "limit")
+        return reader.demons(
+            find=query.text("find"),
+            sort=query.text("sort", "nmsre"),
+            descending=query.whole_number("descending", 0, highest=1) == 1,
+            offset=query.whole_number("offset", 0),
+            limit=query.whole_number("limit", 100, highest=MOST_DEMONS),
+        )
 
-    def heat(_: Any) -> Any:
+    def demon(query: Query) -> Any:
+        query.check_names("name")
+        return reader.demon(query.text("name"))
+
+    def heat(query: Query) -> Any:
+        query.check_names()
         nmsre, _, diverged = reader.measures().tolist()
-        return {"nmsre": [float(f"{value:.3g}") for value in nmsre], "diverged": diverged}
+        rounded = [float(f"{value:.3g}") for value in nmsre]
+        return {"nmsre": rounded, "diverged": diverged, "families": reader.families()}
 
-    def run(_: Any) -> Any:
+    def curves(query: Query) -> Any:
+        query.check_names()
+        return reader.curves()
+
+    def run(query: Query) -> Any:
+        query.check_names()
         facts = dict(reader.facts())
         n_questions = len(facts.pop("questions"))
         return {**facts, "n_questions": n_questions, "name": folder.resolve().name, "final": final}
@@ -160,7 +230,8 @@ def make_app(
             return JSONResponse({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
             return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
-        return JSONResponse({"stopped": await asyncio.to_thread(stop or (lambda: request_stop(folder)))})
+        answer = await asyncio.to_thread(stop or (lambda: request_stop(folder)))
+        return JSONResponse(answer._asdict())
 
     routes = [
         Route("/", lambda _: FileResponse(PAGE / "index.html")),
@@ -169,8 +240,8 @@ def make_app(
         Route("/api/stream", stream),
         Route("/api/demons", endpoint_of(demons)),
         Route("/api/heat", endpoint_of(heat)),
-        Route("/api/demon", endpoint_of(lambda words: reader.demon(words.get("name", "")))),
-        Route("/api/curves", endpoint_of(lambda _: reader.curves())),
+        Route("/api/demon", endpoint_of(demon)),
+        Route("/api/curves", endpoint_of(curves)),
         Route("/api/stop", ask_stop, methods=["POST"]),
     ]
     app = Starlette(routes=routes)
@@ -206,22 +277,48 @@ def _is_own(host: str) -> bool:
     return name in ("localhost", "127.0.0.1", "[::1]")
 
 
-def request_stop(folder: Path) -> str:
-    """Request the end of a run; for a real robot, also set the emergency stop. Return a sentence about both."""
-    done = []
-    live = folder / "live"
-    if live.is_dir():
-        (live / "stop-asked").write_text("requested on the live page\n", encoding="utf-8")
-        done.append("the run stops after this step")
-    if RunFolder(folder).settings().get("backend") in ("serial", "drops"):
-        command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
-        if command is None:
-            done.append("`horde-robot` was not found, so the emergency stop is NOT set: use the robot's switch")
-        else:
-            words = [command, "stop", "--reason", "requested on the live page"]
-            result = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-            done.append((result.stdout or result.stderr).strip())
-    return "; ".join(done) or "this run is already over"
+def request_stop(folder: Path) -> StopAnswer:
+    """Stop a run and its robot, and return whether that is confirmed; it blocks until then.
+
+    Two ways are tried, and the first confirmation counts: the run's process stops its robot and ends the run; for a
+    physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port. The command starts when the
+    process cannot be reached, and `HEAD_START_S` later at most: it needs a processor for a second.
+    """
+    run = RunFolder(folder)
+    options = stop_options(run)
+    pool = ThreadPoolExecutor(2)
+    unconfirmed = []
+    try:
+        ways: list[Future[StopAnswer | None]] = [pool.submit(ask_process, run)]
+        if options:
+            wait(ways, HEAD_START_S)
+            ways.append(pool.submit(_run_stop_command, options))
+        for done in as_completed(ways):
+            answer = done.result()
+            if answer is not None and answer.is_confirmed:
+                return answer
+            if answer is not None and answer.said:
+                unconfirmed.append(answer.said)
+    finally:
+        pool.shutdown(wait=False)
+    if not options and not unconfirmed:
+        unconfirmed.append("the process of this run does not answer")
+    return StopAnswer(is_confirmed=False, said="; ".join(unconfirmed))
+
+
+def _run_stop_command(options: Mapping[str, str]) -> StopAnswer | None:
+    """Run `horde-robot stop` with these options, and return whether it confirms that the robot has stopped."""
+    words = ["stop", *(f"--{name}={value}" for name, value in options.items()), f"--reason={PAGE_REASON}"]
+    command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
+    if command is None:
+        return StopAnswer(is_confirmed=False, said="`horde-robot` was not found")
+    try:
+        result = subprocess.run([command, *words], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return StopAnswer(is_confirmed=False, said=f"`horde-robot stop` failed ({error})")
+    # Without a port the command only sets the emergency stop, and cannot look at the robot.
+    is_confirmed = "port" in options and result.returncode == 0
+    return StopAnswer(is_confirmed, said=" ".join(f"{result.stdout} {result.stderr}".split()))
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -244,21 +341,6 @@ def _is_loopback(host: str) -> bool:
 
 
 # ---- the command, and the page of a run -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class WatchConfig:
-    """Show a run on a page in the browser, while it is running or after it has ended.
-
-    Attributes:
-        run: The run's folder.
-        host: Address to listen on. Outside the loopback a token is required, which is printed.
-        port: Port to listen on; 0 chooses a free one.
-    """
-
-    run: tyro.conf.Positional[Path]
-    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
-    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = PORT
 
 
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:

@@ -24,13 +24,18 @@ from horde_env.robot import RobotSpec, part
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels reach their speed in 0.35 s
 STEADY_S = 0.4  # at the end of a drive, at a steady speed
-MEASURED_REST_S, MEASURED_DRIVE_S = 10.0, 1.5
+MEASURED_REST_S = 10.0
+MEASURED_DRIVE_S = 1.5
 N_ZEROS = 200  # bytes that a robot may skip
 STOP_LIMIT_S = 1.5  # the robot coasts; half a second is usual
 
 NOT_CHARGING = 0  # the charge state of every robot that does not charge
-TURNED_M_S, TURNED_RAD_S = 0.05, 0.2  # at rest below these
-ENOUGH, TOO_MUCH = 1 / 3, 2.0  # of a requested speed
+# At rest below these
+TURNED_M_S = 0.05
+TURNED_RAD_S = 0.2
+# Of a requested speed
+ENOUGH = 1 / 3
+TOO_MUCH = 2.0
 STRAIGHT_RAD_S = 0.6  # turning while driving straight on
 
 # Subjects that must not fail before the robot is moved.
@@ -47,7 +52,9 @@ def kept_still(backend: Backend) -> str:
     body = host_of(backend)
     latch = getattr(body, "latch", None)
     stopped = latch.reason if latch is not None else ""
-    return f"emergency stop: {stopped}" if stopped else str(getattr(body, "reason", ""))
+    if stopped:
+        return f"emergency stop: {stopped}"
+    return str(getattr(body, "reason", ""))
 
 
 class LostDuringCheck(Exception):
@@ -63,16 +70,22 @@ class Check:
         measures: Also measure a robot that has moved and passed its check.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False) -> None:
-        self.env, self.pen = env, cast(PenEnv, env.unwrapped)
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False
+    ) -> None:
+        self.env = env
+        self.pen = cast(PenEnv, env.unwrapped)
         self.spec = self.pen.robot
         self.signs: dict[str, int] = {}  # channel -> 1 or -1, as measured by moving
         self.measured: dict[str, float] = {}  # in SI units
         self.is_swapped = False  # left and right encoder
-        self.ranges: dict[str, tuple[float, float]] = {}  # channel -> lowest and highest SI value at rest
-        self._may_move, self._measures = may_move, measures
+        # Channel -> lowest and highest SI value at rest
+        self.ranges: dict[str, tuple[float, float]] = {}
+        self._may_move = may_move
+        self._measures = measures
         names = [action.name for action in self.spec.actions]
-        self._stop, self._drives = names.index("stop"), [i for i, name in enumerate(names) if name != "stop"]
+        self._stop = names.index("stop")
+        self._drives = [i for i, name in enumerate(names) if name != "stop"]
 
     def lines(self) -> Iterator[Line]:
         """Check, measure if requested, and yield verdicts."""
@@ -82,7 +95,10 @@ class Check:
                 failed += [line.subject] if line.verdict is Verdict.FAIL else []
                 yield line
             may_not = not set(failed).isdisjoint(NEEDED_TO_MOVE)
-            refusal = "a check that movement needs has failed above" if may_not else self._may_move()
+            if may_not:
+                refusal = "a check that movement needs has failed above"
+            else:
+                refusal = self._may_move()
             if refusal:
                 yield Line(Verdict.SKIP, "movement", refusal)
             else:
@@ -90,7 +106,11 @@ class Check:
                     failed += [line.subject] if line.verdict is Verdict.FAIL else []
                     yield line
             if self._measures and (failed or refusal):
-                yield Line(Verdict.SKIP, "measurement", "only a robot that has moved and passed its check is measured")
+                yield Line(
+                    Verdict.SKIP,
+                    "measurement",
+                    "only a robot that has moved and passed its check is measured",
+                )
             elif self._measures:
                 yield from self._measure()
         except LostDuringCheck as lost:
@@ -112,7 +132,11 @@ class Check:
         stops: list[float | None] = []
         driven: list[StepEvent] = []
         if self._come_to_rest() is None:
-            yield Line(Verdict.FAIL, "stop", "the robot moves after a stop was sent: it is not driven further")
+            yield Line(
+                Verdict.FAIL,
+                "stop",
+                "the robot moves after a stop was sent: it is not driven further",
+            )
             return
         steady: list[tuple[Floats, StepEvent]] = []
         for action in self._drives:
@@ -121,12 +145,17 @@ class Check:
             stops.append(self._come_to_rest())
             driven += events
             steady += [(request, event) for event in events[-n_steady:]]
-            line, shows_swap = judge_motion(self.spec.actions[action].name, request, events[-n_steady:], self.spec)
+            line, shows_swap = judge_motion(
+                self.spec.actions[action].name, request, events[-n_steady:], self.spec
+            )
             self.is_swapped |= shows_swap
             yield line
         yield judge_stops(stops)
         yield judge_motor_readings(driven, self.spec)
-        self.signs = {} if self.is_swapped else measured_signs(steady, self.spec)
+        if self.is_swapped:
+            self.signs = {}
+        else:
+            self.signs = measured_signs(steady, self.spec)
 
     def _come_to_rest(self) -> float | None:
         """Stop; return the seconds until the robot was at rest, or None after the limit."""
@@ -148,16 +177,23 @@ class Check:
             raise LostDuringCheck("the recording ended before the check was complete")
         if info.get("link_losses", 0):
             loss = getattr(host_of(self.pen.backend), "loss", "")
-            raise LostDuringCheck(f"the link to the robot was lost: {loss}. Look at the cable, then check again")
+            raise LostDuringCheck(
+                f"the link to the robot was lost: {loss}. Look at the cable, then check again"
+            )
         return StepEvent(frame.values, info, kept_still(self.pen.backend) or self.pen.disobedience)
 
     # ---- measurements ------------------------------------------------------------------------------------------------
 
     def _measure(self) -> Iterator[Line]:
         checks = checks_of(self.spec)
-        values, groups = _values(self._hold(self._stop, MEASURED_REST_S)), checks.lively + checks.voltages
-        self.measured |= {f"{name}_at_rest": mean for name, mean in self._named(values.mean(axis=0), groups)}
-        self.measured |= {f"{name}_noise": noise for name, noise in self._named(values.std(axis=0), groups)}
+        values = _values(self._hold(self._stop, MEASURED_REST_S))
+        groups = checks.lively + checks.voltages
+        self.measured |= {
+            f"{name}_at_rest": mean for name, mean in self._named(values.mean(axis=0), groups)
+        }
+        self.measured |= {
+            f"{name}_noise": noise for name, noise in self._named(values.std(axis=0), groups)
+        }
         yield Line(Verdict.OK, "at rest", f"measured over {MEASURED_REST_S:g} s")
         groups = (checks.wheels, *checks.motors, "rotational_velocity", "battery_current")
         driven = [name for name in groups if name in self.spec.groups]
@@ -166,7 +202,9 @@ class Check:
             self._come_to_rest()
             name = self.spec.actions[action].name
             means = _values(steady).mean(axis=0)
-            self.measured |= {f"{channel}_in_{name}": mean for channel, mean in self._named(means, driven)}
+            self.measured |= {
+                f"{channel}_in_{name}": mean for channel, mean in self._named(means, driven)
+            }
             wheels = [f"{v:.3f}" for _, v in self._named(means, [checks.wheels])]
             yield Line(Verdict.OK, name, f"wheels at {' and '.join(wheels)} m/s")
         yield from self._try_line()
@@ -211,9 +249,13 @@ def judge_link(events: Sequence[StepEvent], before_t: float, spec: RobotSpec) ->
     lines = [Line(verdict, "frames", text)]
     expected = 1.0 / spec.packet_period_s
     if all("packets" in e.info for e in events):
-        rate = sum(e.info["packets"] for e in events) / seconds if seconds > 0.0 else 0.0
+        rate = 0.0
+        if seconds > 0.0:
+            rate = sum(e.info["packets"] for e in events) / seconds
         verdict = _by_share(abs(rate / expected - 1.0), 0.1, 0.5)
-        lines.append(Line(verdict, "packets", f"{rate:.1f} a second; the robot sends {expected:.0f}"))
+        lines.append(
+            Line(verdict, "packets", f"{rate:.1f} a second; the robot sends {expected:.0f}")
+        )
     else:
         lines.append(Line(Verdict.SKIP, "packets", "this body has no packets"))
     errors = sum(e.info["crc_errors"] for e in events)
@@ -236,29 +278,44 @@ def judge_sensors(events: Sequence[StepEvent], spec: RobotSpec) -> list[Line]:
     """Judge each group of sensors except the voltages by noise and by range."""
     values = _values(events)
     groups = [g for g in spec.groups if spec.channels[spec.group(g).start].is_sensor]
-    return [_judge_group(values, name, spec) for name in groups if name not in checks_of(spec).voltages]
+    return [
+        _judge_group(values, name, spec) for name in groups if name not in checks_of(spec).voltages
+    ]
 
 
 def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
-    where, checks = spec.group(name), checks_of(spec)
-    readings, channels = values[:, where], spec.channels[where]
-    low, high, unit = channels[0].low, channels[0].high, channels[0].unit
+    where = spec.group(name)
+    checks = checks_of(spec)
+    readings = values[:, where]
+    channels = spec.channels[where]
+    low = channels[0].low
+    high = channels[0].high
+    unit = channels[0].unit
     slack = np.abs(spec.lsb[where]) + 1e-9
     outside = ~((readings >= low - slack) & (readings <= high + slack))  # NaN is outside
     frozen = (np.ptp(readings, axis=0) == 0.0) & (name in checks.lively)
     broken = outside.mean(axis=0) > 0.5
     span = f"{readings.min():.3g} .. {readings.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
-    faults = [f"{channels[i].name} is frozen at {readings[-1, i]:.4g}" for i in np.flatnonzero(frozen)]
-    faults += [f"{channels[i].name} reads {np.median(readings[:, i]):.4g}" for i in np.flatnonzero(broken & ~frozen)]
+    faults = [
+        f"{channels[i].name} is frozen at {readings[-1, i]:.4g}" for i in np.flatnonzero(frozen)
+    ]
+    faults += [
+        f"{channels[i].name} reads {np.median(readings[:, i]):.4g}"
+        for i in np.flatnonzero(broken & ~frozen)
+    ]
     if faults:
         harmless = name in checks.may_rest and not broken.any()
-        return Line(Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}")
+        return Line(
+            Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}"
+        )
     if outside.any():
         return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
     return Line(Verdict.OK, name, f"{span}, {'alive' if name in checks.lively else 'in range'}")
 
 
-def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: RobotSpec) -> tuple[Line, bool]:
+def judge_motion(
+    name: str, request: Floats, driven: Sequence[StepEvent], spec: RobotSpec
+) -> tuple[Line, bool]:
     """Judge the end of a drive, at a steady speed, by wheels and gyro; return also whether it shows a wiring fault."""
     refused = [e for e in driven if not e.info["applied"]]
     if refused:
@@ -266,8 +323,10 @@ def judge_motion(name: str, request: Floats, driven: Sequence[StepEvent], spec: 
         return Line(Verdict.FAIL, name, text), False
     mean = _values(driven).mean(axis=0)
     group = checks_of(spec).wheels
-    wheels, asked = mean[spec.group(group)], checks_of(spec).expected_wheels(request, spec)
-    turn, wanted = float(mean[spec.index("rotational_velocity")]), float(request[2])
+    wheels = mean[spec.group(group)]
+    asked = checks_of(spec).expected_wheels(request, spec)
+    turn = float(mean[spec.index("rotational_velocity")])
+    wanted = float(request[2])
     text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
     names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
     if hint := checks_of(spec).explain(wheels, asked):
@@ -295,19 +354,28 @@ def _fault_of(got: float, goal: float, still: float) -> str:
         return "turns the wrong way"
     if share < ENOUGH:
         return f"reaches {share:.0%} of its speed"
-    return f"turns at {share:.0%} of its speed" if share > TOO_MUCH else ""
+    if share > TOO_MUCH:
+        return f"turns at {share:.0%} of its speed"
+    return ""
 
 
 def is_at_rest(event: StepEvent, spec: RobotSpec) -> bool:
     """Return whether wheels and body are at rest."""
     wheels = np.abs(event.values[spec.group(checks_of(spec).wheels)])
-    return bool((wheels < TURNED_M_S).all() and abs(event.values[spec.index("rotational_velocity")]) < TURNED_RAD_S)
+    return bool(
+        (wheels < TURNED_M_S).all()
+        and abs(event.values[spec.index("rotational_velocity")]) < TURNED_RAD_S
+    )
 
 
 def judge_stops(seconds: Sequence[float | None]) -> Line:
     """Judge how long the robot took to come to rest after each drive, seconds; None if it did not."""
     if any(s is None for s in seconds):
-        return Line(Verdict.FAIL, "stop", "the robot still moved after the time in which it should have come to rest")
+        return Line(
+            Verdict.FAIL,
+            "stop",
+            "the robot still moved after the time in which it should have come to rest",
+        )
     slowest = max(s for s in seconds if s is not None)
     return Line(Verdict.OK, "stop", f"at rest within {slowest:.1f} s of each stop")
 
@@ -322,7 +390,9 @@ def judge_motor_readings(driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
         if np.ptp(values[:, i]) == 0.0
     ]
     if dead:
-        return Line(Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives")
+        return Line(
+            Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives"
+        )
     what = " and ".join(group.rpartition("_")[2] for group in checks_of(spec).motors)
     return Line(Verdict.OK, "motor readings", f"{what} of each motor changed with the drives")
 
@@ -332,8 +402,11 @@ def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) 
 
     `drives` are pairs of a request and a step of steady speed under it.
     """
-    wheels, gyro = spec.group(checks_of(spec).wheels), spec.index("rotational_velocity")
-    asked = np.array([[*checks_of(spec).expected_wheels(request, spec), request[2]] for request, _ in drives])
+    wheels = spec.group(checks_of(spec).wheels)
+    gyro = spec.index("rotational_velocity")
+    asked = np.array(
+        [[*checks_of(spec).expected_wheels(request, spec), request[2]] for request, _ in drives]
+    )
     got = np.array([[*event.values[wheels], event.values[gyro]] for _, event in drives])
     names = [*(c.name for c in spec.channels[wheels]), spec.channels[gyro].name]
     share = (asked * got).sum(axis=0) / (asked**2).sum(axis=0)
@@ -343,8 +416,12 @@ def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) 
 def measured_ranges(events: Sequence[StepEvent], spec: RobotSpec) -> dict[str, tuple[float, float]]:
     """Return the lowest and highest value of each sensor, SI units."""
     values = _values(events)[:, : spec.n_sensors]
-    lowest, highest = values.min(axis=0), values.max(axis=0)
-    return {c.name: (float(lowest[i]), float(highest[i])) for i, c in enumerate(spec.channels[: spec.n_sensors])}
+    lowest = values.min(axis=0)
+    highest = values.max(axis=0)
+    return {
+        c.name: (float(lowest[i]), float(highest[i]))
+        for i, c in enumerate(spec.channels[: spec.n_sensors])
+    }
 
 
 def _values(events: Sequence[StepEvent]) -> Floats:
@@ -352,7 +429,11 @@ def _values(events: Sequence[StepEvent]) -> Floats:
 
 
 def _by_share(share: float, warn_above: float, fail_above: float) -> Verdict:
-    return Verdict.FAIL if share > fail_above else Verdict.WARN if share > warn_above else Verdict.OK
+    if share > fail_above:
+        return Verdict.FAIL
+    if share > warn_above:
+        return Verdict.WARN
+    return Verdict.OK
 
 
 def _signed(numbers: Floats) -> str:

@@ -223,21 +223,30 @@ def stop_robot(words: argparse.Namespace) -> int:
 
     Either of the two works without the other.
     """
+    is_named = words.robot is not None
+    words.robot = words.robot or DEFAULT_ROBOT
     with user_errors():
         path = default_path(words.robot)
         if words.clear:
             if words.port or words.parity or words.reason or words.backend:
                 raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
             reason = EmergencyLatch(path).clear()
-            print(f"cleared; it was set: {reason}" if reason else "no emergency stop was set")
+            if reason:
+                print(f"the emergency stop of {words.robot} is cleared; it was set: {reason}")
+            else:
+                print(f"no emergency stop of {words.robot} was set")
+            for other in _other_latches(path):
+                print(f"that of {other.robot} is set: {other.remedy} ends it")
             return WELL
     code, latch = WELL, EmergencyLatch(path)
     try:
         latch.set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
-        named = "" if words.robot == DEFAULT_ROBOT else f" --robot {words.robot}"
-        print(f"the emergency stop of {words.robot} is set; `horde-robot stop --clear{named}` ends it")
+        print(f"the emergency stop of {words.robot} is set; {latch.remedy} ends it")
     except BackendUnavailable as error:  # the stop that is sent is then even more important
         code = complain(str(error), UNWELL)
+    if not is_named:
+        others = " or ".join(f"`horde-robot stop --robot {name}`" for name in _known_robots() if name != words.robot)
+        print(f"no --robot was given, so this stops the {words.robot} only; another is stopped by {others}")
     unread = ""
     with user_errors():
         try:
@@ -265,6 +274,18 @@ def stop_robot(words: argparse.Namespace) -> int:
     if unread:
         complain(f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another", code)
     return code
+
+
+def _known_robots() -> list[str]:
+    """Return the kinds of robots, and the names of those that have a file."""
+    files = robot_file.default_path().parent.glob("*.toml")
+    return sorted({*ROBOTS, *(file.stem for file in files)})
+
+
+def _other_latches(path: Path) -> list[EmergencyLatch]:
+    """Return the latches of other robots that are set."""
+    latches = [EmergencyLatch(file) for file in sorted(path.parent.glob("*.stop")) if file != path]
+    return [latch for latch in latches if latch.robot]
 
 
 def _confirmed_by(latch: EmergencyLatch) -> str:

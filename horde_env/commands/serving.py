@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from horde_env.emulation.emulator import RobotEmulator
+from horde_env.errors import BackendUnavailable
 from horde_env.robot import DEFAULT_ROBOT, part
 
 
@@ -26,13 +27,14 @@ def serve(
 ) -> dict[str, int]:
     """Emulate a robot until Ctrl-C, or until `stop` is set; return the number of faults of each kind.
 
-    There is always a pseudo terminal; `say` is called with its path first, then with the addresses. `typed` is the
-    descriptor of lines that the user types: a fault, with or without its seconds, or a button, as "lift 12" or "clean".
-    The other arguments are the options of `horde-robot emulate`.
+    There is always a pseudo terminal, except on Windows; `say` is called with its path first, then with the addresses.
+    `typed` is the descriptor of lines that the user types: a fault, with or without its seconds, or a button, as "lift
+    12" or "clean". The other arguments are the options of `horde-robot emulate`.
 
     Raises:
         ValueError: If an argument is invalid.
-        BackendUnavailable: If PyBullet or pseudo terminals are missing, or an address cannot be listened on.
+        BackendUnavailable: If PyBullet is missing, if pseudo terminals are and there is no address, or if an address
+            cannot be listened on.
     """
     make = part(kind, "emulator.emulator").EMULATOR
     drops_port = getattr(make, "drops_port", None)
@@ -43,11 +45,18 @@ def serve(
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
     with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
-        say(f"serial   {emulator.open_pty()}   (parity none)")
+        lines = []
+        try:
+            lines.append(f"serial   {emulator.open_pty()}   (parity none)")
+        except BackendUnavailable:
+            if tcp is None and drops is None:
+                raise
         if addresses["tcp"]:
-            say(f"serial   {emulator.listen(*addresses['tcp'])}")
+            lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
         if addresses["drops"]:
-            say(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+            lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+        for line in lines:
+            say(line)
         emulator.start(speed)
         if typed is not None:
             what = ", ".join((*emulator.fault_counts, *emulator.buttons))

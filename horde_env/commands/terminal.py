@@ -24,9 +24,13 @@ SUBJECT = 24  # characters
 COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m", "skip": "\x1b[2m"}
 
 PER_ROW = 4
-TITLE, LABEL, VALUE = 20, 3, 7  # characters
+# Characters
+TITLE = 20
+LABEL = 3
+VALUE = 7
 LONGEST_BAR = 12
-RED, PLAIN = "\x1b[31m", "\x1b[0m"
+RED = "\x1b[31m"
+PLAIN = "\x1b[0m"
 SHORT = {
     "bus_voltage": "bus",
     "battery_voltage": "battery",
@@ -41,7 +45,9 @@ def print_line(line: Line) -> None:
     margin = 8 + SUBJECT
     wrapped = textwrap.wrap(line.text, max(width() - margin, 30)) or [""]
     colour, plain = (COLOURS[line.verdict], PLAIN) if has_colour() else ("", "")
-    print(f"  {colour}{line.verdict:<4}{plain}  {line.subject.replace('_', ' '):<{SUBJECT}}{wrapped[0]}")
+    print(
+        f"  {colour}{line.verdict:<4}{plain}  {line.subject.replace('_', ' '):<{SUBJECT}}{wrapped[0]}"
+    )
     for rest in wrapped[1:]:
         print(f"{'':{margin}}{rest}")
     sys.stdout.flush()
@@ -112,7 +118,10 @@ class Tally:
             self.faults[key] += int(info[key])
         self.faults["not applied"] += not info["applied"]
         if "packets" in info:
-            before_t = info["t"] - self._period_s if self._last_t is None else self._last_t
+            if self._last_t is None:
+                before_t = info["t"] - self._period_s
+            else:
+                before_t = self._last_t
             self._packets.append(int(info["packets"]))
             self._seconds.append(info["t"] - before_t)
         self._last_t = info["t"]
@@ -123,16 +132,22 @@ class Tally:
         if not self._packets:
             return None
         seconds = sum(self._seconds)  # a busy machine's steps may last longer than a period
-        return sum(self._packets) / seconds if seconds > 0.0 else 0.0
+        if seconds > 0.0:
+            return sum(self._packets) / seconds
+        return 0.0
 
 
-def block(title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spec: RobotSpec, style: Style) -> str:
+def block(
+    title: str, values: Floats, info: Mapping[str, Any], tally: Tally, spec: RobotSpec, style: Style
+) -> str:
     """Return one picture of the robot: two rows about the connection, then all channels; no newline at the end.
 
     `title` has the robot's name and backend, `values` all channels in SI units, shape (n_channels,).
     """
     rate = tally.packets_per_s
-    packets = "no packets" if rate is None else f"{rate:.0f} packets/s"
+    packets = "no packets"
+    if rate is not None:
+        packets = f"{rate:.0f} packets/s"
     age = f"age {1000.0 * info['sensor_age_s']:.0f} ms"
     rest = f" · t {info['t']:.1f} s · {packets} · {age}"
     room = style.width - len(rest)
@@ -149,7 +164,9 @@ def _rows(group: str, values: Floats, spec: RobotSpec, style: Style) -> list[str
     """Return the rows of one group, four channels to a row."""
     where = spec.group(group)
     channels = spec.channels[where]
-    unit = "" if channels[0].unit == "1" else f" {channels[0].unit}"
+    unit = ""
+    if channels[0].unit != "1":
+        unit = f" {channels[0].unit}"
     title = f"{SHORT.get(group, group)}{unit}"
     n_cells = min((style.width - TITLE) // PER_ROW - LABEL - VALUE - 2, LONGEST_BAR)
     cells = []
@@ -159,9 +176,14 @@ def _rows(group: str, values: Floats, spec: RobotSpec, style: Style) -> list[str
         share = (value - channel.low) / (channel.high - channel.low)
         outside = not 0.0 <= share <= 1.0
         text = f"{label:>{LABEL}.{LABEL}} {_number(value):>{VALUE - 1}}"
-        cells.append(f"{_coloured(text, outside, style)} {_coloured(_bar(share, n_cells), outside, style)} ")
+        cells.append(
+            f"{_coloured(text, outside, style)} {_coloured(_bar(share, n_cells), outside, style)} "
+        )
     chunks = [cells[k : k + PER_ROW] for k in range(0, len(cells), PER_ROW)]
-    return [f"{title if k == 0 else '':<{TITLE}}{''.join(chunk)}".rstrip() for k, chunk in enumerate(chunks)]
+    return [
+        f"{title if k == 0 else '':<{TITLE}}{''.join(chunk)}".rstrip()
+        for k, chunk in enumerate(chunks)
+    ]
 
 
 def _bar(share: float, n_cells: int) -> str:
@@ -177,8 +199,12 @@ def _number(value: float) -> str:
         return f"{value:.0e}"
     if abs(value) >= 100.0:
         return f"{value:.1f}"
-    return f"{value:.3f}" if abs(value) < 10.0 else f"{value:.2f}"
+    if abs(value) < 10.0:
+        return f"{value:.3f}"
+    return f"{value:.2f}"
 
 
 def _coloured(text: str, is_alarm: bool, style: Style) -> str:
-    return f"{RED}{text}{PLAIN}" if is_alarm and style.colour else text
+    if is_alarm and style.colour:
+        return f"{RED}{text}{PLAIN}"
+    return text

@@ -56,9 +56,12 @@ class EmulatedRobot(Backend):
             "monotonic": lambda: fast * time.monotonic(),
             "sleep": lambda seconds: time.sleep(seconds / fast),
         }
-        self._lockstep = LockstepClock(self.period_s, batch=self.batch) if speed is None else None
+        self._lockstep: LockstepClock | None = None
+        if speed is None:
+            self._lockstep = LockstepClock(self.period_s, batch=self.batch)
         self.clock: Clock = self._lockstep or RealTimeClock(self.period_s, **self._fast)
-        self._seed, self._world = seed, {"faults": self.make_emulator.faults.parse(faults), **world}
+        self._seed = seed
+        self._world = {"faults": self.make_emulator.faults.parse(faults), **world}
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
         self._emulator: RobotEmulator | None = None
@@ -71,7 +74,9 @@ class EmulatedRobot(Backend):
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""
-        return MemoryLine(emulator.wake) if in_memory else PtyLine(emulator.kind)
+        if in_memory:
+            return MemoryLine(emulator.wake)
+        return PtyLine(emulator.kind)
 
     @property
     def emulator(self) -> RobotEmulator:
@@ -108,8 +113,10 @@ class EmulatedRobot(Backend):
 
     def close(self) -> None:
         """Close the body and the emulator. Closing twice does nothing."""
-        body, self._body = self._body, None
-        emulator, self._emulator = self._emulator, None
+        body = self._body
+        self._body = None
+        emulator = self._emulator
+        self._emulator = None
         try:
             if body is not None:
                 body.close()
@@ -119,8 +126,10 @@ class EmulatedRobot(Backend):
 
     def _connect(self, emulator: RobotEmulator) -> PhysicalBody:
         """Return the physical body, in lockstep or in real time."""
-        clock, line = self._lockstep, self.make_line(emulator, in_memory=self._lockstep is not None)
-        config, time_of = PortConfig(emulator.add(line), parity="none"), self._fast
+        clock = self._lockstep
+        line = self.make_line(emulator, in_memory=self._lockstep is not None)
+        config = PortConfig(emulator.add(line), parity="none")
+        time_of = self._fast
         if clock is None:
             emulator.start(self._speed)
         else:

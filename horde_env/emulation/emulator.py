@@ -36,10 +36,13 @@ class RobotEmulator:
     faults: ClassVar[type[LineFaults]]
     buttons: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, robot: Any, faults: LineFaults, delays: Iterator[float], tick_s: float) -> None:
+    def __init__(
+        self, robot: Any, faults: LineFaults, delays: Iterator[float], tick_s: float
+    ) -> None:
         self.robot = robot
         self.tick_s = tick_s
-        self._faults, self._delays = faults, delays
+        self._faults = faults
+        self._delays = delays
         self._absent: list[Line] = []
         self.lines: list[Line] = []
         self._lock = threading.RLock()
@@ -91,7 +94,9 @@ class RobotEmulator:
             ValueError: If it has no such button.
         """
         if button not in self.buttons:
-            raise ValueError(f"unknown button {button!r}; the {self.kind} has {', '.join(self.buttons) or 'none'}")
+            raise ValueError(
+                f"unknown button {button!r}; the {self.kind} has {', '.join(self.buttons) or 'none'}"
+            )
         with self._lock:
             self.robot.press(button)
 
@@ -131,7 +136,9 @@ class RobotEmulator:
         """
         if self._thread is not None or self._stop.is_set():
             raise RuntimeError("this emulator was started before: create another one")
-        self._thread = threading.Thread(target=self._run, args=(speed,), name="emulator", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(speed,), name="emulator", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -166,7 +173,8 @@ class RobotEmulator:
                 line.unplug()
             self._absent = list(self.lines)
         elif self._absent and not is_unplugged:
-            absent, self._absent = self._absent, []
+            absent = self._absent
+            self._absent = []
             for line in absent:
                 try:
                     line.plug()
@@ -179,11 +187,16 @@ class RobotEmulator:
 
     def _run(self, speed: float) -> None:
         """Run ticks at their times, and send each tick's output after its delay."""
-        period_s, begin, k, delays = self.tick_s / speed, time.monotonic(), 0, self._delays
+        period_s = self.tick_s / speed
+        begin = time.monotonic()
+        k = 0
+        delays = self._delays
         sending: deque[tuple[float, tuple[bytes, bool]]] = deque()
         while not self._stop.is_set():
             cycle_at = begin + k * period_s
-            due = min(cycle_at, sending[0][0]) if sending else cycle_at
+            due = cycle_at
+            if sending:
+                due = min(cycle_at, sending[0][0])
             if (pause_s := due - time.monotonic()) > 0.0:
                 self._stop.wait(pause_s)
                 continue

@@ -35,11 +35,20 @@ class LineFaults:
         rng: Source of times, places and durations.
     """
 
-    kinds: tuple[str, ...] = (*DAMAGE, "stall", "unplug", "reboot", "low_battery", "heat", "stuck_wheel")
+    kinds: tuple[str, ...] = (
+        *DAMAGE,
+        "stall",
+        "unplug",
+        "reboot",
+        "low_battery",
+        "heat",
+        "stuck_wheel",
+    )
     tick_s: float
     packet_size: int  # bytes
     lasting_s: dict[str, tuple[float, float]]  # shortest and longest duration, drawn uniformly
-    error_flags: Mapping[str, int] = MappingProxyType({})  # of the robot's serial port, by the damage that sets them
+    # Of the robot's serial port, by the damage that sets them
+    error_flags: Mapping[str, int] = MappingProxyType({})
 
     @classmethod
     def parse(cls, text: str) -> dict[str, float]:
@@ -55,11 +64,15 @@ class LineFaults:
         for part in filter(None, (part.strip() for part in text.split(","))):
             kind, _, number = part.partition("=")
             if kind not in (*cls.kinds, "all"):
-                raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds)}, all")
+                raise ValueError(
+                    f"unknown fault {kind!r}; choose one of {', '.join(cls.kinds)}, all"
+                )
             try:
                 rate = float(number)
             except ValueError:
-                raise ValueError(f"invalid rate {part!r}: write {kind}=NUMBER, per second") from None
+                raise ValueError(
+                    f"invalid rate {part!r}: write {kind}=NUMBER, per second"
+                ) from None
             rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
         return cls.checked(rates)
 
@@ -75,8 +88,10 @@ class LineFaults:
 
     def __init__(self, robot: Any, rates: Mapping[str, float], rng: Generator) -> None:
         self.rates = self.checked(rates)
-        self.counts = dict.fromkeys((*self.kinds, "unread"), 0)  # so far; damage counts when it hits a byte
-        self._robot, self._rng = robot, rng
+        # So far; damage counts when it hits a byte
+        self.counts = dict.fromkeys((*self.kinds, "unread"), 0)
+        self._robot = robot
+        self._rng = rng
         self._share = [rates.get(kind, 0.0) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
         self._pending: list[str] = []  # damage that waits for traffic
@@ -91,7 +106,9 @@ class LineFaults:
     @property
     def damages_bytes(self) -> bool:
         """True if bytes may be lost or changed at random."""
-        return any(self.rates.get(kind, 0.0) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot"))
+        return any(
+            self.rates.get(kind, 0.0) > 0.0 for kind in (*DAMAGE, "stall", "unplug", "reboot")
+        )
 
     def is_on(self, kind: str) -> bool:
         """Return whether a lasting fault is active."""
@@ -117,8 +134,13 @@ class LineFaults:
             self.counts[kind] += not self._robot.is_hung
             self._robot.hang()
         else:
-            between_s = UNREAD_S if kind == "unread" else self.lasting_s[kind]
-            lasting_s = float(self._rng.uniform(*between_s)) if for_s is None else for_s
+            between_s = UNREAD_S
+            if kind != "unread":
+                between_s = self.lasting_s[kind]
+            if for_s is None:
+                lasting_s = float(self._rng.uniform(*between_s))
+            else:
+                lasting_s = for_s
             if kind not in self._ends:
                 self.counts[kind] += 1
                 self.begin(kind)
@@ -142,7 +164,9 @@ class LineFaults:
         """Return a tick's bytes from the host as they arrive at the robot, and the error flags set."""
         if self.is_on("stall") or self.is_on("unread"):
             return b"", 0
-        errors, waiting, self._pending = 0, self._pending, []
+        errors = 0
+        waiting = self._pending
+        self._pending = []
         for kind in waiting:
             place = int(self._rng.integers(len(data) + self.packet_size))
             if place < len(data):

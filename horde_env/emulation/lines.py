@@ -72,7 +72,11 @@ class PtyLine(Line):
         self._folder = tempfile.TemporaryDirectory(prefix=f"{robot}-")
         self.url = str(Path(self._folder.name) / "serial")
         self._robot = self._host = -1
-        self.plug()
+        try:
+            self.plug()
+        except BackendUnavailable:
+            self._folder.cleanup()
+            raise
 
     def plug(self) -> None:
         """Open a pseudo terminal and link its device."""
@@ -83,7 +87,10 @@ class PtyLine(Line):
             self._robot, self._host = os.openpty()
             tty.setraw(self._host)
         except (ImportError, OSError) as error:
-            raise BackendUnavailable(f"this machine has no pseudo terminal: {error}. Use TCP instead.") from error
+            raise BackendUnavailable(
+                f"this machine has no pseudo terminal ({error}): use a line over TCP, `horde-robot emulate --tcp "
+                "PORT`, or an emulated robot that does not run in real time"
+            ) from error
         os.set_blocking(self._robot, False)
         os.symlink(os.ttyname(self._host), self.url)
 

@@ -67,6 +67,10 @@ class LockstepClock:
         """Start a period."""
         self._waited = False
 
+    def was_suspended(self) -> bool:
+        """Return False: emulated time stands still meanwhile."""
+        return False
+
     def wait(self) -> float:
         """Advance by one period, unless this period has ended; return 0, the delay in seconds."""
         if self._emulator and not self._waited:

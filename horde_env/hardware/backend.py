@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -142,6 +143,8 @@ class PhysicalBody(Backend):
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
         self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
+        self._commanding = threading.RLock()  # from the look at the latch to the command that follows from it
+        self.stop_options: dict[str, str] = {}  # of the `horde-robot stop` that stops this robot; none if unknown
         self._stop_reason = ""  # the supervisor's
         self.reason = ""  # why the robot is held still
 
@@ -166,7 +169,7 @@ class PhysicalBody(Backend):
         """
         if self.latch is not None and (stop := self.latch.reason):
             self.close()
-            raise EmergencyStop(stop, self.latch.path)
+            raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
         if self._link is None or not self._link.is_open:
             self.close()
             connect = partial(Port, self.config, self._monotonic, fill=self.dialect.fill, **self._connect)
@@ -198,10 +201,11 @@ class PhysicalBody(Backend):
         control = self.control(command)
         link = opened(self._link, "the robot is not connected")
         opened(self._mark, "the reset was interrupted")  # before a command is sent
-        stop = "" if self.latch is None else self.latch.reason
-        self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
-        asked = self.dialect.halt if self.reason else self.steer(control)
-        has_left = link.command(asked)
+        with self._commanding:
+            stop = "" if self.latch is None else self.latch.reason
+            self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
+            asked = self.dialect.halt if self.reason else self.steer(control)
+            has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
         if self.latch is not None and stop and has_left and not self._has_answered:
             self.latch.answer()
@@ -225,15 +229,38 @@ class PhysicalBody(Backend):
     def emergency_stop(self, reason: str) -> bool:
         """Stop the motors now, and set the latch, if any, which stops them until cleared; return whether there is one.
 
+        Any thread may call this during a step: the latch holds before the stop is sent, so no other command follows.
+
         Raises:
             BackendUnavailable: If the latch cannot be written; the stop still holds in this process.
         """
-        if self._link is not None:
-            self._link.command(self.dialect.halt)
+        with self._commanding:
+            if self.latch is not None:
+                self.latch.hold(reason)
+            if self._link is not None:
+                self._link.command(self.dialect.halt)
         if self.latch is None:
             return False
         self.latch.set(reason)
         return True
+
+    def wait_for_rest(self, limit_s: float) -> bool:
+        """Wait until two new readings show the wheels at rest; return whether they did within `limit_s` seconds.
+
+        Any thread may call this during a step. False at once if the robot is not connected.
+        """
+        link = self._link
+        if link is None:
+            return False
+        past = link.readings()[-1:]
+        newest = past[0].number if past else 0
+        end = self._monotonic() + limit_s
+        while link.is_open and self._monotonic() < end:
+            readings = link.readings(newest)[-2:]
+            if len(readings) == 2 and all(map(self.is_at_rest, readings)):
+                return True
+            self._sleep(TICK_S)
+        return False
 
     def enable_charging(self, enabled: bool) -> None:
         """Enable or disable charging by the dock; disabled after each reset. A charging robot cannot move.

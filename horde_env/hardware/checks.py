@@ -74,6 +74,7 @@ class RobotChecks(NamedTuple):
     expected_wheels: Callable[[Floats, RobotSpec], Floats]  # the wheel speeds, m/s, of a request
     judge_power: Callable[[Sequence[StepEvent], RobotSpec], Line]
     supervisor: Callable[[RobotSpec], Supervising]
-    send_stop: Callable[[PortConfig, str], StopReport]  # opens the port of a backend ("serial", ...) for one stop
+    # Opens the port of a backend ("serial", ...) for one stop
+    send_stop: Callable[[PortConfig, str], StopReport]
     # The wiring fault that wheel speeds (measured, requested) show; "" if there is none.
     explain: Callable[[Floats, Floats], str] = lambda measured, requested: ""  # noqa: ARG005

@@ -56,4 +56,6 @@ def write_whole(path: Path, text: str) -> None:
 def _base(variable: str, default: str) -> Path:
     """Return a base folder; relative values are ignored, as the specification demands."""
     named = Path(os.environ.get(variable, ""))
-    return named if named.is_absolute() else Path.home() / default
+    if named.is_absolute():
+        return named
+    return Path.home() / default

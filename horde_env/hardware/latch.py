@@ -9,6 +9,7 @@ The process that drives the robot writes a second file next to it when it has st
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -26,39 +27,52 @@ class EmergencyLatch:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = default_path() if path is None else Path(path)
-        self._unwritten = ""  # a reason that holds in this process only
+        self._held_reason = ""  # holds in this process only
 
     @property
     def reason(self) -> str:
         """Why the robot must not move, in one line; "" if it may. An empty or unreadable file is a stop, too."""
-        try:
-            os.stat(self.path)  # first, because it needs no descriptor: without a stop nothing can fail
-            with open(self.path, encoding="utf-8", errors="replace") as file:
-                return " ".join(file.read(1000).split()) or "no reason was given"
-        except FileNotFoundError:
-            return self._unwritten
-        except OSError as error:
-            return f"cannot read {self.path} ({error.strerror or error}), which counts as a stop"
+        return self._stored_reason or self._held_reason
+
+    @property
+    def robot(self) -> str:
+        """The name of the robot whose latch this is; "" if its file is not that of `default_path`."""
+        name = self.path.stem
+        with contextlib.suppress(ValueError):
+            if self.path == default_path(name):
+                return name
+        return ""
+
+    @property
+    def remedy(self) -> str:
+        """How a person clears the stop: a command that names the robot, or the file to remove."""
+        if self.robot:
+            return f"`horde-robot stop --clear --robot {self.robot}`"
+        return f"removing {self.path}"
+
+    def hold(self, reason: str) -> None:
+        """Hold the stop in this process only, at once, until `clear`; it writes nothing. `set` stores it."""
+        if not self.reason:
+            self._forget_answer()
+            self._held_reason = _one_line(reason)
 
     def set(self, reason: str) -> None:
-        """Set the latch; one that is set keeps its first reason.
+        """Set the latch; one that is set keeps its first reason. On a full disk its file is empty, without a reason.
 
         Raises:
             BackendUnavailable: If the file cannot be written. The stop then holds in this process only.
         """
-        if self.reason:
+        self.hold(reason)
+        if self._stored_reason:
             return
-        line = " ".join(reason.split()) or "no reason was given"
-        self._unwritten = line
-        self._forget_answer()
         try:
-            write_whole(self.path, line + "\n")
+            self._store(self._held_reason)
         except OSError as error:
             raise BackendUnavailable(
                 f"the emergency stop holds in this process only: cannot write {self.path} "
                 f"({error.strerror or error}); switch the robot off if another program drives it"
             ) from error
-        self._unwritten = ""
+        self._held_reason = ""
 
     def clear(self) -> str:
         """Clear the stop; return its reason, "" if it was not set.
@@ -73,7 +87,7 @@ class EmergencyLatch:
             raise BackendUnavailable(
                 f"the emergency stop still holds: cannot remove {self.path} ({error.strerror or error})"
             ) from error
-        self._unwritten = ""
+        self._held_reason = ""
         self._forget_answer()
         return reason
 
@@ -91,12 +105,36 @@ class EmergencyLatch:
             return ""
 
     @property
+    def _stored_reason(self) -> str:
+        """The reason in the file; "" without a file."""
+        try:
+            os.stat(self.path)  # first, because it needs no descriptor: without a stop nothing can fail
+            with open(self.path, encoding="utf-8", errors="replace") as file:
+                return _one_line(file.read(1000))
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"cannot read {self.path} ({error.strerror or error}), which counts as a stop"
+
+    def _store(self, line: str) -> None:
+        try:
+            write_whole(self.path, line + "\n")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.path.touch()  # an empty file is a stop, too, and needs no block of the disk
+
+    @property
     def _answer_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}ped")
 
     def _forget_answer(self) -> None:
         with contextlib.suppress(OSError):
             self._answer_path.unlink(missing_ok=True)
+
+
+def _one_line(reason: str) -> str:
+    return " ".join(reason.split()) or "no reason was given"
 
 
 def default_path(robot: str = DEFAULT_ROBOT) -> Path:

@@ -72,9 +72,14 @@ class KeepAlive:
         monotonic: Callable[[], float],
         ramp_s: float,
     ) -> None:
-        self._halt, self._coast, self._repeat_s, self._hold_s = halt, coast, repeat_s, hold_s
-        self._monotonic, self._ramp_s = monotonic, ramp_s
-        self._command, self._renewed_t = halt, monotonic()
+        self._halt = halt
+        self._coast = coast
+        self._repeat_s = repeat_s
+        self._hold_s = hold_s
+        self._monotonic = monotonic
+        self._ramp_s = ramp_s
+        self._command = halt
+        self._renewed_t = monotonic()
         self._sent_t = self._halted_t = self._renewed_t
         self.lapsed = False
 
@@ -130,7 +135,8 @@ def pause(
 # ---- the link --------------------------------------------------------------------------------------------------------
 
 TICK_S = 0.01  # interval of `Link.tend`
-APART_S = 0.02  # between two packets that must both act: the Critterbot executes the last one of each 10 ms
+# Between two packets that must both act: the Critterbot executes the last one of each 10 ms
+APART_S = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -146,11 +152,19 @@ class Link:
         monotonic: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        self._connect, self._dialect, self._settings = connect, dialect, settings
-        self._monotonic, self._sleep = monotonic, sleep
-        self._halt, coast = dialect.encode(dialect.halt), dialect.encode(dialect.coast)
-        self._last = coast if dialect.last is None else dialect.last
-        self._keep_alive = KeepAlive(self._halt, coast, settings.repeat_s, settings.hold_s, monotonic, dialect.ramp_s)
+        self._connect = connect
+        self._dialect = dialect
+        self._settings = settings
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._halt = dialect.encode(dialect.halt)
+        coast = dialect.encode(dialect.coast)
+        self._last = coast
+        if dialect.last is not None:
+            self._last = dialect.last
+        self._keep_alive = KeepAlive(
+            self._halt, coast, settings.repeat_s, settings.hold_s, monotonic, dialect.ramp_s
+        )
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._port: Port | None = None
@@ -161,8 +175,10 @@ class Link:
         self.epoch = self.losses = 0  # number of the current connection, from 1
         self.given_up = False
         self.lapsed = False  # whether the last command expired before the current one
-        self.loss = self.refusal = ""  # why it was lost the last time, and the last failed reconnection
-        self._lost_s, self._lost_at = 0.0, monotonic()
+        # Why it was lost the last time, and the last failed reconnection
+        self.loss = self.refusal = ""
+        self._lost_s = 0.0
+        self._lost_at = monotonic()
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -189,7 +205,9 @@ class Link:
             steps.close()
         atexit.register(self.close)
         if self._settings.threaded:
-            self._thread = threading.Thread(target=self._tend_until_closed, name="link to the robot", daemon=True)
+            self._thread = threading.Thread(
+                target=self._tend_until_closed, name="link to the robot", daemon=True
+            )
             self._thread.start()
 
     def close(self) -> None:
@@ -197,7 +215,8 @@ class Link:
         atexit.unregister(self.close)
         self._closing.set()
         with self._lock:
-            port, self._port = self._port, None
+            port = self._port
+            self._port = None
         try:
             if port is not None:
                 self._before = self._before.plus(port.counts)
@@ -230,7 +249,8 @@ class Link:
 
     def _close_left(self) -> None:
         with self._lock:
-            left, self._left = self._left, None
+            left = self._left
+            self._left = None
         if left is not None:
             left.close()
 
@@ -241,7 +261,9 @@ class Link:
             yield from self._dialect.opening(port, self._dialect, self._monotonic)
         except PortLost as lost:
             port.close()
-            raise BackendUnavailable(self._dialect.explain_parting(port, self._dialect, lost.reason)) from lost
+            raise BackendUnavailable(
+                self._dialect.explain_parting(port, self._dialect, lost.reason)
+            ) from lost
         except BaseException:
             port.close()
             raise
@@ -263,9 +285,11 @@ class Link:
         """Make `port` the current connection; the robot stands still until the next command."""
         with self._lock:
             if not self._closing.is_set():
-                self._keep_alive.renew(self._halt)  # commands sent while the link was lost are dropped
+                # Commands sent while the link was lost are dropped
+                self._keep_alive.renew(self._halt)
                 self._lost_s += self._absence_s
-                self._port, self._reopening = port, None
+                self._port = port
+                self._reopening = None
                 self.epoch += 1
                 return
         port.close()
@@ -300,7 +324,9 @@ class Link:
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
         """Return the current connection's readings (`Port.readings`); none while disconnected."""
         port = self._port
-        return () if port is None else port.readings(after)
+        if port is None:
+            return ()
+        return port.readings(after)
 
     @property
     def parser(self) -> StreamParser | None:
@@ -312,14 +338,20 @@ class Link:
     def stats(self) -> Counts:
         """Counts since the link was opened."""
         with self._lock:
-            seen = self._before if self._port is None else self._before.plus(self._port.counts)
-            reconnects, lost_s = max(self.epoch - 1, 0), self._lost_s + self._absence_s
+            if self._port is None:
+                seen = self._before
+            else:
+                seen = self._before.plus(self._port.counts)
+            reconnects = max(self.epoch - 1, 0)
+            lost_s = self._lost_s + self._absence_s
         return seen._replace(losses=self.losses, reconnects=reconnects, lost_s=lost_s)
 
     @property
     def _absence_s(self) -> float:
         """Seconds since the link was lost; 0 while connected and before the first connection."""
-        return self._monotonic() - self._lost_at if self._port is None and self.epoch else 0.0
+        if self._port is None and self.epoch:
+            return self._monotonic() - self._lost_at
+        return 0.0
 
     # ---- loss and reconnection ---------------------------------------------------------------------------------------
 
@@ -328,11 +360,14 @@ class Link:
         with self._lock:
             if self._port is None or self._closing.is_set():
                 return
-            port, self._port = self._port, None
+            port = self._port
+            self._port = None
             with contextlib.suppress(PortLost):
                 port.write(self._halt)
             self._before = self._before.plus(port.counts)
-            self.losses, self.loss, self._lost_at = self.losses + 1, reason, self._monotonic()
+            self._lost_at = self._monotonic()
+            self.losses = self.losses + 1
+            self.loss = reason
             self._left = port
             self._reopening = self._reopen_port()
         _log.warning("the link to the robot was lost: %s; reconnecting", reason)
@@ -357,7 +392,9 @@ class Link:
                 self._adopt(done.value)
                 _log.warning("the link to the robot is back")
             except BackendUnavailable as refusal:
-                self.given_up, self._reopening, self.refusal = True, None, str(refusal)
+                self.given_up = True
+                self._reopening = None
+                self.refusal = str(refusal)
 
     def _tend_until_closed(self) -> None:
         try:
@@ -367,5 +404,6 @@ class Link:
         except Exception as error:  # without this thread nothing ends the last command
             _log.exception("the link to the robot failed")
             self.lose(f"{type(error).__name__}: {error}")
-            self.given_up, self.refusal = True, f"{type(error).__name__}: {error}"
+            self.given_up = True
+            self.refusal = f"{type(error).__name__}: {error}"
         self._close_all()

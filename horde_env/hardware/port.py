@@ -291,7 +291,7 @@ def explain_refusal(error: Exception, config: PortConfig) -> str:
     if number == errno.EINVAL and config.parity != "none":
         return (
             f"{url} does not support {config.parity} parity, as pseudo terminals do not. Use parity none; `horde-robot "
-            f"check --parity none --save` stores it for all commands."
+            f"check --robot NAME --parity none --save` stores it for all commands."
         )
     if number in (errno.ENOTTY, errno.EISDIR) or "Inappropriate ioctl" in str(error):
         return f"{url} is not a serial port."

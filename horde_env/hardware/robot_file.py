@@ -89,10 +89,11 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BackendUnavailable(f"there is no robot file {path}; `horde-robot check --save` writes one") from error
+        writer = f"`horde-robot check --robot {path.stem} --save`"
+        raise BackendUnavailable(f"there is no robot file {path}; {writer} writes one") from error
     except OSError as error:
         raise BackendUnavailable(f"cannot read the robot file {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the robot file {path} is not valid TOML: {error}") from error
     try:
         return _checked(table, spec or spec_of(kind_of(path.stem, str(table.get("kind", "")))))

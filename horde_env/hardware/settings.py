@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 PARITIES = {"odd": "O", "even": "E", "none": "N"}  # pyserial's letters
-ROBOT_TIMEOUT_S = 0.5  # the Critterbot's own command timeout: an upper limit of `hold_s` for every robot
+# The Critterbot's own command timeout: an upper limit of `hold_s` for every robot
+ROBOT_TIMEOUT_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,6 @@ class LinkSettings:
         if not (self.silence_s > 0 and self.frame_timeout_s > 0 and self.attempts > 0):
             raise ValueError(f"silence_s, frame_timeout_s and attempts must be positive: {self}")
         if not 0.0 < self.first_pause_s <= self.longest_pause_s:
-            raise ValueError(f"pauses must be positive, the first no longer than the longest: {self}")
+            raise ValueError(
+                f"pauses must be positive, the first no longer than the longest: {self}"
+            )

@@ -25,7 +25,8 @@ class Reading(NamedTuple):
     t: float  # at which its last byte was read, in seconds of the port's clock
     number: int  # 1 for the first packet of the connection
     n_skipped: int  # bytes since the last reading
-    ir_light: Floats | None  # with its top two bits restored by continuity, 0..1023, shape (8,); if the robot has it
+    # With its top two bits restored by continuity, 0..1023, shape (8,); if the robot has it
+    ir_light: Floats | None
 
 
 class Counts(NamedTuple):
@@ -56,7 +57,9 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
             raw[spec.group("ir_light")] = reading.ir_light
     values: Floats = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
     if spec.is_any.any():
-        values[spec.is_any] = np.max([reading.state.raw[spec.is_any] for reading in readings], axis=0)
+        values[spec.is_any] = np.max(
+            [reading.state.raw[spec.is_any] for reading in readings], axis=0
+        )
     return values
 
 
@@ -101,9 +104,13 @@ class StreamParser(ABC):
 
     def find(self, data: bytes) -> list[bytes]:
         """Add bytes of the stream and return the packets that are now complete, in order."""
-        stream, self._pending = bytes(self._pending) + data, bytearray()
-        found, position = [], 0
-        while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(stream):
+        stream = bytes(self._pending) + data
+        self._pending = bytearray()
+        found = []
+        position = 0
+        while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(
+            stream
+        ):
             candidate = stream[start : start + self.size]
             if self.is_sound(candidate):
                 found.append(candidate)
@@ -113,7 +120,10 @@ class StreamParser(ABC):
                 self.crc_errors += 1
                 self.skipped_bytes += start + 1 - position
                 position = start + 1
-        rest = start if start >= 0 else self._start_of_header(stream, position)
+        if start >= 0:
+            rest = start
+        else:
+            rest = self._start_of_header(stream, position)
         self.skipped_bytes += rest - position
         self._pending += stream[rest:]
         self.packets += len(found)

@@ -164,8 +164,13 @@ class RecordedRun(Recording):
         """Yield the recording file by file."""
         before: NDArray[Any] | None = None
         has_pose = is_after_break = False
+        n_expected: int | None = None
         for file in self._files:
+            first = int(self._header(file).get("first", 0))
+            if n_expected is not None and first != n_expected and not is_after_break:
+                self.note(f"{file.name} begins with row {first}, expected row {n_expected}: rows before it are missing")
             rows, follows_break, is_after_break = self._rows(file, is_after_break)
+            n_expected = first + len(follows_break)
             if not len(rows):
                 continue
             if before is None:
@@ -231,6 +236,11 @@ class RecordedRun(Recording):
             raise BackendUnavailable(
                 f"{file} has version {header.get('version')} of the format {FORMAT}; this program replays version "
                 f"{VERSION} only"
+            )
+        without_sum = {name: value for name, value in header.items() if name != "crc"}
+        if header.get("crc") != crc32(json.dumps(without_sum).encode()):
+            raise BackendUnavailable(
+                f"the first line of {file} is damaged: it does not have the CRC-32 that was written in it"
             )
         return header
 

@@ -60,15 +60,21 @@ class PlanarBody:
             self._add_box(*box)
         self._body = self._add_robot(urdf)
         # Bound once, since they run at every tick.
-        p, client = self._p, self._client
+        p = self._p
+        client = self._client
         # Positional arguments take a third less than keywords; a torque needs no target positions and velocities.
-        self._push = partial(p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED)
+        self._push = partial(
+            p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED
+        )
         self._advance = partial(p.stepSimulation, client)
-        self._read_joints: Callable[[], Any] = partial(p.getJointStates, self._body, _JOINTS, client)
+        self._read_joints: Callable[[], Any] = partial(
+            p.getJointStates, self._body, _JOINTS, client
+        )
         self._fresh: int = self._p.saveState(physicsClientId=client)
         self.moved: Moved = (0.0,) * 6  # pose and velocity after the last step
         self.is_restorable = False
-        self._free, self._forces = self.moved, list[Sequence[float]]()
+        self._free = self.moved
+        self._forces = list[Sequence[float]]()
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""
@@ -97,7 +103,9 @@ class PlanarBody:
         """Set pose and velocity, without a contact."""
         self._p.restoreState(self._fresh, physicsClientId=self._client)
         for joint in _JOINTS:
-            self._p.resetJointState(self._body, joint, moved[joint], moved[3 + joint], physicsClientId=self._client)
+            self._p.resetJointState(
+                self._body, joint, moved[joint], moved[3 + joint], physicsClientId=self._client
+            )
         self.moved = self._free = moved
         self._forces = []
 
@@ -126,7 +134,9 @@ class PlanarBody:
         if not points:
             self._free = self.moved
             self._forces.clear()
-        return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points]) if points else 0.0
+        if points:
+            return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points])
+        return 0.0
 
     def close(self) -> None:
         """Disconnect the client, as garbage collection does. Closing twice does nothing."""
@@ -134,7 +144,8 @@ class PlanarBody:
         self._disconnect()
 
     def _add_box(self, x: float, y: float, size_x: float, size_y: float, height: float) -> None:
-        p, half = self._p, [size_x / 2, size_y / 2, height / 2]
+        p = self._p
+        half = [size_x / 2, size_y / 2, height / 2]
         shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
         # Maximal coordinates: a plain rigid body costs a fifth less per step than a fixed multi-body.
         box: int = p.createMultiBody(
@@ -145,18 +156,30 @@ class PlanarBody:
             physicsClientId=self._client,
         )
         p.changeDynamics(
-            box, -1, lateralFriction=WALL_FRICTION, restitution=WALL_RESTITUTION, physicsClientId=self._client
+            box,
+            -1,
+            lateralFriction=WALL_FRICTION,
+            restitution=WALL_RESTITUTION,
+            physicsClientId=self._client,
         )
 
     def _add_robot(self, urdf: Path) -> int:
-        p, client = self._p, self._client
+        p = self._p
+        client = self._client
         flags = p.URDF_USE_INERTIA_FROM_FILE
         body: int = p.loadURDF(str(urdf), useFixedBase=True, flags=flags, physicsClientId=client)
         # Switch off the joints' default motors, which hold them still, and the links' damping.
-        p.setJointMotorControlArray(body, _JOINTS, p.VELOCITY_CONTROL, forces=[0.0] * 3, physicsClientId=client)
+        p.setJointMotorControlArray(
+            body, _JOINTS, p.VELOCITY_CONTROL, forces=[0.0] * 3, physicsClientId=client
+        )
         for link in (-1, *_JOINTS):
             p.changeDynamics(
-                body, link, linearDamping=0.0, angularDamping=0.0, jointDamping=0.0, physicsClientId=client
+                body,
+                link,
+                linearDamping=0.0,
+                angularDamping=0.0,
+                jointDamping=0.0,
+                physicsClientId=client,
             )
         return body
 

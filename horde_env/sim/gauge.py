@@ -28,20 +28,39 @@ def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied:
     `gauge` changes in place: the lowest voltage (smoothed; NaN at first), whether it is low, urgent (0 or 1), and the
     steps in a row in which the dock's charger blocked a request.
     """
-    lowest, highest, bus = math.inf, -math.inf, at[BUS]
+    lowest = math.inf
+    highest = -math.inf
+    bus = at[BUS]
     for i in range(at[FIRST], at[LAST] + 1):
-        lowest, highest = min(lowest, values[i]), max(highest, values[i])
+        lowest = min(lowest, values[i])
+        highest = max(highest, values[i])
     if highest > limits[MOST_V] or (bus >= 0 and values[bus] == 0.0):
         gauge[LOWEST_V] = math.nan
         gauge[IS_BELOW] = gauge[IS_URGENT] = gauge[N_HELD] = 0.0
         return
-    before = lowest if math.isnan(gauge[LOWEST_V]) else gauge[LOWEST_V]
+    if math.isnan(gauge[LOWEST_V]):
+        before = lowest
+    else:
+        before = gauge[LOWEST_V]
     now = before + limits[SHARE] * (lowest - before)
-    gauge[IS_BELOW] = 1.0 if now < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]) else 0.0
-    gauge[LOWEST_V], gauge[IS_URGENT] = now, 1.0 if now < limits[URGENT_V] else 0.0
+    if now < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]):
+        gauge[IS_BELOW] = 1.0
+    else:
+        gauge[IS_BELOW] = 0.0
+    gauge[LOWEST_V] = now
+    if now < limits[URGENT_V]:
+        gauge[IS_URGENT] = 1.0
+    else:
+        gauge[IS_URGENT] = 0.0
     charging = at[CHARGING]
-    has_power = values[charging] != 0.0 if charging >= 0 else bus >= 0 and values[bus] > limits[DOCK_V]
-    gauge[N_HELD] = 0.0 if applied or not has_power else gauge[N_HELD] + 1.0
+    if charging >= 0:
+        has_power = values[charging] != 0.0
+    else:
+        has_power = bus >= 0 and values[bus] > limits[DOCK_V]
+    if applied or not has_power:
+        gauge[N_HELD] = 0.0
+    else:
+        gauge[N_HELD] = gauge[N_HELD] + 1.0
 
 
 class BatteryGauge:
@@ -55,7 +74,8 @@ class BatteryGauge:
     `gauge`, `limits` and `at` are arguments of `read_gauge`.
     """
 
-    saved = ("is_urgent", "_is_below", "_lowest_v", "_n_held")  # attributes that a saved environment keeps
+    # Attributes that a saved environment keeps
+    saved = ("is_urgent", "_is_below", "_lowest_v", "_n_held")
     is_urgent: bool = number_of("gauge", IS_URGENT, bool)  # below `urgent_v`
     _is_below: bool = number_of("gauge", IS_BELOW, bool)
     _n_held: int = number_of("gauge", N_HELD, int)
@@ -65,13 +85,24 @@ class BatteryGauge:
             [i for i, channel in enumerate(spec.channels) if channel.group == name]
             for name in ("battery_voltage", "bus_voltage", "charging")
         )
-        self.is_known = bool(members and spec.battery)  # the robot has a group "battery_voltage", and its thresholds
-        most_v = max((spec.channels[i].lsb * spec.channels[i].raw_high for i in members), default=0.0) + 0.05
+        # The robot has a group "battery_voltage", and its thresholds
+        self.is_known = bool(members and spec.battery)
+        most_v = (
+            max((spec.channels[i].lsb * spec.channels[i].raw_high for i in members), default=0.0)
+            + 0.05
+        )
         share = min(spec.period_s / SMOOTHED_S, 1.0)
         battery = dict.fromkeys(("low_v", "urgent_v", "full_v", "dock_v"), math.nan) | spec.battery
-        self.limits = np.array([most_v, share, *(float(battery[k]) for k in ("low_v", "urgent_v", "full_v", "dock_v"))])
-        ends = (members[0], members[-1]) if members else (0, -1)
-        self.at = np.array([*ends, *(place[0] if place else -1 for place in (bus, charging))], dtype=np.int64)
+        self.limits = np.array(
+            [most_v, share, *(float(battery[k]) for k in ("low_v", "urgent_v", "full_v", "dock_v"))]
+        )
+        if members:
+            ends = (members[0], members[-1])
+        else:
+            ends = (0, -1)
+        self.at = np.array(
+            [*ends, *(place[0] if place else -1 for place in (bus, charging))], dtype=np.int64
+        )
         self.n_held_limit = round(HELD_S / spec.period_s)
         self.gauge = np.zeros(N_GAUGE)
         self.forget()
@@ -84,11 +115,16 @@ class BatteryGauge:
     @property
     def _lowest_v(self) -> float | None:
         """The voltage of the lowest battery, smoothed; None before the first reading."""
-        return None if math.isnan(self.gauge[LOWEST_V]) else float(self.gauge[LOWEST_V])
+        if math.isnan(self.gauge[LOWEST_V]):
+            return None
+        return float(self.gauge[LOWEST_V])
 
     @_lowest_v.setter
     def _lowest_v(self, volts: float | None) -> None:
-        self.gauge[LOWEST_V] = math.nan if volts is None else volts
+        if volts is None:
+            self.gauge[LOWEST_V] = math.nan
+        else:
+            self.gauge[LOWEST_V] = volts
 
     @property
     def is_held(self) -> bool:
@@ -110,17 +146,18 @@ class BatteryGauge:
         """The battery's state in words and volts."""
         if self._lowest_v is None:
             return "the battery's voltage is unknown"
-        judgement = (
-            f"urgent below {self.limits[URGENT_V]} V"
-            if self.is_urgent
-            else f"low below {self.limits[LOW_V]} V"
-            if self._is_below
-            else f"not low, but the dock has charged it for {HELD_S:g} s without a request"
-            if self.is_held
-            else "not low"
-        )
+        if self.is_urgent:
+            judgement = f"urgent below {self.limits[URGENT_V]} V"
+        elif self._is_below:
+            judgement = f"low below {self.limits[LOW_V]} V"
+        elif self.is_held:
+            judgement = f"not low, but the dock has charged it for {HELD_S:g} s without a request"
+        else:
+            judgement = "not low"
         return f"the lowest battery has {self._lowest_v:.1f} V over the last {SMOOTHED_S:g} s, {judgement}"
 
     def info(self) -> dict[str, int]:
         """Return `battery_low` and `battery_urgent`, 0 or 1; nothing if the robot has no such channels."""
-        return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)} if self.is_known else {}
+        if self.is_known:
+            return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)}
+        return {}

@@ -21,7 +21,9 @@ Body = planar.PlanarBody | bullet.PlanarBody
 def default_physics() -> Physics:
     """Return "bullet" if PyBullet is installed, else "planar", without importing it."""
     try:
-        return "bullet" if find_spec("pybullet") is not None else "planar"
+        if find_spec("pybullet") is not None:
+            return "bullet"
+        return "planar"
     except ValueError:  # sys.modules["pybullet"] has no specification, as in tests that hide it
         return "planar"
 
@@ -33,7 +35,8 @@ def resolve_physics(physics: str | None) -> Physics:
         ValueError: If there is no such engine.
         BackendUnavailable: If PyBullet is missing.
     """
-    physics = default_physics() if physics is None else physics
+    if physics is None:
+        physics = default_physics()
     if physics not in PHYSICS:
         raise ValueError(f"unknown physics {physics!r}; choose one of {', '.join(PHYSICS)}")
     if physics == "bullet":

@@ -29,7 +29,9 @@ from horde_env.backend import Floats, Ints, State
 
 Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height; metres
 
-WALL_FRICTION, WALL_RESTITUTION = 0.5, 1.0  # multiplied by the body's own, which its URDF holds
+# Multiplied by the body's own, which its URDF holds
+WALL_FRICTION = 0.5
+WALL_RESTITUTION = 1.0
 ITERATIONS = 10
 RELEASE = 0.2  # share of an overlap that is removed per step
 NEAR_M = 0.02  # largest gap of a contact
@@ -67,21 +69,30 @@ def facing(heading: float) -> Facing:
 
 
 @kernel
-def append_contact(contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float) -> int:
+def append_contact(
+    contacts: Floats, n: int, nx: float, ny: float, rx: float, ry: float, gap: float
+) -> int:
     """Append a contact to the first `n` if it is near and there is room; return the new number."""
     if gap >= NEAR_M or n >= contacts.shape[0]:
         return n
     row = contacts[n]
-    row[NX], row[NY], row[RX], row[RY], row[GAP] = nx, ny, rx, ry, gap
+    row[NX] = nx
+    row[NY] = ny
+    row[RX] = rx
+    row[RY] = ry
+    row[GAP] = gap
     return n + 1
 
 
 @kernel
 def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]:
     """Return the direction from a box to a point, and the distance between them, negative inside."""
-    dx, dy = x - box[0], y - box[1]
-    out_x, out_y = abs(dx) - box[2], abs(dy) - box[3]
-    sign_x, sign_y = math.copysign(1.0, dx), math.copysign(1.0, dy)
+    dx = x - box[0]
+    dy = y - box[1]
+    out_x = abs(dx) - box[2]
+    out_y = abs(dy) - box[3]
+    sign_x = math.copysign(1.0, dx)
+    sign_y = math.copysign(1.0, dy)
     if out_y <= 0.0 and out_x > out_y:  # in front of a face, or inside: the nearest face
         return sign_x, 0.0, out_x
     if out_x <= 0.0:
@@ -97,16 +108,25 @@ def is_beyond(box: Floats, x: float, y: float, most: float) -> bool:
 
 
 @kernel
-def corner_on_piece(corners: Floats, first: int, n: int, x: float, y: float) -> tuple[float, float, float]:
+def corner_on_piece(
+    corners: Floats, first: int, n: int, x: float, y: float
+) -> tuple[float, float, float]:
     """Return the outward normal of the polygon's edge in front of a point, and its distance; inf if there is none."""
-    gap, nx, ny, along = -math.inf, 0.0, 0.0, 0.0
+    gap = -math.inf
+    nx = 0.0
+    ny = 0.0
+    along = 0.0
     for k in range(n):
-        a, b = first + k, first + (k + 1) % n
-        ex, ey = corners[b, 0] - corners[a, 0], corners[b, 1] - corners[a, 1]
+        a = first + k
+        b = first + (k + 1) % n
+        ex = corners[b, 0] - corners[a, 0]
+        ey = corners[b, 1] - corners[a, 1]
         length = math.hypot(ex, ey)
         out = ((x - corners[a, 0]) * ey - (y - corners[a, 1]) * ex) / length
         if out > gap:
-            gap, nx, ny = out, ey / length, -ex / length
+            gap = out
+            nx = ey / length
+            ny = -ex / length
             along = ((x - corners[a, 0]) * ex + (y - corners[a, 1]) * ey) / (length * length)
     if gap > 0.0 and (along < 0.0 or along > 1.0):
         return nx, ny, math.inf
@@ -132,20 +152,29 @@ def find_contacts(
     Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
     body.
     """
-    n, px, py, far = 0, motion[X], motion[Y], inertia[REACH] + NEAR_M
-    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    n = 0
+    px = motion[X]
+    py = motion[Y]
+    far = inertia[REACH] + NEAR_M
+    dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
+    dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     for o in range(obstacles.shape[0]):
         box = obstacles[o]
         if is_beyond(box, px, py, far) or corner_on_box(box, px, py)[2] > far:
             continue
         for piece in range(pieces.shape[0]):
-            first, n_corners, radius = pieces[piece, 0], pieces[piece, 1], radii[piece]
+            first = pieces[piece, 0]
+            n_corners = pieces[piece, 1]
+            radius = radii[piece]
             for k in range(first, first + n_corners):
-                x, y = c * corners[k, 0] - s * corners[k, 1], s * corners[k, 0] + c * corners[k, 1]
+                x = c * corners[k, 0] - s * corners[k, 1]
+                y = s * corners[k, 0] + c * corners[k, 1]
                 if is_beyond(box, px + x, py + y, radius + NEAR_M):
                     continue
                 nx, ny, gap = corner_on_box(box, px + x, py + y)
-                n = append_contact(contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius)
+                n = append_contact(
+                    contacts, n, nx, ny, x - radius * nx - dx, y - radius * ny - dy, gap - radius
+                )
             if n_corners < 3:
                 continue
             for k in range(4):
@@ -153,8 +182,12 @@ def find_contacts(
                 y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
                 if x * x + y * y > far * far:
                     continue
-                ex, ey, gap = corner_on_piece(corners, first, n_corners, c * x + s * y, c * y - s * x)
-                nx, ny = s * ey - c * ex, -s * ex - c * ey  # opposite to the edge's normal, in the world
+                ex, ey, gap = corner_on_piece(
+                    corners, first, n_corners, c * x + s * y, c * y - s * x
+                )
+                # Opposite to the edge's normal, in the world
+                nx = s * ey - c * ex
+                ny = -s * ex - c * ey
                 n = append_contact(contacts, n, nx, ny, x - dx, y - dy, gap)
     return n
 
@@ -162,7 +195,8 @@ def find_contacts(
 @kernel
 def speed_at(velocity: tuple[float, float, float], row: Floats) -> tuple[float, float]:
     """Return the velocity of the body's point at a contact along the normal, and across (to its left), m/s."""
-    vx, vy = velocity[0] - velocity[2] * row[RY], velocity[1] + velocity[2] * row[RX]
+    vx = velocity[0] - velocity[2] * row[RY]
+    vy = velocity[1] + velocity[2] * row[RX]
     return row[NX] * vx + row[NY] * vy, row[NX] * vy - row[NY] * vx
 
 
@@ -176,12 +210,16 @@ def apply_impulse(
 
 
 @kernel
-def set_targets(velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float) -> None:
+def set_targets(
+    velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int, dt: float
+) -> None:
     """Write each contact's target of the normal speed at the end of the step, and clear its impulses."""
     for i in range(n):
         row = contacts[i]
         speed, _ = speed_at(velocity, row)
-        bounce = -inertia[RESTITUTION] * speed if speed < -HIT_SPEED else 0.0
+        bounce = 0.0
+        if speed < -HIT_SPEED:
+            bounce = -inertia[RESTITUTION] * speed
         row[TARGET] = bounce - (row[GAP] if row[GAP] > 0.0 else RELEASE * row[GAP]) / dt
         row[ALONG] = row[ACROSS] = 0.0
 
@@ -191,17 +229,21 @@ def resolve(
     velocity: tuple[float, float, float], inertia: Floats, contacts: Floats, n: int
 ) -> tuple[float, float, float]:
     """Return the velocity after `n` contacts: projected Gauss-Seidel, all normals, then all frictions."""
-    per_mass, per_inertia, mu = 1.0 / inertia[MASS], 1.0 / inertia[INERTIA], inertia[FRICTION]
+    per_mass = 1.0 / inertia[MASS]
+    per_inertia = 1.0 / inertia[INERTIA]
+    mu = inertia[FRICTION]
     for _ in range(ITERATIONS):
         is_settled = True
         for i in range(n):
             row = contacts[i]
             speed, _ = speed_at(velocity, row)
-            if row[ALONG] == 0.0 and speed >= row[TARGET]:  # no load, and the body leaves: no impulse
+            # No load, and the body leaves: no impulse
+            if row[ALONG] == 0.0 and speed >= row[TARGET]:
                 continue
             turn = row[RX] * row[NY] - row[RY] * row[NX]
             wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
-            change, row[ALONG] = max(wanted, 0.0) - row[ALONG], max(wanted, 0.0)
+            change = max(wanted, 0.0) - row[ALONG]
+            row[ALONG] = max(wanted, 0.0)
             if change != 0.0:
                 is_settled = False
                 velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
@@ -212,11 +254,16 @@ def resolve(
             _, slip = speed_at(velocity, row)
             turn = row[RX] * row[NX] + row[RY] * row[NY]
             most = mu * row[ALONG]
-            wanted = min(max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most)
-            change, row[ACROSS] = wanted - row[ACROSS], wanted
+            wanted = min(
+                max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most
+            )
+            change = wanted - row[ACROSS]
+            row[ACROSS] = wanted
             if change != 0.0:
                 is_settled = False
-                velocity = apply_impulse(velocity, inertia, row, -change * row[NY], change * row[NX])
+                velocity = apply_impulse(
+                    velocity, inertia, row, -change * row[NY], change * row[NX]
+                )
         if is_settled:  # as are all further iterations; most contacts are near, but do not touch
             break
     return velocity
@@ -241,7 +288,8 @@ def step(
     (MOST_CONTACTS, N_COLUMNS). `force` is (Fx, Fy) of the world, N, at the body's origin, and the torque about it, N m.
     """
     c, s = towards
-    dx, dy = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y], s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
+    dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
+    dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     omega = motion[YAW_RATE]
     turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
     ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
@@ -253,7 +301,9 @@ def step(
         ux, uy, turned = resolve((ux, uy, turned), inertia, contacts, n)
         for i in range(n):
             motion[IMPULSE] += contacts[i, ALONG]
-    motion[VX], motion[VY], motion[YAW_RATE] = ux + turned * dy, uy - turned * dx, turned
+    motion[VX] = ux + turned * dy
+    motion[VY] = uy - turned * dx
+    motion[YAW_RATE] = turned
     motion[X] += dt * motion[VX]
     motion[Y] += dt * motion[VY]
     motion[HEADING] += dt * turned
@@ -286,10 +336,12 @@ def load_hull(urdf: Path, link: str = "body") -> Hull:
     found = ElementTree.parse(urdf).getroot().find(f"link[@name='{link}']")
     if found is None:
         raise ValueError(f"{urdf} has no link {link!r}")
-    outlines, margins = [], []
+    outlines = []
+    margins = []
     for shape in found.iterfind("collision"):
         at = _numbers(shape.find("origin"), "xyz", "0 0 0")[:2]
-        sphere, mesh = shape.find("geometry/sphere"), shape.find("geometry/mesh")
+        sphere = shape.find("geometry/sphere")
+        mesh = shape.find("geometry/mesh")
         if sphere is not None:
             outlines.append(at.reshape(1, 2))
             margins.append(float(sphere.get("radius", "nan")))
@@ -297,9 +349,12 @@ def load_hull(urdf: Path, link: str = "body") -> Hull:
             outlines.append(at + convex(_seen_from_above(urdf.parent / mesh.get("filename", ""))))
             margins.append(0.0)
         else:
-            raise ValueError(f"{urdf}: a collision shape of the link {link!r} is neither a sphere nor a mesh")
+            raise ValueError(
+                f"{urdf}: a collision shape of the link {link!r} is neither a sphere nor a mesh"
+            )
     first = np.cumsum([0, *map(len, outlines)])
-    corners, radii = np.concatenate(outlines), np.array(margins)
+    corners = np.concatenate(outlines)
+    radii = np.array(margins)
     reach = np.linalg.norm(corners, axis=1) + np.repeat(radii, np.diff(first))
     inertia = np.array(
         [
@@ -323,7 +378,8 @@ def convex(points: Floats) -> Floats:
     [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     """
     ordered = sorted({(float(x), float(y)) for x, y in points})
-    lower, upper = _chain(ordered), _chain(ordered[::-1])
+    lower = _chain(ordered)
+    upper = _chain(ordered[::-1])
     return np.array(lower[:-1] + upper[:-1])
 
 
@@ -343,12 +399,16 @@ def _chain(ordered: list[tuple[float, float]]) -> list[tuple[float, float]]:
 def _seen_from_above(mesh: Path) -> Floats:
     """Return x and y of the vertices of a Wavefront mesh, shape (n, 2)."""
     lines = mesh.read_text(encoding="utf-8").splitlines()
-    return np.array([[float(word) for word in line.split()[1:3]] for line in lines if line.startswith("v ")])
+    return np.array(
+        [[float(word) for word in line.split()[1:3]] for line in lines if line.startswith("v ")]
+    )
 
 
 def _numbers(element: ElementTree.Element | None, attribute: str, default: str) -> Floats:
     """Return the numbers of an attribute, or those of `default` without one."""
-    text = default if element is None else element.get(attribute, default)
+    text = default
+    if element is not None:
+        text = element.get(attribute, default)
     return np.array([float(word) for word in text.split()])
 
 
@@ -372,7 +432,8 @@ class PlanarBody:
         inertia[FRICTION] *= WALL_FRICTION
         inertia[RESTITUTION] *= WALL_RESTITUTION
         rows = [(x, y, size_x / 2, size_y / 2) for x, y, size_x, size_y, _ in boxes]
-        obstacles, scratch = np.array(rows, dtype=np.float64).reshape(-1, 4), np.zeros((MOST_CONTACTS, N_COLUMNS))
+        obstacles = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
         self.shape: Shape = inertia, hull.corners, hull.pieces, hull.radii, obstacles, scratch
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)

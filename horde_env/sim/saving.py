@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from horde_env.backend import State
 
@@ -55,9 +56,19 @@ def inner(state: State, name: str) -> State:
     return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
 
 
+def text(value: Any) -> NDArray[Any]:
+    """Return a JSON value as an array of one text; numbers that are not finite are kept."""
+    return np.array(json.dumps(value, default=lambda array: array.tolist()))
+
+
+def untext(array: NDArray[Any]) -> Any:
+    """Return the value given to `text`; tuples come back as lists."""
+    return json.loads(str(array))
+
+
 def generator_state(rng: Generator) -> State:
     """Return a generator's state as a text, since its numbers have 128 bits."""
-    return {"text": np.array(json.dumps(rng.bit_generator.state, default=lambda array: array.tolist()))}
+    return {"text": text(rng.bit_generator.state)}
 
 
 def restore_generator(rng: Generator, state: State) -> None:
@@ -66,4 +77,4 @@ def restore_generator(rng: Generator, state: State) -> None:
     Raises:
         ValueError: If the generator is of another kind.
     """
-    rng.bit_generator.state = json.loads(str(state["text"]))
+    rng.bit_generator.state = untext(state["text"])

@@ -19,6 +19,23 @@ Bools = NDArray[np.bool_]
 Step = tuple[Observation, Floats, Bools, Bools, dict[str, Any]]
 
 
+def check_vector_arguments(
+    num_envs: int = 1,
+    max_episode_steps: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+) -> None:
+    """Raise ValueError if a number is not a positive integer, or the mode is unknown."""
+    for name, number in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
+        is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+        if not is_whole and not (number is None and name == "max_episode_steps"):
+            raise ValueError(f"{name} must be a positive integer, not {number!r}")
+    try:
+        AutoresetMode(autoreset_mode)
+    except ValueError:
+        modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise ValueError(f"autoreset_mode must be one of {modes}, not {autoreset_mode!r}") from None
+
+
 class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     """Many robots, each bit for bit as in a `PenEnv` with the same seed; a step is one call of a parallel kernel.
 
@@ -49,15 +66,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         max_episode_steps: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        for name, number in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
-            is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
-            if not is_whole and not (number is None and name == "max_episode_steps"):
-                raise ValueError(f"{name} must be a positive integer, not {number!r}")
-        try:
-            self._mode = AutoresetMode(autoreset_mode)
-        except ValueError:
-            modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
-            raise ValueError(f"autoreset_mode must be one of {modes}, not {autoreset_mode!r}") from None
+        check_vector_arguments(num_envs, max_episode_steps, autoreset_mode)
+        self._mode = AutoresetMode(autoreset_mode)
         self.num_envs, self.env = int(num_envs), env
         self.metadata = env.metadata | {"autoreset_mode": self._mode, "restorable": False, "manoeuvres": []}
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
@@ -94,7 +104,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         mask = self._mask(options)
         self._observations = self._observations.copy()
         self._begin(mask, seeds)
-        return self._observations.copy(), self._infos(mask) | _masked("manoeuvre_steps", np.zeros(n, np.int64), mask)
+        return self._observations.copy(), self._infos(mask)
 
     def step(self, actions: Any) -> Step:
         """Take a step of every robot; a robot whose episode is over begins the next one, in NEXT_STEP mode.
@@ -124,7 +134,6 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             infos = _masked("final_obs", final, begun) | _masked("final_info", self._infos(begun), begun)
         if begun.any():
             self._begin(begun, [None] * self.num_envs)
-            infos |= _masked("manoeuvre_steps", np.zeros(self.num_envs, np.int64), begun)
         infos |= self._infos(np.ones(self.num_envs, np.bool_))
         return self._observations.copy(), rewards, np.zeros(self.num_envs, np.bool_), truncations, infos
 

@@ -22,18 +22,25 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 try:
     import pygame as pygame
 except ImportError as error:
-    raise BackendUnavailable("pictures of the robot need pygame: pip install -e '.[render]' in the clone") from error
+    raise BackendUnavailable(
+        "pictures of the robot need pygame: pip install -e '.[render]' in the clone"
+    ) from error
 
 Colour = tuple[int, int, int]
 Picture = NDArray[np.uint8]
 
 SCALE = 2  # pixels drawn per pixel of the picture, each way
-SIZE_PX, PANEL_PX = 480, 240
-TOP_PX, ROW_PX = 40, 24  # of the panel's first row; the largest pitch of its rows
+SIZE_PX = 480
+PANEL_PX = 240
+# Of the panel's first row; the largest pitch of its rows
+TOP_PX = 40
+ROW_PX = 24
 LETTER_PX = 10
 PLACE_SHARE = 0.90  # of the view that the place fills
 CLOSE_PX_PER_M = 390.0  # of a body without a pose
-RAY_M, RAY_TURN_RAD = 0.2, 0.06  # the longest ray; between the rays of two groups in one direction
+# The longest ray; between the rays of two groups in one direction
+RAY_M = 0.2
+RAY_TURN_RAD = 0.06
 N_RAYS = 4  # sensors that make a group one of all directions
 
 FLOOR: Colour = (236, 232, 223)
@@ -44,7 +51,13 @@ SHELL: Colour = (84, 112, 143)
 PATH: Colour = (51, 120, 173)
 LIGHTS: dict[str, Colour] = {"lamp": (255, 204, 64), "beacon": (184, 84, 212)}
 GLOW_M = {"lamp": 0.6, "beacon": 0.3}
-GROUPS: tuple[Colour, ...] = ((219, 64, 43), (184, 84, 212), (217, 152, 20), (51, 120, 173), (77, 148, 107))
+GROUPS: tuple[Colour, ...] = (
+    (219, 64, 43),
+    (184, 84, 212),
+    (217, 152, 20),
+    (51, 120, 173),
+    (77, 148, 107),
+)
 
 
 class View(NamedTuple):
@@ -57,7 +70,8 @@ class View(NamedTuple):
 
     def px(self, points: Floats) -> list[tuple[float, float]]:
         """Return pixels of points (n, 2); the world's x is right, its y up, around the middle."""
-        cos, sin = np.cos(self.heading), np.sin(self.heading)
+        cos = np.cos(self.heading)
+        sin = np.sin(self.heading)
         x = self.x + cos * points[:, 0] - sin * points[:, 1]
         y = self.y + sin * points[:, 0] + cos * points[:, 1]
         pixels = SCALE * (SIZE_PX / 2 + self.scale * np.column_stack([x, -y]))
@@ -71,7 +85,9 @@ class Painter:
         self._spec = spec
         self._outline = np.array(plan["outline"])
         walls = np.array(plan["walls"]).reshape(-1, 2)  # start and end by turns
-        half_m = np.abs(walls).max() if len(walls) else 1.0
+        half_m = 1.0
+        if len(walls):
+            half_m = np.abs(walls).max()
         self._world = View(PLACE_SHARE * SIZE_PX / (2.0 * half_m))
         self._floor = pygame.Surface((SCALE * (SIZE_PX + PANEL_PX), SCALE * SIZE_PX))
         self._floor.fill(FLOOR)
@@ -98,7 +114,9 @@ class Painter:
         small = pygame.transform.smoothscale(surface, (SIZE_PX + PANEL_PX, SIZE_PX))
         return np.ascontiguousarray(pygame.surfarray.array3d(small).transpose(1, 0, 2))
 
-    def _draw_place(self, surface: Any, walls: Floats, lights: Sequence[tuple[float, float, str]]) -> None:
+    def _draw_place(
+        self, surface: Any, walls: Floats, lights: Sequence[tuple[float, float, str]]
+    ) -> None:
         """Draw a glow and a ring at each lamp and at the beacon, and the walls."""
         for x, y, kind in lights:
             glow = pygame.Surface(surface.get_size(), pygame.SRCALPHA)
@@ -106,7 +124,10 @@ class Painter:
             for radius_m in np.linspace(GLOW_M[kind], 0.05, 12):
                 reach = max(round(SCALE * self._world.scale * radius_m), 1)
                 pygame.draw.circle(
-                    glow, (*LIGHTS[kind], round(140.0 * (1.0 - radius_m / GLOW_M[kind]))), (column, row), reach
+                    glow,
+                    (*LIGHTS[kind], round(140.0 * (1.0 - radius_m / GLOW_M[kind]))),
+                    (column, row),
+                    reach,
                 )
             surface.blit(glow, (0, 0))
             pygame.draw.circle(surface, INK, (column, row), SCALE * 6, 2 * SCALE)
@@ -119,12 +140,15 @@ class Painter:
         outline = view.px(self._outline)
         pygame.draw.polygon(surface, SHELL, outline)
         pygame.draw.polygon(surface, INK, outline, 2 * SCALE)
-        pygame.draw.polygon(surface, PAPER, view.px(np.array([[0.06, 0.0], [0.02, 0.03], [0.02, -0.03]])))
+        pygame.draw.polygon(
+            surface, PAPER, view.px(np.array([[0.06, 0.0], [0.02, 0.03], [0.02, -0.03]]))
+        )
         for k, group in enumerate(self._spec.groups):
             angles = self._spec.angles(group) + RAY_TURN_RAD * (k % len(GROUPS))
             if len(angles) < N_RAYS or np.isnan(angles).any():
                 continue
-            places, lengths = self._spec.positions(group), RAY_M * observation[self._spec.group(group)]
+            places = self._spec.positions(group)
+            lengths = RAY_M * observation[self._spec.group(group)]
             ends = places + lengths[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
             for start, end in zip(view.px(places), view.px(ends), strict=True):
                 pygame.draw.line(surface, GROUPS[k % len(GROUPS)], start, end, 2 * SCALE)
@@ -133,11 +157,14 @@ class Painter:
         """Draw a row of bars per group; those of a symmetrical range grow from the middle."""
         high = 0.75 * self._row_px
         for k, group in enumerate(self._spec.groups):
-            top, members = TOP_PX + self._row_px * k, self._spec.group(group)
+            top = TOP_PX + self._row_px * k
+            members = self._spec.group(group)
             self._write(surface, top, group.replace("_", " "))
             for i, share in enumerate(observation[members]):
                 left = SIZE_PX + 126 + 10.5 * i
-                zero = 0.5 if self._spec.low[members.start + i] == -self._spec.high[members.start + i] else 0.0
+                zero = 0.0
+                if self._spec.low[members.start + i] == -self._spec.high[members.start + i]:
+                    zero = 0.5
                 low, upper = sorted((zero, float(share)))
                 bar = left, top + high * (1.0 - upper), 8, max(high * (upper - low), 1.0)
                 surface.fill(FAINT, [round(SCALE * v) for v in (left, top, 8, high)])
@@ -159,7 +186,9 @@ class Window:
             pygame.display.init()
             self._screen = pygame.display.set_mode(size)
         except pygame.error as error:
-            raise BackendUnavailable(f'no window can be opened ({error}); use render_mode="rgb_array"') from error
+            raise BackendUnavailable(
+                f'no window can be opened ({error}); use render_mode="rgb_array"'
+            ) from error
         pygame.display.set_caption(title)
         self.is_open = True
 

@@ -14,7 +14,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.runs.jobs.warm import COMPILING
+from horde_agent.learning.compiling import COMPILING
 from tests.agent.doubles import ToyBody
 
 QUESTIONS = """

@@ -34,7 +34,8 @@ def test_the_first_wrong_place_of_a_state_is_found() -> None:
 
 @pytest.mark.parametrize("max_finite", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"])
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
-def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, max_finite: float) -> None:
+@pytest.mark.parametrize("has_reference", [False, True], ids=["as they are", "less a reference"])
+def test_signals_bounds_and_totals_equal_the_slow_twin(has_reference: bool, is_fixed: bool, max_finite: float) -> None:
     """Numbers grow and shrink, continuations too, and some are not finite or larger than the engine's type holds.
 
     With `is_fixed` only the channels and the ratios of constant policies change.
@@ -44,6 +45,9 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, max_finit
     channel = np.array([0, 3, 3, 1, 2, 0]) if is_fixed else np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
     constant = np.array([0, 2, checks.ON_POLICY, *([] if is_fixed else [checks.ELSEWHERE] * 2)])
     n = channel.size
+    reference = np.zeros(N_CHANNELS if is_fixed else n)
+    if has_reference:
+        reference[:] = rng.normal(size=reference.size)
     of = checks.SignalArrays(
         action=constant,
         rho=np.zeros(constant.size),
@@ -52,7 +56,9 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(is_fixed: bool, max_finit
         c=np.zeros(N_CHANNELS if is_fixed else n),
         z=np.array([0.0, 0.0, -2.0, 0.0, 0.0, 1e-3]),
         group=np.array([0, 1, 2, 0, 1, 2]),
-        channel=channel,
+        channel=np.arange(N_CHANNELS) if is_fixed else channel,
+        reference=reference,
+        cumulant=channel if is_fixed else np.arange(n),
         top=np.zeros(N_CHANNELS),
         largest=np.zeros(n),
         longest=np.zeros(3),

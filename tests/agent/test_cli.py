@@ -140,6 +140,27 @@ def test_a_step_that_removes_more_than_the_error_is_warned_of() -> None:
     assert "etd" in warning
 
 
+def test_emphases_are_warned_of_whatever_the_questions_lambda() -> None:
+    """They grow as traces of lambda 1: at lambda 0 the question's own trace does not grow at all."""
+    question = GVF("q", ConstantAction(0, 5), Channel(0), continuation=0.95, lam=0.0, algorithm="etd")
+    assert heavy_traces([question], StickyRandom(5)) == []
+    (warning,) = unsafe_rules([question], "gtd", "clipped", StickyRandom(5))
+    assert (
+        "algorithm etd, trace rule clipped: the traces of 1 questions at gamma 0.95, lambda 1 have infinite" in warning
+    )
+
+
+def test_only_rules_with_the_plain_trace_are_warned_of_it() -> None:
+    """V-trace, tree backup and ABTD keep the trace rule that bounds them under `--trace-rule plain`."""
+    question = GVF("q", ConstantAction(0, 5), Channel(0), continuation=0.95)
+    bounded = [replace(question, algorithm=name) for name in ("vtrace", "tree_backup", "abtd")]
+    assert unsafe_rules(bounded, "gtd", "plain", StickyRandom(5)) == []
+    for name in ("vtrace", "tree_backup", "abtd"):
+        assert unsafe_rules([question], name, "plain", StickyRandom(5)) == []
+    (warning,) = unsafe_rules([*bounded, replace(question, algorithm="td")], "gtd", "plain", StickyRandom(5))
+    assert warning.startswith("algorithm td, trace rule plain: the traces of 1 questions")
+
+
 def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:
     """CartPole terminates often: learning continues in the next episode."""
     Path("mine.toml").write_text(
@@ -189,7 +210,10 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
         ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
         ("shards = 4", {"shards": "4"}),
         ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
-        (to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}), {"minari": 'a "quoted" \\ name\nand more'}),
+        (
+            to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}),  # of a run of version 0.1.0
+            {"minari": 'a "quoted" \\ name\nand more', "offset": "0"},
+        ),
     ],
 )
 def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(

@@ -10,19 +10,20 @@ from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, sharded
+from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, runtime, sharded
 from horde_agent.cluster.runtime import Cluster, Unreachable
 from horde_agent.cluster.shard import Shard
 from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.learning import layout
+from horde_agent.learning import span_storage as layout
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, PolicyFunction
 from horde_agent.record import snapshots
 from horde_agent.record.snapshots import SnapshotDamaged
@@ -205,7 +206,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     np.testing.assert_array_equal(many.ratio_totals(), one.ratio_totals())
     if one.config.vector_mspbe:
         np.testing.assert_array_equal(many.mspbe_vector(), one.mspbe_vector())
-    for name in ("predictions", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
+    for name in ("predictions", "offsets", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
         np.testing.assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.divergence_reason == one.divergence_reason
     assert many.skipped_because == one.skipped_because
@@ -218,6 +219,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
         (constant_questions, LearnerConfig(trace_rule="plain"), 3),
         (both, LearnerConfig(w_rule="importance-weighted", vector_mspbe=False), 2),
         (mixed, F64, 3),
+        (mixed, replace(F64, offset="mean"), 3),
         (mixed, replace(F64, trace_rule="capped"), 2),
         (control, F64, 3),
         (control, F64, 1),
@@ -696,3 +698,24 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install -e '\.\[ray\]'"):
         ShardedHorde(constant_questions(), shards=2, **KIND)
+
+
+def test_rays_files_are_in_a_folder_that_only_this_user_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray opens its own temporary folder to all users, who could then replace its sockets."""
+    modes = []
+
+    def init(*, _temp_dir: str, **_: Any) -> None:
+        folder = Path(_temp_dir)
+        folder.mkdir()
+        folder.chmod(0o777)
+        modes.append(folder.parent.stat().st_mode & 0o777)
+
+    ray = SimpleNamespace(
+        init=init,
+        is_initialized=lambda: False,
+        cluster_resources=lambda: {"CPU": 1.0, "memory": 1e9},
+    )
+    monkeypatch.setattr(runtime, "_import_ray", lambda _address: ray)
+    cluster = runtime.Cluster(None, 1)
+    cluster.close()
+    assert modes == [0o700]

@@ -21,8 +21,9 @@ from rich.console import Console
 import horde_agent
 from horde_agent import cli
 from horde_agent.cli import learn
+from horde_agent.learning.compiling import COMPILING
 from horde_agent.runs.jobs import job as jobs
-from horde_agent.runs.jobs.warm import COMPILING, CompileNotice
+from horde_agent.runs.jobs.warm import CompileNotice
 from tests.agent.doubles import ToyBody
 from tests.agent.short_lives import hashes, weights
 
@@ -92,6 +93,16 @@ def test_a_forked_process_continues_with_one_thread() -> None:
     continued, created, parent = (said[k : k + 3] for k in (0, 3, 6))
     assert continued == created == parent
     assert len(set(parent)) == 3
+
+
+def test_two_threads_learn_the_same_as_one_after_the_other() -> None:
+    """Numba's work queue, as without OpenMP, aborts a process in which two threads run parallel loops."""
+    process = run("-m", "tests.agent.threaded_lives", NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2")
+    hashes_of_lives = process.stdout.split()
+    n_lives = len(hashes_of_lives) // 3
+    in_turn, forwards, backwards = (hashes_of_lives[k * n_lives : (k + 1) * n_lives] for k in range(3))
+    assert forwards == backwards == in_turn
+    assert len(set(in_turn)) == n_lives == 6
 
 
 def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
@@ -183,6 +194,64 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     assert [COMPILING in text for text in said] == [True] + [False] * (len(said) - 1)
     assert len(said) >= 2
     assert COMPILING not in capsys.readouterr().err
+
+
+def test_python_announces_compiling_once_unless_a_command_does() -> None:
+    """The log's warnings go to standard error unless the program has set it up."""
+    code = (
+        "import io, numba, horde_agent; from rich.console import Console\n"
+        "from horde_agent.runs.jobs.warm import CompileNotice\n"
+        "def kernel(module, n):\n"
+        "    def add(x): return x + n\n"
+        "    add.__module__ = module\n"
+        "    numba.njit(add)(1.0)\n"
+        "kernel('somebody.else', 1)\n"
+        "with CompileNotice(Console(file=io.StringIO())).installed(): kernel('horde_agent.kernels.x', 2)\n"
+        "print('first', flush=True)\n"
+        "kernel('horde_agent.kernels.x', 3)\n"
+        "kernel('horde_env.sim.y', 4)\n"
+    )
+    done = run("-c", code)
+    assert (done.stdout, done.stderr) == ("first\n", f"{COMPILING}\n")
+
+
+COMPILED_SINCE = """
+import gymnasium, numpy as np
+from numba.core import event
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, Life, StickyRandom, questions
+from horde_agent.learning.compiling import is_own_kernel
+
+class Listener(event.Listener):
+    def on_start(self, e):
+        if is_own_kernel(e): print(e.data["dispatcher"].py_func.__name__)
+    def on_end(self, e): pass
+
+event.register("numba:compile", Listener())
+places, light = np.arange(40), np.ones((40, 1))
+question = GVF("light over the next ten steps", Behaviour(), Channel(0), continuation=0.9)
+horde = Horde([question], n_features=40, n_active=1, config=LearnerConfig(step_size=0.02))
+horde.begin(light[0], places[:1])
+for t in range(1, 40): horde.learn(0, 1.0, light[t], places[t : t + 1])
+for name in ("CritterbotPen", "CreatePen"):
+    env = gymnasium.make(f"horde_env:{name}-v0", physics="planar")
+    interface = Interface.of(env)
+    coder, n = interface.coder, len(interface.actions)
+    horde = Horde(questions.excursions(interface), n_features=coder.n_features, n_active=coder.n_active)
+    with Life(env, horde, StickyRandom(n), np.random.default_rng(0), interface=interface) as life: life.run(100)
+    robots = gymnasium.make_vec(f"horde_env:{name}-v0", num_envs=4)
+    robots.reset(seed=0)
+    robots.step(np.zeros(4, dtype=int))
+    robots.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(tmp_path: Path) -> None:
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", "from horde_agent import cli; cli.main(['warm'])"]
+    subprocess.run(command, env={**os.environ, **cache}, cwd=ROOT, check=True, capture_output=True, timeout=1_200)
+    assert run("-c", COMPILED_SINCE, **cache).stdout == ""
 
 
 def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:

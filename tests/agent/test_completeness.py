@@ -172,8 +172,13 @@ KINDS: dict[str, Callable[[], Life]] = {
     "plain, capped, feedback": partial(make_life, feedback=True, trace_rule="capped"),
     "span, robots, functions": partial(make_life, n_robots=3, with_functions=True),
     "plain, robots, functions": partial(make_life, n_robots=3, with_functions=True, engine="plain"),
+    "span, offsets": partial(make_life, offset="mean"),
+    "span, offsets, robots, functions": partial(make_life, n_robots=3, with_functions=True, offset="mean"),
 }
-DEFERRED = {"span", "span, many policies", "span, plain trace, vector", "span, feedback", "span, robots, functions"}
+DEFERRED = {"span", "span, many policies", "span, plain trace, vector", "span, feedback", "span, robots, functions"} | {
+    "span, offsets",
+    "span, offsets, robots, functions",
+}
 
 
 def add(life: Life) -> None:

@@ -113,6 +113,41 @@ def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() 
     np.testing.assert_allclose(theta("qrc", 0.0), theta("qrc_2025", 0.0), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("n_equal", [2, 3])
+def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equal: int) -> None:
+    """The step of theta is alpha (delta e - gamma (1 - lambda) (e.w) pb), pb = sum_a pi(a) phi(s', a).
+
+    Two steps from state 0 by action 0 move w there. In the second one the state reached is new: its actions have the
+    value 0, but for one that is worth less if two are equal. Each equal one gets its share of the correction.
+    """
+    alpha = 0.5
+    alpha_w = 0.25
+    gamma = 0.9
+    lam = 0.4
+    engine = PlainEngine(ONE, 3, alpha, alpha_w, LearnerConfig(algorithm="greedy_gq", dtype="float64"), n_actions=3)
+    theta = np.zeros((3, 3))
+    if n_equal == 2:
+        theta[1, 2] = -1.0
+    engine.reset_weights(theta.reshape(1, -1))
+
+    def step(tile: int, cumulant: float, next_gamma: float) -> None:
+        numbers = (1.0, next_gamma, lam, cumulant, 0.0, 1.0)
+        engine.learn(np.array([tile]), Signals(*(np.full(1, x) for x in numbers), action_t=np.array([0])))
+
+    engine.begin(np.array([0]))
+    step(1, cumulant=1.0, next_gamma=0.0)  # theta(0, 0) = alpha, w(0, 0) = alpha_w
+    engine.begin(np.array([0]))
+    weights = engine.weights()[0].reshape(3, 3)
+    step(2, cumulant=1.0, next_gamma=gamma)
+    change = engine.weights()[0].reshape(3, 3) - weights
+    correction = -alpha * gamma * (1.0 - lam) * alpha_w  # e.w = w(0, 0)
+    expected = np.full(3, correction / n_equal)
+    if n_equal == 2:
+        expected[1] = 0.0
+    np.testing.assert_allclose(change[:, 2], expected, rtol=1e-12)
+    assert change[0, 0] == pytest.approx(alpha * (1.0 - alpha))
+
+
 N_STATES, GOAL = 6, 5
 
 

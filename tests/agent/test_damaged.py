@@ -234,6 +234,34 @@ def test_a_torn_end_is_repaired_once(run: Path, capsys: pytest.CaptureFixture[st
     assert file.stat().st_size == size
 
 
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_stray_file_named_as_an_unfinished_snapshot_is_removed(
+    kind: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the doctor, and by the next snapshot of a resumed run."""
+    stray = run / "checkpoint" / ".unfinished-x"
+
+    def put_there() -> None:
+        if kind == "file":
+            stray.write_bytes(b"stray")
+        elif kind == "folder":
+            stray.mkdir()
+            (stray / "small.bin").write_bytes(b"stray")
+        else:
+            stray.symlink_to(run / "log")
+
+    put_there()
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    assert "repaired checkpoint/.unfinished-x: it was not finished, and was removed" in lines
+    assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+    assert (run / "log" / "life.rec").is_file()
+    put_there()
+    snapshots.write(run / "checkpoint", 1300, {"a": np.zeros(3)}, {})
+    assert snapshots.unfinished(run / "checkpoint") == []
+    assert (run / "log" / "life.rec").is_file()
+
+
 def test_a_row_that_is_damaged_stays_and_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = run / "log" / "life.rec"
     flip(file, -500)

@@ -21,7 +21,7 @@ from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import behaviour
-from horde_agent.runs.data.behaviour import estimate_behaviour
+from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
@@ -76,7 +76,7 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
     """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
     table = stream()
     interface = Interface.of(HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header))
-    horde = horde_of(questions.excursions(interface), interface, "deferred")
+    horde = horde_of(questions.excursions(interface), interface, "deferred", offset="mean")
     seen = np.column_stack([table["x"], table["y"]])
     horde.begin(seen[0], interface.encode(seen[0]))
     for t in range(1, N):
@@ -273,6 +273,52 @@ def test_an_estimated_b_is_near_the_true_one_and_calibrated(monkeypatch: pytest.
     np.testing.assert_allclose(estimated, 1 / (1 + np.exp(3 - 6 * at)), atol=0.1)
 
 
+def with_other_actions(share: str, n: int = 40_000) -> Table:
+    """Return the biased table with the actions of one share of its batches of 256 rows exchanged."""
+    table, _ = biased(n, seed=5)
+    batch = np.arange(n) // 256
+    is_held_out = batch % 5 == 4
+    is_judged = is_held_out & ((batch // 5) % 2 == 1)
+    shares = {"none": np.zeros(n, dtype=bool), "judged": is_judged, "chosen": is_held_out & ~is_judged}
+    shares["learned"] = ~is_held_out
+
+    def chunks() -> Iterator[dict[str, np.ndarray]]:
+        rows = np.concatenate([part.rows for part in table])
+        actions = np.where(rows["action"] < 0, 0, rows["action"])
+        yield {"x": rows["observation"][:, 0], "a": np.where(shares[share], 1 - actions, actions)}
+
+    return Table(chunks, table.columns, share)
+
+
+def test_an_estimated_b_uses_each_share_of_the_rows_for_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four fifths teach the weights, half of the rest chooses the temperature, the other half gives the log-loss.
+
+    Exchanged actions in one share must not change what the other shares decide.
+    """
+    monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 1)
+    interface = Interface.of(HeaderEnv(biased(100, seed=5)[0].header))
+    fits = {}
+    for share in ("none", "judged", "chosen", "learned"):
+        policy, facts = estimate_behaviour(with_other_actions(share), interface)
+        fits[share] = policy.weights.tobytes(), policy.temperature, facts["log_loss"]
+    weights, temperature, log_loss = fits["none"]
+    assert facts["temperature"] == policy.temperature
+    assert fits["judged"][:2] == (weights, temperature)
+    assert fits["judged"][2] > 2 * log_loss
+    assert fits["chosen"][0] == weights
+    assert fits["chosen"][1] == 4.0  # the flattest: the actions contradict the weights
+    assert fits["learned"][0] != weights
+
+
+def test_an_estimated_probability_is_tempered_and_never_below_a_millionth() -> None:
+    """Logits 0 and 4 at T = 2: 1 / (1 + e^2). At T = 1 it would be 1 / (1 + e^4)."""
+    policy = LogisticPolicy(np.array([[0.0, 1.0], [0.0, 3.0]]), temperature=2.0)
+    p = policy.probabilities(np.zeros(1), np.array([0, 1]))
+    assert p.tolist() == pytest.approx([1 / (1 + np.exp(2.0)), 1 / (1 + np.exp(-2.0))])
+    p = LogisticPolicy(np.array([[0.0, 500.0, 0.0]])).probabilities(np.zeros(1), np.array([0]))
+    assert p.tolist() == pytest.approx([1e-6, 1.0, 1e-6], rel=1e-5)
+
+
 def test_the_report_says_how_b_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"b": "estimate", "questions": [GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)]}
     monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 8_000)
@@ -289,6 +335,22 @@ def test_b_of_a_policy_is_that_of_its_column(tmp_path: Path) -> None:
     policy = PolicyFunction(lambda *_: [0.25, 0.75], n_actions=2)
     one, other = learned(tmp_path / "a", stream()), learned(tmp_path / "b", stream(), b=policy)
     assert one["weights_sha256"] == other["weights_sha256"]
+
+
+def test_b_of_a_policy_depends_on_the_observation_before_the_action(tmp_path: Path) -> None:
+    """b(1|x) = x, drawn in a random order: asked of any other row, the weights differ."""
+    rng = np.random.default_rng(0)
+    x = rng.choice([0.1, 0.25, 0.5, 0.9], N)
+    a = (rng.random(N) < x).astype(int)
+    policy = PolicyFunction(lambda seen, _: [1.0 - float(seen[0]), float(seen[0])], n_actions=2)
+    question = [GVF("q", ConstantAction(1, n_actions=2), Channel(0), 0.5)]
+    given: dict[str, Any] = {"actions": a, "questions": question, "ranges": [[0, 1]]}
+    column = learn_from(
+        x[:, None], b=np.where(a == 1, np.float32(x), 1 - np.float32(x)), out=tmp_path / "column", **given
+    )
+    asked = learn_from(x[:, None], b=policy, out=tmp_path / "policy", **given)
+    recorded = [read(run.path / "log/life.rec").rows["b"][:-1] for run in (column, asked)]
+    np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
 
 
 def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +437,9 @@ def test_rows_of_a_log_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path
     rows = np.concatenate([part.rows for part in log])
     assert rows["observation"][:, 1].tolist() == [0, 1, 2, 4, 5, 6, 7, 0, 1]
     assert (rows["flags"] & Flag.GAP).tolist() == [1, 0, 0, 1, 0, 1, 0, 1, 0]
-    assert log.notes == ["1 rows have no number in one of the columns and are dropped."]
+    dropped, gaps = log.notes
+    assert dropped.endswith("are dropped; the first is row 4, column 'Light0': 'broken' is no number.")
+    assert gaps.startswith("3 of 9 rows (33%) follow a gap")
     assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
     assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
 
@@ -391,3 +455,19 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
     assert rows["t"][:3].tolist() == [100.0, 100.5, 101.0]
     assert rows["flags"][0] == Flag.GAP
+
+
+def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> None:
+    t = np.cumsum([0.0, 1.0, 1.4, 1.0, 1.6, 0.6, 1.0, 1.49, 1.51, 1.0, 1.0])
+    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), time="t")
+    log = Table(lambda: chunks_of([{"x": np.zeros(11), "t": t}]), columns, "t")
+    rows = np.concatenate([part.rows for part in log])
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4, 8]
+
+
+def test_rows_of_a_log_without_a_time_are_dropped() -> None:
+    table = {"x": np.arange(1.0, 6.0), "t": np.array([0.0, np.nan, 2.0, 3.0, 4.0])}
+    columns = Columns((ChannelColumn("x", low=0.0, high=9.0),), time="t", missing="gap")
+    rows = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
+    assert rows["observation"][:, 0].tolist() == [1, 3, 4, 5]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]

@@ -10,16 +10,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from horde_agent import GVF, Channel, Gaussian, cli, interface_of, learn_from
+from horde_agent import GVF, Behaviour, Channel, Gaussian, cli, interface_of, learn_from
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import ChannelColumn, Columns
+from horde_agent.runs.data.files import chunks_of
 from horde_agent.runs.data.lerobot import open_lerobot
-from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.minari import HEADER, open_minari
+from horde_agent.runs.data.tables import Table, episodes_of
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
@@ -95,7 +99,7 @@ def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     seen = np.zeros((n + 1, 2), dtype=np.float32)
     seen[1:, 0] = actions[:, 0]
     density = np.exp(-0.5 * actions[:, 0] ** 2) / np.sqrt(2 * np.pi)
-    one = episode(n, ends=False, observations=seen, actions=actions, infos={"b": np.append(density, density[-1])})
+    one = episode(n, ends=False, observations=seen, actions=actions, infos={"b": np.append(np.nan, density)})
     wide = spaces.Box(-5, 5, (2,), np.float32)
     data = made("toy/cont-v0", [one], spaces.Box(-np.inf, np.inf, (1,), np.float64), wide)
     interface = interface_of(data)
@@ -108,6 +112,9 @@ def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     assert isinstance(learned.horde, Horde)
     assert np.mean([learned.horde.predict(t)[0] for t in tiles]) == pytest.approx(1.0, abs=0.3)
     assert np.isfinite(weights).all()
+    own = GVF("own", Behaviour(), Channel("obs_0"), continuation=0.5)
+    with pytest.raises(BadInput, match="no action probabilities b, by which the trace rule 'abtd' of 'own'"):
+        learn_from(data, questions=[own], out=tmp_path / "refused", algorithm="abtd")
     with pytest.raises(ValueError, match="std must be > 0"):
         Gaussian([1.0], [0.0], [0], 1)
     with pytest.raises(ValueError, match="same shape"):
@@ -143,6 +150,42 @@ def test_an_exported_run_teaches_what_its_record_teaches(
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)  # it exists
 
 
+def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
+    """Flags of a recording of two robots: a data set is one stream."""
+    flags = np.array([Flag.GAP, 0, Flag.TURN, 0, Flag.TURN | Flag.STALE])
+    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), flags="f")
+    table = Table(lambda: chunks_of([{"x": np.zeros(5), "f": flags}]), columns, "t")
+    rows = np.concatenate([part.rows for part in table])
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_exported_episode_is_terminated_if_its_last_row_is(is_last: bool) -> None:
+    recorder = Recorder(1)
+    for step in range(4):
+        is_terminal = step == 3 if is_last else step == 2
+        flags = int(Flag.TERMINATED) if is_terminal else int(Flag.GAP) * (step == 0)
+        phase = Phase.END if step == 3 else Phase.BEHAVE
+        seen = np.zeros(1, dtype=np.float32)
+        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, phase, flags, (0.0, 0.0, 0.0)))
+    (episode,) = episodes_of([recorder.stream()])
+    assert episode.is_terminated == is_last
+
+
+def test_columns_of_an_exported_run_with_unknown_probabilities_have_no_b() -> None:
+    header: dict[str, Any] = {
+        "channels": [{"name": "x", "group": "x", "unit": "1", "is_sensor": True, "step": None}],
+        "actions": ["one"],
+        "period_s": 0.1,
+        "low": [0.0],
+        "high": [None],
+        "tile_layout": None,
+    }
+    named = {"action": "action", "b": "b"}
+    assert Columns.of_header(header, **named).b == "b"
+    assert Columns.of_header(header | {"b_known": False}, **named).b is None
+
+
 def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """b, steps and predictions are infos; every observation and action is in its space."""
     minari = pytest.importorskip("minari")
@@ -158,9 +201,125 @@ def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monke
         assert all(data.observation_space.contains(seen) for seen in one.observations)
         assert all(data.action_space.contains(action) for action in one.actions)
         at = np.searchsorted(rows["step"], one.infos["step"])
-        assert one.infos["b"][:-1].tolist() == rows["b"][at][:-1].tolist()
+        assert np.isnan(one.infos["b"][0])
+        assert one.infos["b"][1:].tolist() == rows["b"][at][:-1].tolist()  # in the info of the step that it led to
         assert one.infos["predictions"].shape == (len(one.actions) + 1, summary_of(run)["n_questions"])
     assert data.sample_episodes(1)[0].truncations[-1]
+
+
+def test_b_of_a_minari_data_set_belongs_to_the_action_that_led_to_its_row() -> None:
+    """As Gymnasium's infos: entry k + 1 is of the step that took action k. The reset has none, or there is no entry."""
+    b = np.array([0.1, 0.2, 0.3, 0.4])
+    with_reset, of_steps = {"b": np.append(np.nan, b)}, {"b": b}
+    for name, infos in (("reset", with_reset), ("steps", of_steps)):
+        made(f"toy/{name}-v0", [episode(4, ends=False, infos=infos)], spaces.Discrete(2))
+        table = open_minari(f"toy/{name}-v0")
+        rows = np.concatenate([part.rows for part in table])
+        assert rows["b"][:-1].tolist() == b.tolist()
+        assert "b was read from the info of the step that took the action" in table.notes[0]
+
+
+def test_b_in_the_row_of_its_action_is_read_if_the_columns_say_so(tmp_path: Path) -> None:
+    b = np.array([0.1, 0.2, 0.3, 0.4, np.nan])
+    made("toy/row-v0", [episode(4, ends=False, infos={"b": b})], spaces.Discrete(2))
+    with pytest.raises(BadInput, match=r"row 4, column 'b': nan must be in \(0, 1\]"):
+        list(open_minari("toy/row-v0"))
+    file = tmp_path / "columns.toml"
+    file.write_text('b = "infos/b"\n')
+    rows = np.concatenate([part.rows for part in open_minari("toy/row-v0", file)])
+    assert rows["b"][:-1].tolist() == b[:-1].tolist()
+
+
+def test_a_minari_data_set_of_an_environment_has_the_b_of_each_action() -> None:
+    """The probability is .2 for action 0 and .8 for action 1: a row off would mix them up.
+
+    Reset's info comes first, then that of each step, as in Minari's DataCollector, which needs jax.
+    """
+    env, rng = Biased(), np.random.default_rng(0)
+    episodes = []
+    for seed in range(3):
+        observation, info = env.reset(seed=seed)
+        observations, infos = [observation], [info]
+        actions = (rng.random(20) < 0.8).astype(int)
+        for action in actions.tolist():
+            observation, _, _, _, info = env.step(action)
+            observations.append(observation)
+            infos.append(info)
+        recorded = {"observations": np.array(observations), "infos": {"b": np.array([info["b"] for info in infos])}}
+        episodes.append(episode(20, ends=False, actions=actions, **recorded))
+    made("toy/collected-v0", episodes, spaces.Discrete(2))
+    rows = np.concatenate([part.rows for part in open_minari("toy/collected-v0")])
+    acted = rows[rows["phase"] == Phase.BEHAVE]
+    assert len(acted) == 60
+    assert acted["b"].tolist() == np.where(acted["action"] == 1, 0.8, 0.2).tolist()
+
+
+class Biased(gymnasium.Env[Any, Any]):
+    """Says in the info of each step with which probability its action was chosen."""
+
+    observation_space = BOX
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {"b": np.nan}
+
+    def step(self, action: int) -> Any:
+        return self.observation_space.sample(), 0.0, False, False, {"b": 0.8 if action else 0.2}
+
+
+def test_actions_of_a_minari_data_set_are_counted_from_its_first_one() -> None:
+    actions = np.array([1, 2, 3, 1])
+    made("toy/start-v0", [episode(4, ends=False, actions=actions)], spaces.Discrete(3, start=1))
+    rows = np.concatenate([part.rows for part in open_minari("toy/start-v0")])
+    assert rows["action"].tolist() == [0, 1, 2, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"observations": np.zeros((4, 2), np.float32)}, "episode 1: 4 rewards and 4 observations, expected 5"),
+        ({"actions": np.zeros(3, np.int64)}, "episode 1: 4 rewards and 3 actions, expected 4"),
+        ({"infos": {"b": np.ones(2)}}, "episode 1: 4 rewards and 2 values of b"),
+        ({"terminations": np.array([0, 1, 0, 1], bool)}, "row 9, column 'terminated': True marks a terminal row"),
+    ],
+)
+def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, Any], what: str) -> None:
+    whole = [episode(5, ends=True), episode(4, ends=False, **changes)]
+    data = made("toy/short-v0", whole, spaces.Discrete(2))
+    with pytest.raises(BadInput, match=what):
+        list(open_minari(data))
+
+
+def test_a_minari_data_set_with_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    made("toy/whole-v0", [episode(5, ends=True), episode(5, ends=True)], spaces.Discrete(2))
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "minari/toy/whole-v0/data/main_data.hdf5", "r+") as file:
+        del file["episode_1"]["observations"]
+    with pytest.raises(BadInput, match="the Minari data set toy/whole-v0 cannot be read"):
+        list(open_minari("toy/whole-v0"))
+
+
+def test_a_data_set_exported_before_holds_b_in_the_row_of_its_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata have the header, but not the alignment. Both teach the same weights."""
+    minari = pytest.importorskip("minari")
+    assert toy(f"learn --steps 400 --horizon 8 --out {tmp_path / 'life'}", monkeypatch) == 0
+    out = tmp_path / "minari"
+    assert cli.main(f"export {tmp_path / 'life'} --to minari --out {out}".split()) == 0
+    data = minari.load_dataset("horde/life-v0")
+    episodes = []
+    for one in data.iterate_episodes():
+        facts = {name: getattr(one, name) for name in ("observations", "actions", "rewards", "terminations")}
+        infos = {"b": np.append(one.infos["b"][1:], np.nan), "step": one.infos["step"]}
+        episodes.append({**facts, "truncations": one.truncations, "infos": infos})
+    old = made("horde/old-v0", episodes, data.action_space, data.observation_space)
+    old.storage.update_metadata({HEADER: data.storage.metadata[HEADER]})
+    for name in ("life", "old"):
+        assert cli.main(f"learn --minari horde/{name}-v0 --out {tmp_path / f'again-{name}'}".split()) == 0
+    again = [summary_of(tmp_path / f"again-{name}")["weights_sha256"] for name in ("life", "old")]
+    assert again == [summary_of(tmp_path / "life")["weights_sha256"]] * 2
 
 
 def lerobot(path: Path, **changes: Any) -> Path:
@@ -176,7 +335,11 @@ def lerobot(path: Path, **changes: Any) -> Path:
     table |= {k: v for k, v in changes.items() if k in table}
     features = {name: {"dtype": "float32", "shape": [2], "names": ["pan", "tilt"]} for name in list(table)[:2]}
     features["observation.images.top"] = {"dtype": "video", "shape": [480, 640, 3], "names": None}
-    info = {"codebase_version": changes.get("version", "v3.0"), "fps": 30, "features": features}
+    for name, values in changes.get("added", {}).items():
+        table[name] = values
+        features[name] = {"dtype": str(values.dtype), "shape": [1], "names": None}
+    features |= changes.get("features", {})
+    info = {"codebase_version": changes.get("version", "v3.0"), "fps": changes.get("fps", 30), "features": features}
     (path / "meta").mkdir(parents=True)
     (path / "data/chunk-000").mkdir(parents=True)
     (path / "meta/info.json").write_text(json.dumps(info))
@@ -189,6 +352,7 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
     table = open_lerobot(folder)
     assert table.notes == ["Images and videos are left out: observation.images.top."]
     assert interface_of(folder).names == ("pan", "tilt", "action_pan", "action_tilt")
+    assert interface_of(str(folder)).period_s == 1 / 30
     rows = np.concatenate([part.rows for part in table])
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4]
     out = tmp_path / "run"
@@ -204,6 +368,13 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
         ({"version": "v2.1"}, "has the version v2.1, expected v3"),
         ({"episode_index": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "row 5, column 'episode_index': 0 must not decrease"),
         ({"timestamp": np.zeros(8, np.float32)}, "row 2, column 'timestamp': 0 must increase"),
+        ({"fps": None}, "info.json must have fps, a number > 0, not None"),
+        ({"fps": "30"}, "info.json must have fps, a number > 0, not '30'"),
+        ({"fps": 0}, "info.json must have fps, a number > 0, not 0"),
+        ({"features": {"action": {"dtype": "float32", "shape": None}}}, "the feature action must have a dtype"),
+        ({"features": {"x": {"dtype": "f", "shape": [0]}}}, "the feature x must have a dtype, a text, and a shape"),
+        ({"features": {"x": 3}}, "the feature x must have a dtype, a text, and a shape"),
+        ({"features": {"observation.state": {"dtype": "float32", "shape": [2, 2]}}}, "must be a vector"),
     ],
 )
 def test_a_lerobot_folder_that_does_not_fit_is_refused(
@@ -213,6 +384,60 @@ def test_a_lerobot_folder_that_does_not_fit_is_refused(
     assert cli.main(f"learn --data {folder} --out {tmp_path / 'run'}".split()) == 2
     assert what in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(tmp_path: Path) -> None:
+    """But rows without a number may be dropped."""
+    pa = pytest.importorskip("pyarrow")
+    states = pa.array([[k / 8, 0.5] for k in range(7)] + [None], pa.list_(pa.float32(), 2))
+    folder = lerobot(tmp_path / "arm", **{"observation.state": states})
+    given: dict[str, Any] = {"questions": "nexting", "out": tmp_path / "run"}
+    for ignored in ({"channels": ["x"]}, {"convention": "transition"}, {"b": np.ones(8)}, {"times": np.arange(8)}):
+        with pytest.raises(BadInput, match=f"{next(iter(ignored))} is not for a data set that describes itself"):
+            learn_from(folder, **given, **ignored)
+    with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
+        learn_from(folder, **given)
+    assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 5
+    with pytest.raises(BadInput, match="missing must be error or gap, not 'x'"):
+        learn_from(folder, questions="nexting", out=tmp_path / "again", missing="x")
+
+
+NAMES = [
+    (["pan", "tilt"], ("pan", "tilt")),
+    ({"motors": ["pan", "tilt"]}, ("pan", "tilt")),
+    ({"delta_x": 0, "delta_y": 1}, ("delta_x", "delta_y")),
+    ({"delta_y": 1, "delta_x": 0}, ("delta_x", "delta_y")),
+    ({"a": 1, "b": 2}, ("obs_0", "obs_1")),
+    ({"a": None, "b": None}, ("obs_0", "obs_1")),
+    (["one"], ("obs_0", "obs_1")),
+    (None, ("obs_0", "obs_1")),
+    (7, ("obs_0", "obs_1")),
+]
+
+
+@pytest.mark.parametrize(("names", "channels"), NAMES)
+def test_the_numbers_of_a_lerobot_feature_have_its_names(names: Any, channels: Any, tmp_path: Path) -> None:
+    feature = {"dtype": "float32", "shape": [2], "names": names}
+    assert interface_of(lerobot(tmp_path / "arm", features={"observation.state": feature})).names[:2] == channels
+
+
+def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_path: Path) -> None:
+    """next.done is true at the end of each episode, terminal or not: a gap, unless the columns say more."""
+    added = {"next.reward": np.arange(1.0, 9.0, dtype=np.float32), "next.done": np.tile([False] * 3 + [True], 2)}
+    folder = lerobot(tmp_path / "arm", added={**added, "next.success": np.zeros(8, dtype=bool)})
+    table = open_lerobot(folder)
+    assert interface_of(folder).names == ("pan", "tilt", "reward", "action_pan", "action_tilt")
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 0, 5, 6, 7]
+    assert not (rows["flags"] & Flag.TERMINATED).any()
+    assert table.notes[1] == "Not read: next.done, next.success."
+    assert "next.reward is the reward of the transition to the next frame" in table.notes[2]
+    assert "next.done ends episodes by a gap" in table.notes[3]
+    file = tmp_path / "columns.toml"
+    file.write_text('terminated = "next.done"\nconvention = "transition"\n')
+    rows = np.concatenate([part.rows for part in open_lerobot(folder, file)])
+    assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 4, 0, 5, 6, 7, 8]
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [4, 9]
 
 
 def test_minari_data_sets_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.life.life import Life
 from horde_agent.record import read
-from horde_agent.runs.ending import ENDING, Unfailing, handling_signals
+from horde_agent.runs.ending import ENDING, Ended, Unfailing, handling_signals
 from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs import tables
 from tests.agent.commands import files_of_at_most, summary_of
@@ -194,7 +194,108 @@ def test_a_signal_before_the_first_step_leaves_no_files(
     assert live(monkeypatch, body) == 128 + signal.SIGTERM
     assert closed == [True]
     assert list(Path.cwd().iterdir()) == []
-    assert capsys.readouterr().err == "horde: interrupted.\n"
+    assert capsys.readouterr().err == "horde: ended by signal 15 (SIGTERM).\n"
+
+
+class SignalInFinalizer:
+    """Raises SIGTERM when it is deleted, where Python drops the exception of the handler."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("compiles_on_s", [0.0, 60.0])
+def test_a_signal_whose_exception_is_lost_ends_the_command_before_the_first_reset(
+    compiles_on_s: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Within 5 s, however long kernels are still compiled."""
+
+    def warm_up(*_: Any) -> float:
+        began = time.monotonic()
+        SignalInFinalizer()
+        while time.monotonic() - began < compiles_on_s:
+            time.sleep(0.01)
+        return 0.0
+
+    resets: list[int] = []
+
+    class Robot(ToyBody):
+        def reset(self, **options: Any) -> Any:
+            resets.append(self.age)
+            return super().reset(**options)
+
+    monkeypatch.setattr(jobs, "warm_up", warm_up)
+    began = time.monotonic()
+    assert live(monkeypatch, Robot()) == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 5.0
+    assert resets == []
+    assert list(Path.cwd().iterdir()) == []
+    assert capsys.readouterr().err == "horde: ended by signal 15 (SIGTERM).\n"
+
+
+def test_the_signal_after_one_whose_exception_was_lost_raises() -> None:
+    with handling_signals() as signals:
+        SignalInFinalizer()
+        with pytest.raises(Ended):
+            signal.raise_signal(signal.SIGINT)
+    assert signals.seen == [signal.SIGTERM, signal.SIGINT]
+
+
+def test_a_second_ctrl_c_whose_exception_is_lost_abandons_the_step_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step would take a minute, as one of a robot that does not answer."""
+    began = time.monotonic()
+
+    class Lost:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def on_step(age: int) -> None:
+        if age == 300:
+            signal.raise_signal(signal.SIGINT)
+            Lost()
+            while time.monotonic() - began < 60.0:
+                time.sleep(0.01)
+
+    assert live(monkeypatch, ToyBody(on_step=on_step)) == 130
+    assert time.monotonic() - began < 50.0
+    assert summary_of("a")["steps"] == 300
+
+
+@pytest.mark.parametrize("program", ["script", "module"])
+@pytest.mark.parametrize("module", ["numba", "tyro"])
+def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, program: str, tmp_path: Path) -> None:
+    """A module of that name sends it; `numba` is imported early, `tyro` by the command itself."""
+    (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    script = tmp_path / "horde"  # as pip writes it
+    script.write_text("import sys\nfrom horde_agent.cli import main\nsys.exit(main())\n")
+    start = [str(script)] if program == "script" else ["-m", "horde_agent.cli"]
+    command = [sys.executable, *start, "learn", "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+
+    def enable_ctrl_c() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, preexec_fn=enable_ctrl_c
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "horde: interrupted.\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_messages_name_the_signal_and_ctrl_c_only_if_it_was_pressed(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Robot(ToyBody):
+        def close(self) -> None:
+            signal.raise_signal(number)
+
+    assert live(monkeypatch, ToyBody(on_step=at(300, number))) == 128 + number
+    assert live(monkeypatch, Robot(), [*WORDS[:-1], "b"]) == 128 + number
+    err = capsys.readouterr().err
+    assert f"signal {number:d} ({number.name}): stopping after this step" in err
+    assert "Ctrl-C" not in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -254,6 +355,10 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
     calls: list[str] = []
 
     class Robot(ToyBody):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.metadata = {**self.metadata, "stop_options": {"robot": "create2"}}
+
         def close(self) -> None:
             calls.append("closed")
             if when != "in a step":
@@ -267,7 +372,7 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
     assert live(monkeypatch, Robot(on_step=at(300, *signals))) == 128 + number
     stops = ["Ctrl-C was pressed twice"] if number == signal.SIGINT else []
     assert calls == ([*stops, "closed"] if when == "in a step" else ["closed", *stops])
-    assert ("horde-robot stop --clear" in capsys.readouterr().err) == bool(stops)
+    assert ("`horde-robot stop --clear --robot create2`" in capsys.readouterr().err) == bool(stops)
     assert Path("a/summary.json").is_file()
 
 
@@ -288,15 +393,20 @@ def test_other_commands_end_by_a_signal_with_its_exit_code(
     for number in ENDING:
         monkeypatch.setattr(cli, "write_report", lambda _path, number=number: signal.raise_signal(number))
         assert cli.main(["report", "a"]) == 128 + number
-    assert capsys.readouterr().err == 3 * "horde: interrupted.\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "horde: interrupted.",
+        "horde: ended by signal 15 (SIGTERM).",
+        "horde: ended by signal 1 (SIGHUP).",
+    ]
 
 
 def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
-    with handling_signals() as signals:
-        with contextlib.suppress(BaseException):
+    with handling_signals() as signals, contextlib.suppress(Ended):
+        try:
             signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
     assert signals.seen == [signal.SIGTERM, signal.SIGTERM, signal.SIGINT]
     assert signals.exit_code == 143
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import PlainEngine, Signals, SpanEngine
-from horde_agent.learning import memory as span_module
 from horde_agent.learning import plain as plain_module
-from horde_agent.learning.layout import NEWCOMER, DemonMapping, rows_of
+from horde_agent.learning import span_storage as span_module
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.span_storage import rows_of
 from horde_agent.saving import State
 from tests.agent.shared import Setup, binary, learn_all, new_engine, random_stream
 from tests.oracles.gtd import DenseGTD
@@ -30,7 +31,9 @@ IN_ALL = pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS.keys())
 W_RULES = pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
 GROUPS = [0] * 20 + [1, 1, 2] + [3] * 9 + [4]
 
-N, N_ACTIVE = 70, 5  # features in two words of bits
+# features in two words of bits
+N = 70
+N_ACTIVE = 5
 TINY = 1e-9  # a bound that each weight passes
 OF_STREAM = ("e", "gamma_t", "lam_t")  # what the oracle learns in each stream, besides phi
 LEARNED = ("theta", "w", "e", "m", "s", "delta", "max_e", "gamma_t", "lam_t", "alpha", "alpha_w")
@@ -68,7 +71,9 @@ class Trial:
         **rules: Any,
     ) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.gamma, self.lam, self.rho = gamma, lam, rho
+        self.gamma = gamma
+        self.lam = lam
+        self.rho = rho
         self.policy = np.repeat([0, 1, 2, 3], [17, 16, 3, 2])
         self.variant = rng.integers(0, 2, self.policy.size)
         self.born = np.zeros(self.policy.size, dtype=np.int64)
@@ -85,11 +90,14 @@ class Trial:
             self.engine.memory.n_threads = 1 + (seed == 0)
         self.oracle = self._oracle(self.policy.size)
         self.oracle.alpha, self.oracle.alpha_w = self.alpha
-        self.is_followed, self.p_turn = np.ones(4, dtype=bool), p_turn or (0.15, 0.3, 0.3, 0.3 * (seed % 2))
+        self.is_followed = np.ones(4, dtype=bool)
+        self.p_turn = p_turn or (0.15, 0.3, 0.3, 0.3 * (seed % 2))
         self.of_variant = np.stack([rng.choice(choices, (4, 2)) for choices in (gamma, lam)])
         self.tiles = rng.choice(N, N_ACTIVE, replace=False)
         self._allocate()
-        self.stream, self.others = 0, dict[int, tuple[Any, dict[str, Any]]]()  # tiles and arrays of the other streams
+        # tiles and arrays of the other streams
+        self.stream = 0
+        self.others = dict[int, tuple[Any, dict[str, Any]]]()
         self.begin()
 
     def _oracle(self, n: int) -> Any:
@@ -106,7 +114,9 @@ class Trial:
 
     def _allocate(self) -> None:
         """Allocate the signals, which stay the same arrays until demons are added or removed."""
-        n_policies, n_groups, n = int(self.policy.max()) + 1, self.leader.size, self.policy.size
+        n_policies = int(self.policy.max()) + 1
+        n_groups = self.leader.size
+        n = self.policy.size
         self.signals = Signals(*map(np.zeros, (n_policies, n_groups, n_groups, n, n)))
 
     # ---- events ---------------------------------------------------------------------------------------------------
@@ -127,14 +137,16 @@ class Trial:
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
-        rng, signals = self.rng, self.signals
+        rng = self.rng
+        signals = self.signals
         self.is_followed ^= rng.random(4) < self.p_turn
         drawn = np.stack([rng.choice(choices, (4, 2)) for choices in (self.gamma, self.lam)])
         self.of_variant = np.where(rng.random((2, 4, 2)) < 0.1, drawn, self.of_variant)
         signals.rho_t[:] = (rng.choice(self.rho, 4) * self.is_followed)[: signals.rho_t.size]
         signals.rho_t[3:] = signals.rho_t[3:] > 0
         where = self.policy[self.leader], self.variant[self.leader]
-        signals.gamma_tp1[:], signals.lam_tp1[:] = self.of_variant[0][where], self.of_variant[1][where]
+        signals.gamma_tp1[:] = self.of_variant[0][where]
+        signals.lam_tp1[:] = self.of_variant[1][where]
         signals.c_tp1[:] = rng.normal(size=self.policy.size)
         signals.z_tp1[:] = rng.normal(size=self.policy.size) * (rng.random() < 0.3)
         for values in signals[:5]:
@@ -153,7 +165,9 @@ class Trial:
 
     def change(self) -> None:
         """Remove demons, add others, and reorder them."""
-        rng, n_before, before = self.rng, self.policy.size, self.oracle
+        rng = self.rng
+        n_before = self.policy.size
+        before = self.oracle
         old_index = rng.permutation(n_before)[: rng.integers(n_before // 2, n_before + 1)]
         old_index = np.sort(old_index) if rng.random() < 0.5 else old_index
         n_new = int(rng.integers(0, 12))
@@ -170,7 +184,8 @@ class Trial:
         self.oracle.phi = before.phi
         for _, arrays in self.others.values():
             for name in OF_STREAM:
-                was, arrays[name] = arrays[name], np.zeros_like(getattr(self.oracle, name))
+                was = arrays[name]
+                arrays[name] = np.zeros_like(getattr(self.oracle, name))
                 arrays[name][: old_index.size] = was[old_index]
         self.group, self.leader = self._groups()
         index = np.r_[old_index, np.full(2 * n_new, NEWCOMER)]
@@ -210,7 +225,8 @@ class Trial:
 
     def check(self, when: str) -> None:
         """Compare everything readable with the oracle, and assert that reading changes no bit of the engine's state."""
-        engine, oracle = self.engine, self.oracle
+        engine = self.engine
+        oracle = self.oracle
         engine.catch_up()
         state = engine.state()
         theta, w = engine.weights()
@@ -257,7 +273,9 @@ def assert_same_state(now: State, before: State, when: str) -> None:
 
 def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
     """Assert that `base` and `base_w` are theta.phi now and w.phi at `w_at`, of the weights as last written."""
-    span, layout, now = engine.arrays, engine.layout, int(engine.memory.clock[NOW])
+    span = engine.arrays
+    layout = engine.layout
+    now = int(engine.memory.clock[NOW])
     for b in range(layout.n_blocks):
         lanes = slice(int(layout.start[b]), int(layout.start[b + 1]))
         for name, sums, time in (("theta", span.base, now), ("w", span.base_w, int(span.w_at[b]))):
@@ -326,7 +344,8 @@ def test_long_traces_are_exact(setup: Setup, trace_rule: str) -> None:
 
     Under "plain" nothing is dropped; a ratio of 0 every now and then ends the traces.
     """
-    gamma, p_turn = (0.0, 0.8, 0.9, 0.95), (0.0 if trace_rule == "clipped" else 1 / 200,) * 4
+    gamma = (0.0, 0.8, 0.9, 0.95)
+    p_turn = (0.0 if trace_rule == "clipped" else 1 / 200,) * 4
     trial = Trial(setup, 4, gamma=gamma, lam=(0.98,), p_turn=p_turn, rho=(1.0,), alpha=1e-4, trace_rule=trace_rule)
     for t in range(1_200):
         trial.learn()
@@ -410,7 +429,8 @@ def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPat
         pytest.skip("one core only")
     monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)  # else one thread does so little alone
     stream = random_stream(10, 100, list(range(40)) * 15, n_new=3)
-    found, before = [], numba.get_num_threads()
+    found = []
+    before = numba.get_num_threads()
     dtype = "float32" if setup.engine == "span" else "float64"  # of which other tests compile the kernels
     for n_threads in (1, 2):
         monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 10**9 if n_threads == 1 else 0)
@@ -437,7 +457,8 @@ def test_an_engine_answers_before_its_first_state(setup: Setup) -> None:
 @IN_ALL
 def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) -> None:
     """The Horde freezes such a demon; an engine learns nothing from the step."""
-    stream, found = random_stream(34, 30, [0] * 9 + [1]), []
+    stream = random_stream(34, 30, [0] * 9 + [1])
+    found = []
     for bad in (np.nan, 1e300):
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)

@@ -20,12 +20,13 @@ import pytest
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
-from horde_agent.life import feed
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
 from horde_agent.runs.ending import ENDING, Cause
 from horde_agent.runs.keeping.events import Alarms, Events
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.stop_request import ask_process
 from horde_agent.runs.showing.report import write_report
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.commands import files_of_at_most, summary_of, toy
@@ -156,8 +157,8 @@ LOG = ["--backend", "replay", "--log", "log.csv", "--columns", "columns.toml"]
 
 
 def ask_on_page(age: int) -> None:
-    if age == 300:
-        Path("a/live/stop-asked").touch()
+    if age == 300:  # the answer comes after the robot was closed
+        threading.Thread(target=ask_process, args=(RunFolder(Path("a")),), daemon=True).start()
 
 
 def failing(error: BaseException) -> Callable[[], Env]:
@@ -251,7 +252,6 @@ def test_what_ended_a_run_is_recorded(
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
     case, is_log = CASES[name], "--log" in CASES[name].words
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(feed, "NOW_EVERY_S", 0.0)
     if is_log:
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
         Path("columns.toml").write_text('period_s = 0.1\n[[channel]]\ncolumn = "x"\n')

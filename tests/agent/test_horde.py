@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
@@ -370,3 +373,101 @@ def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> N
     assert again.n_diverged == 0
     assert again.diverged == whole.diverged == ["wild"]
     assert again.divergence_reason == whole.divergence_reason
+
+
+# ---- several update rules in one Horde ------------------------------------------------------------------------------
+
+RULES: list[str | None] = [None, "tdrc", "tidbd", "tdrc", None, "tidbd:meta=0.02", "tdrc:beta=0.5", "tidbd"]
+
+
+def various(algorithms: list[str | None]) -> list[GVF]:
+    """Return questions that differ in policy, cumulant, time scale and lambda; most outcomes change with the state."""
+    policies = [ConstantAction(0, N_ACTIONS), BEHAVIOUR, ConstantAction(2, N_ACTIONS)]
+
+    def outcome(channel: int) -> Any:
+        return lambda observation, _: 3.0 * float(observation[channel]) - 1.0
+
+    return [
+        ask(
+            f"{i}",
+            policies[i % 3],
+            Channel(i % 2),
+            continuation=(0.5, 0.8)[i % 2],
+            lam=(0.9, 0.4)[i % 2],
+            algorithm=algorithm,
+            outcome=1.5 if i == 3 else outcome(i % 3),
+        )
+        for i, algorithm in enumerate(algorithms)
+    ]
+
+
+QUERIES: dict[str, Callable[[Horde, Any], NDArray[Any]]] = {
+    "predictions": lambda horde, _: horde.predictions,
+    "predict": lambda horde, tiles: horde.predict(tiles),
+    "td_error": lambda horde, _: horde.td_error,
+    "rho": lambda horde, _: horde.rho,
+    "ratio_totals": lambda horde, _: horde.ratio_totals().T,
+    "mspbe_scalar": lambda horde, _: horde.mspbe_scalar,
+    "mspbe_vector": lambda horde, _: horde.mspbe_vector(),
+    "max_traces": lambda horde, _: horde.max_traces,
+    "n_skipped": lambda horde, _: horde.n_skipped,
+    "theta": lambda horde, _: horde.weights()[0],
+    "w": lambda horde, _: horde.weights()[1],
+}
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_every_query_of_a_mixed_horde_has_the_answers_of_hordes_of_one_question_each(engine: Any, mode: Any) -> None:
+    """Demon by demon, with outcomes that change in each step, gaps and ends; and for demons in any order."""
+    questions = various(RULES)
+    mixed = make(questions, engine, mode)
+    alone = [make([question], engine, mode) for question in questions]
+    life = RandomLife(mixed, *alone, p_break=0.1)
+    for _ in range(3):
+        life.run(30)
+        tiles = np.arange(N_ACTIVE) + 3
+        for name, query in QUERIES.items():
+            expected = np.array([query(horde, tiles)[0] for horde in alone])
+            np.testing.assert_allclose(query(mixed, tiles), expected, rtol=0, atol=1e-11, err_msg=name)
+        assert mixed.n_updated == sum(horde.n_updated for horde in alone)
+        assert mixed.max_trace == pytest.approx(max(horde.max_trace for horde in alone))
+    theta, w = mixed.weights()
+    assert np.abs(theta).max(axis=1).min() > 0.0
+    for chosen in ([6, 0, 3, 1], [7, 6, 5, 4, 3, 2, 1, 0], [4, 4, 1], [2], []):
+        demons = np.array(chosen, dtype=np.int64)
+        np.testing.assert_array_equal(mixed.weights(demons), (theta[demons], w[demons]))
+
+
+def test_the_rupee_of_a_mixed_horde_has_the_step_sizes_of_each_rule() -> None:
+    """Alpha is .3 for the Horde's own rule, and .1, the default, for TDRC; alpha_h is 5 alpha."""
+    questions = various([None, "tdrc"])
+    together = make(questions, step_size=0.3)
+    alone = [
+        make(questions[:1], step_size=0.3),
+        make([replace(questions[1], algorithm=None)], algorithm="tdrc", secondary_ratio=1.0),
+    ]
+    hordes_of_all = [together, *alone]
+    rupees = [horde.new_rupee(beta0=0.02) for horde in hordes_of_all]
+    life = RandomLife(*hordes_of_all)
+    for rupee in rupees:
+        rupee.begin(life.state[1])
+    for _ in range(60):
+        life.run(1)
+        for horde, rupee in zip(hordes_of_all, rupees, strict=True):
+            rupee.learn(life.state[1], horde.signals, horde.td_error)
+    expected = [rupee.value()[0] for rupee in rupees[1:]]
+    np.testing.assert_allclose(rupees[0].value(), expected, rtol=1e-9)
+    assert min(expected) > 0.0
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_the_order_of_the_questions_of_a_mixed_horde_changes_nothing(mode: Any) -> None:
+    questions = various(RULES)
+    order = np.array([5, 2, 7, 0, 3, 6, 1, 4])
+    usual = make(questions, "auto", mode)
+    permuted = make([questions[i] for i in order], "auto", mode)
+    RandomLife(usual, permuted, p_break=0.1).run(70)
+    tiles = np.arange(N_ACTIVE) + 3
+    for name, query in QUERIES.items():
+        np.testing.assert_allclose(query(permuted, tiles), query(usual, tiles)[order], rtol=0, atol=1e-12, err_msg=name)

@@ -13,6 +13,7 @@ from horde_agent.measures.online import (
     UDE,
     UnbiasedTrace,
     effective_sample_size,
+    rupee_beta0,
     rupee_config,
     updates_until_valid,
 )
@@ -116,3 +117,12 @@ def test_an_estimate_is_valid_once_w_has_moved() -> None:
     assert updates_until_valid(LearnerConfig()) == pytest.approx(10_000)
     assert updates_until_valid(LearnerConfig(secondary_ratio=0.0)) == np.inf
     assert updates_until_valid(LearnerConfig(secondary_ratio=1.0)) == pytest.approx(10)
+    assert updates_until_valid(LearnerConfig(algorithm="td")) == np.inf
+
+
+def test_the_time_constant_of_a_rupee_is_that_of_white_2015() -> None:
+    """Chapter 7: beta0 = (1 - lambda) alpha / 30, alpha for all tilings; at lambda 0.4 and alpha 0.3 it is 0.006."""
+    assert rupee_beta0(step_size=0.3, lam=0.4) == pytest.approx(0.6 * 0.3 / 30.0)
+    assert rupee_beta0(step_size=0.3, lam=0.4) == pytest.approx(0.006)
+    assert rupee_beta0(step_size=0.1, lam=0.0) == pytest.approx(0.1 / 30.0)
+    assert rupee_beta0(step_size=0.1, lam=1.0) == 1e-6

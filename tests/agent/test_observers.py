@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from horde_agent import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning import LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
@@ -115,7 +117,7 @@ def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged
     """At alpha 0.1 and ratio 0.5: 20. Before the watch were 5 of each."""
     totals = np.full((3, 4), 5.0)
     horde = SimpleNamespace(
-        questions=(),
+        questions=toy_questions()[:4],
         names=["19", "20", "21", "gone"],
         diverged=["gone"],
         config=LearnerConfig(step_size=0.1, secondary_ratio=0.5),
@@ -125,6 +127,59 @@ def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged
     totals[0] += [19, 20, 21, 100]
     assert watch.n_updates.tolist() == [19, 20, 21, 100]
     assert watch.is_valid.tolist() == [False, True, True, False]
+
+
+def mixed_horde() -> Horde:
+    """Return a Horde of GTD(lambda) with questions that have rules and step sizes of their own."""
+    algorithms = [None, "tdrc", "td", "gtd2", "tdrc:beta=0.5"]
+    asked = [replace(question, algorithm=name) for question, name in zip(toy_questions(), algorithms, strict=False)]
+    return horde_of(asked, FACE)
+
+
+def test_an_estimate_is_valid_by_the_step_sizes_of_its_own_rule() -> None:
+    """1 / (alpha ratio) updates: .1 and .001 for gtd, 1 for tdrc, .1 for gtd2; td has no w and so no estimate."""
+    horde = mixed_horde()
+    watch = MspbeWatch(horde)
+    assert watch.updates_needed == pytest.approx([10_000.0, 10.0, np.inf, 100.0, 10.0])
+    with toy_life(ToyBody(), horde, observers=[watch]) as life:
+        life.run(150)
+        assert ((watch.n_updates > 10) & (watch.n_updates < 100)).all()
+        assert watch.is_valid.tolist() == [False, True, False, False, True]
+        life.run(600)
+        assert (watch.n_updates > 100).all()
+        assert watch.is_valid.tolist() == [False, True, False, True, True]
+        life.remove([horde.names[0]])
+        life.add([replace(toy_questions()[0], name="late", algorithm="tdrc")])
+        assert watch.updates_needed == pytest.approx([10.0, np.inf, 100.0, 10.0, 10.0])
+        facts = watch.facts()
+    assert facts["n_without_estimate"] == 1
+    assert facts["n_valid"] == np.count_nonzero(watch.is_valid)
+    assert facts["n_valid"] + facts["n_not_yet_valid"] == 4
+    assert facts["valid_after_updates_least"] == pytest.approx(10.0)
+    assert facts["valid_after_updates"] == pytest.approx(100.0)
+
+
+def test_questions_without_an_estimate_are_left_out_of_its_mean() -> None:
+    horde = mixed_horde()
+    with toy_life(ToyBody(), horde) as life:
+        life.run(300)
+    estimates = horde.mspbe_scalar
+    assert np.isnan(estimates).tolist() == [False, False, True, False, False]
+    mean = estimates[[0, 1, 3, 4]].mean()
+    assert mean != 0.0
+    assert sample(300, 299, horde).mspbe_scalar_mean == pytest.approx(mean)
+    progress = Progress(1000, 0.1, Console(file=io.StringIO()))
+    progress.watch = MspbeWatch(horde)
+    assert dict(progress.facts(300, 1.0, horde, None))["mean MSPBE (online)"].startswith(f"{mean:.3g} (")
+
+
+def test_a_horde_whose_rules_have_no_w_shows_no_estimate() -> None:
+    horde = horde_of(toy_questions(), FACE, algorithm="td")
+    progress = Progress(1000, 0.1, Console(file=io.StringIO()))
+    progress.watch = MspbeWatch(horde)
+    facts = dict(progress.facts(300, 1.0, horde, None))
+    assert facts["mean MSPBE (online)"] == "none: no update rule of these questions has w"
+    assert np.isnan(sample(0, 0, horde).mspbe_scalar_mean)
 
 
 def test_progress_shows_speed_scores_and_time_left() -> None:

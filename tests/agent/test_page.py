@@ -7,17 +7,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.stop_request import StopAnswer
+from tests.agent.test_page_numbers import EVALUATED, assert_results
 from tests.agent.test_watch import lived, served
 
 pytestmark = pytest.mark.browser
 WIDTH = 400
+NOT_CONFIRMED = "not confirmed: press the robot's own switch"
 STEP = "Number(document.querySelector('#headline').textContent.match(/step ([\\d,]+)/)?.[1].replaceAll(',', ''))"
 
 
@@ -140,22 +146,115 @@ def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_a
         await_text(page, "#demons tr", "left/saw-9999")
 
 
+@contextmanager
+def open_robot(folder: Path) -> Iterator[None]:
+    """Hold what the process of a run holds while its robot is open."""
+    (folder / ".stop").touch()
+    with RunFolder(folder).locked():
+        yield
+
+
+def press_stop_twice(page: Any) -> None:
+    page.wait_for_function("() => !document.querySelector('#stop').disabled")
+    page.focus("#stop")
+    page.keyboard.press("Enter")
+    await_text(page, "#stop", "Really")
+    page.keyboard.press("Enter")
+
+
 def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(browser: Any, tmp_path: Path) -> None:
     folder, stopped = tmp_path / "run", list[int]()
     lived(folder, 50)
-    stop = lambda: stopped.append(1) or "the robot stands"  # type: ignore[func-returns-value]  # noqa: E731
-    with served(folder, stop=stop) as address, opened(browser, address) as page:
+
+    def stop() -> StopAnswer:
+        stopped.append(1)
+        return StopAnswer(is_confirmed=True, said="the latch is set")
+
+    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
         assert page.evaluate("document.querySelector('#stop').disabled")
-        status = folder / "live" / "now.json"
-        status.write_text(status.read_text().replace('"over"', '"living"'))
+        stack.enter_context(open_robot(folder))
         page.wait_for_function("() => !document.querySelector('#stop').disabled")
         page.focus("#stop")
         page.keyboard.press("Enter")
         await_text(page, "#stop", "Really")
         assert not stopped
         page.keyboard.press("Enter")
-        await_text(page, "#stop-said", "the robot stands")
+        await_text(page, "#stop-said", "stopped (the latch is set)")
         assert stopped == [1]
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch(
+    is_confirmed: bool, browser: Any, tmp_path: Path
+) -> None:
+    """The answer comes late, and then replaces the advice."""
+    folder = tmp_path / "run"
+    answers = threading.Event()
+    lived(folder, 50)
+
+    def stop() -> StopAnswer:
+        assert answers.wait(60.0)
+        return StopAnswer(is_confirmed, "the port is busy")
+
+    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
+        stack.enter_context(open_robot(folder))
+        press_stop_twice(page)
+        began_s = time.monotonic()
+        await_text(page, "#stop-said", "stopping")
+        await_text(page, "#stop-said", NOT_CONFIRMED)
+        assert 1.5 < time.monotonic() - began_s < 4.0
+        answers.set()
+        await_text(page, "#stop-said", "(the port is busy)")
+        outcome = {True: "stopped", False: NOT_CONFIRMED}[is_confirmed]
+        assert page.inner_text("#stop-said") == f"{outcome} (the port is busy)"
+
+
+def test_a_stop_that_nobody_receives_is_not_confirmed(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    lived(folder, 50)
+    with ExitStack() as stack, served(folder) as address, opened(browser, address, expected=("ERR_FAILED",)) as page:
+        stack.enter_context(open_robot(folder))
+        page.route("**/api/stop?word=*", lambda route: route.abort())
+        press_stop_twice(page)
+        await_text(page, "#stop-said", NOT_CONFIRMED)
+
+
+def test_numbers_are_formatted_as_in_the_table(browser: Any, many: Path) -> None:
+    with served(many) as address, opened(browser, address) as page:
+        assert_results(page.evaluate(EVALUATED))
+
+
+def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(browser: Any, many: Path) -> None:
+    """400 pixels: "diverged" ends within the frame of the table."""
+    with served(many) as address, opened(browser, address) as page:
+        page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+        hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
+        assert page.evaluate(hidden) == 0
+
+
+def test_legends_without_a_cursor_show_no_dashes(browser: Any, many: Path) -> None:
+    with served(many) as address, opened(browser, address) as page:
+        page.wait_for_selector("#demon .u-series th[tabindex='0']")
+        assert "-" not in page.inner_text("#demon .u-legend")
+
+
+def test_the_map_names_its_families_and_the_question_under_the_pointer(browser: Any, tmp_path: Path) -> None:
+    """Two families of questions: a click into the second row is one into the second family."""
+    folder = tmp_path / "run"
+    lived(folder, 200, n_demons=6)
+    facts = folder / "live" / "facts.json"
+    table = json.loads(facts.read_text())
+    for question in table["questions"][3:]:
+        question["name"] = question["name"].replace("left", "right")
+    facts.write_text(json.dumps(table))
+    with served(folder) as address, opened(browser, address) as page:
+        page.wait_for_function("() => grid !== null && grid.blocks.length === 2")
+        assert page.evaluate("grid.blocks.map((block) => block.name)") == ["left", "right"]
+        x, y = page.evaluate("cellAt(4).map((edge) => edge + grid.size / 2)")
+        page.locator("#map").hover(position={"x": x, "y": y})
+        await_text(page, "#map-at", "right/saw-4")
+        page.locator("#map").click(position={"x": x, "y": y})
+        page.wait_for_function("() => document.querySelector('#find').value === 'right/saw-4'")
 
 
 def test_the_page_reconnects_to_a_restarted_server(browser: Any, tmp_path: Path) -> None:
@@ -203,11 +302,8 @@ def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(browser
             assert page.evaluate(inked)
             page.evaluate("document.querySelector('#channels').scrollIntoView()")  # drawn only while on the screen
             page.wait_for_function("() => document.querySelector('.channel').textContent.includes('V')")
-            page.focus("#stop")
-            page.keyboard.press("Enter")
-            await_text(page, "#stop", "Really")
-            page.keyboard.press("Enter")
-            await_text(page, "#stop-said", "the run stops after this step")
+            press_stop_twice(page)
+            await_text(page, "#stop-said", "stopped")
             _, rest = life.communicate(timeout=60)
             assert life.returncode == 0, rest.decode()
             page.wait_for_function("() => document.querySelector('#stop').disabled")

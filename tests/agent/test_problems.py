@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -75,6 +77,26 @@ def test_a_question_of_the_rooms_counts_the_steps_to_its_hallway() -> None:
     np.testing.assert_allclose(problem.questions[0].target[state[0, 0]], [0.5, 0.0, 0.5, 0.0])
 
 
+@pytest.mark.parametrize("high_variance", [False, True])
+def test_a_question_of_the_rooms_continues_where_its_policy_is_defined_and_ends_elsewhere(high_variance: bool) -> None:
+    """Also at its goal: with .9 there, a learner would bootstrap from its own estimate of the goal, which is no 0."""
+    for question in rooms.rooms(high_variance=high_variance).questions:
+        np.testing.assert_array_equal(question.gamma, np.where(question.is_defined, 0.9, 0.0))
+
+
+def test_the_behaviour_of_the_rooms_is_uniform_but_in_four_cells_of_the_high_variance_problem() -> None:
+    """Ghiassian & Sutton (2021): .97 left at (1, 1) and (1, 8), .97 right at (8, 1) and (8, 8), the others .01."""
+    state = {cell: s for s, cell in enumerate(rooms.CELLS)}
+    plain = rooms.rooms()
+    high_variance = rooms.rooms(high_variance=True)
+    assert plain.actions == high_variance.actions == ["up", "down", "right", "left"]
+    np.testing.assert_array_equal(plain.behaviour, 0.25)
+    expected = np.full_like(plain.behaviour, 0.25)
+    expected[[state[1, 1], state[1, 8]]] = [0.01, 0.01, 0.01, 0.97]
+    expected[[state[8, 1], state[8, 8]]] = [0.01, 0.01, 0.97, 0.01]
+    np.testing.assert_array_equal(high_variance.behaviour, expected)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_problem_is_a_sound_environment(name: str) -> None:
     env = gymnasium.make(f"horde_agent/{name}-v0")
@@ -114,3 +136,16 @@ def test_horde_learn_takes_a_problem_by_its_id(tmp_path: Path) -> None:
     given = "--env horde_agent/Collision-v0 --questions nexting --steps 300"
     assert commands.horde("learn", given, f"--out {tmp_path / 'run'}") == 0
     assert (tmp_path / "run/summary.json").is_file()
+
+
+@pytest.mark.parametrize("first", ["horde_agent", "gymnasium"])
+def test_ids_are_registered_whichever_package_is_imported_first(first: str) -> None:
+    """The package does not import Gymnasium by itself, which would delay every command."""
+    code = (
+        f"import sys, {first}\n"
+        "assert ('gymnasium' in sys.modules) == ('horde_agent' not in sys.modules)\n"
+        "import gymnasium, horde_agent\n"
+        "print(gymnasium.make('horde_agent/RandomWalk-v0').unwrapped.problem.actions)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("(")

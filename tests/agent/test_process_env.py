@@ -187,6 +187,45 @@ def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None]
     assert ends(pid)
 
 
+FORK = f"""
+import gc, os
+from horde_agent.life.process_env import ProcessEnv
+env = ProcessEnv({TOY!r})
+env.reset()
+env.step(1)
+pid = os.fork()
+if pid == 0:
+    for use in (lambda: env.step(1), env.reset):
+        try:
+            use()
+        except RuntimeError as error:
+            assert "is a fork" in str(error), error
+        else:
+            os._exit(3)
+    env.end_manoeuvre()
+    if {{closes}}:
+        env.close()
+    del env, use
+    gc.collect()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+for k in range(3):
+    observation, *_ = env.step(2)
+print("alive", observation[0])
+env.close()
+"""
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_environment_dropped_or_closed_in_a_forked_child_stays_that_of_its_parent(closes: bool) -> None:
+    """The child has copies of its ends, which it may neither use nor shut down."""
+    words = [sys.executable, "-W", "error::ResourceWarning", "-c", FORK.format(closes=closes)]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("alive")
+    assert "Warning" not in ended.stderr
+
+
 def test_an_environment_is_closed_after_a_step_whose_reply_was_not_read(tmp_path: Path) -> None:
     """As after Ctrl-C between `send` and `receive`, or within `receive`: a robot must be told that the run is over."""
     env = ProcessEnv(ODD, told=f"{tmp_path / 'closed'}")

@@ -119,6 +119,7 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
         known = int(rng.integers(n_left + 1)) if is_redone else n_left
         with Recorder.resume(path / "life.rec", known, is_redone=is_redone) as recorder:
             assert recorder.since.rows["step"].tolist() == list(range(known, n_left))
+            recorder.open_last()
             live(recorder, known, max(end, known))
         assert recorder.differs_at is None
     live(Recorder.resume(path / "life.rec", recorder.n_rows, is_redone=False), recorder.n_rows, 50)
@@ -261,13 +262,46 @@ def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, m
     assert rows["flags"][1:][np.diff(rows["step"]) > 1].tolist() == [Flag.GAP]
 
 
-def test_a_recording_damaged_after_the_snapshot_is_not_continued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("segment_s", [1.0, 3600.0], ids=["in an earlier file", "in the last file"])
+def test_a_simulation_repeats_the_rows_from_a_damaged_one_on(tmp_path: Path, segment_s: float) -> None:
+    path = tmp_path / "life.rec"
+    whole = tmp_path / "whole.rec"
+    write(path, 35, segment_s=segment_s)
+    write(whole, 40)
+    damaged = path
+    if segment_s == 1.0:
+        damaged = record_files(path)[1]
+    first = int(read_segment(damaged, "horde-life").header["first"])
+    flip(damaged, read_segment(damaged, "horde-life").header["offset"] + (15 - first) * row_dtype(N_INPUTS).itemsize)
+    with Recorder.resume(path, 10, is_redone=True) as recorder:
+        assert recorder.since.rows["step"].tolist() == list(range(10, 15))
+        for k in range(10, 40):
+            recorder.write(row(k))
+    assert recorder.differs_at is None
+    assert read(path).rows.tobytes() == read(whole).rows.tobytes()
+    assert read(path).faults == ()
+
+
+def test_a_robot_continues_after_a_damaged_row_which_is_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "life.rec"
     write(path, 20)
     flip(path, read(path).header["offset"] + 15 * row_dtype(N_INPUTS).itemsize)
-    with pytest.raises(ValueError, match=r"number 15"):
-        Recorder.resume(path, 10, is_redone=True)
-    Recorder.resume(path, 16, is_redone=True).close()
+    with Recorder.resume(path, 10, is_redone=False) as recorder:
+        rows = recorder.since.rows
+        assert rows["step"].tolist() == [*range(10, 15), *range(16, 20)]
+        assert rows["step"][(rows["flags"] & Flag.GAP) > 0].tolist() == [16]
+        for k in range(20, 25):
+            recorder.write(row(k))
+    assert read(path).rows["step"].tolist() == [*range(15), *range(16, 25)]
+
+
+def test_a_recording_that_is_resumed_but_not_written_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "life.rec"
+    write(path, 20)
+    os.truncate(path, path.stat().st_size - 3)
+    before = path.read_bytes()
+    Recorder.resume(path, 10, is_redone=True).close()
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("n", [0, 1, 2500])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
+from horde_agent.reproduce import WITHOUT_BACKEND
 from tests.agent import commands
-from tests.agent.commands import edited_manifest, flip, refused
+from tests.agent.commands import edited_manifest, refused
 from tests.agent.doubles import ToyBody
 from tests.agent.test_data import COLUMNS, stream
 
@@ -88,7 +90,8 @@ CONTROL = commands.CONTROL.replace("light_0", "saw")
 SERIAL = "learn --backend serial --port /dev/no_such_robot"
 LONG = "n" * 300
 OTHERS = ("bench --quick --only tile", "reproduce chain")
-NO_FOLDER = ("x", LONG, "mine.toml/x")
+NO_FOLDER = ("x", "run/config.toml/x")
+ON_A_RUN = ("report", "resume", "doctor", "export", "watch")
 SETTINGS = [
     Case("learn --backend simulatr", ("unknown backend 'simulatr'", "did you mean 'simulator'")),
     Case("learn --backend serial", "no port is known"),
@@ -101,6 +104,20 @@ SETTINGS = [
     Case("learn --horizon 0", "--horizon"),
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
+    Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME"),
+    Case("learn --passes 2", "--passes 2 requires a log or a data set; omit it with --backend simulator"),
+    Case("learn --backend replay --log run --passes 2", "--passes 2: a recorded run is learned from once"),
+    Case("learn --backend replay --log run --repeat 0.2", "--repeat requires a robot that can act"),
+    Case("learn --backend replay --log run --excursion-probability 0.2", "--excursion-probability requires a robot"),
+    Case("learn --backend replay --log run --realtime", "--realtime requires a robot that can act"),
+    Case("learn --algorithm tdrc:beta=.1,beta=.2", "gives 'beta' twice: give it once"),
+    Case("learn --algorithm td --secondary-ratio 0.1", "secondary_ratio = 0.1 has no effect: omit it"),
+    Case("learn --algorithm td --w-rule importance-weighted", "does not support w_rule"),
+    Case("learn --algorithm intentional_td --step-size 0.3", "step_size = 0.3 has no effect"),
+    *(
+        Case(f"reproduce {name} --backend serial", f"the experiment {name} uses no robot: omit --backend serial")
+        for name in WITHOUT_BACKEND
+    ),
     Case("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
     Case("learn --steps inf", "'inf' is no whole number"),
     Case("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
@@ -138,6 +155,7 @@ SETTINGS = [
     Case("learn --backend data", "needs --data FILE"),
     Case("learn --data x --columns y --behaviour greedy:q", "requires a robot that can act"),
     Case("learn --out run", "run already contains a run"),
+    Case("learn --out run/log/x/../..", "already contains a run"),
     Case("learn --out run/config.toml/a", "Not a directory"),
     Case(f"learn --out {LONG}", "File name too long"),
     Case(f"learn --out {os.fsdecode(bytes([0xE9]))}", "is not UTF-8"),
@@ -149,9 +167,34 @@ SETTINGS = [
     Case("watch .", "contains no run"),
     Case("watch run --port 70000", "--port must be from 0 to 65535"),
     Case("watch run --host no.such.host.invalid", "no.such.host.invalid"),
+    Case("learn --questions mine", "unknown questions 'mine'"),
+    Case("learn --questions=", "unknown questions ''"),
+    Case("learn --steps 1e300", "--steps must be at least 1 and at most 1,000,000,000,000"),
+    Case("learn --seed 1e19", "--seed must be at least 0 and at most 9,223,372,036,854,775,807"),
+    Case("learn --horizon 1e7", "--horizon must be at least 1 and at most 1,000,000"),
+    Case("learn --step-size abc", "Error parsing --step-size: 'abc' is no number; see horde learn --help"),
+    Case("learn --steps", "--steps needs a value; see horde learn --help"),
+    Case("learn --step 5", "Unrecognized options: --step; did you mean '--steps'"),
+    Case("learn extra", "Unrecognized options: extra; see horde learn --help"),
+    Case("learn --config run", "the config file run cannot be read (Is a directory)"),
+    Case("learn --data x.csv --columns none.toml", "there is no columns file none.toml"),
+    Case("learn --wrap flatten", "--wrap flatten belongs to an environment of --env"),
+    Case("learn --env CartPole-v1 --wrap discretize(5)", "there is no wrapper 'discretize(5)'"),
+    Case("learn --env CartPole-v1 --wrap discretize:3", "--wrap discretize does not fit the environment"),
+    Case("learn --env nowhere:Corridor-v0", "there is no module nowhere, neither installed nor in the current folder"),
+    Case("learn --env CartPole-v99", "CartPole"),
+    Case("report --bogus run", "Unrecognized options: --bogus; see horde report --help"),
+    Case("watch run --port x", "Error parsing --port: 'x' is no whole number"),
+    Case("bench --stream real", "invalid choice 'real' for argument '--stream'"),
+    Case("export run --out run/config.toml", "--out run/config.toml is a file; name a folder"),
+    Case("reproduce nonsense", "unknown experiment 'nonsense'"),
+    Case("warm --algorithm nope", "algorithm must be one of"),
     Case("report", "Missing from horde report"),
-    Case("lern", "lern"),
-    Case("", "learn, report"),
+    Case("lern", "unknown command 'lern': choose learn, report,"),
+    Case("lern", "did you mean 'learn'?"),
+    Case("nonsense --help", "unknown command 'nonsense'"),
+    Case("--bogus", "Unrecognized options: --bogus"),
+    Case("", "name a command: learn, report"),
 ]
 QUESTIONS = [
     Case(
@@ -173,6 +216,7 @@ CONTROLS = {
 BEHAVIOURS = {
     "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
     "greedy": "--behaviour greedy: write random, or greedy:NAME",
+    "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
     "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
 }
 WRONG_COLUMNS = {
@@ -185,7 +229,17 @@ WRONG_COLUMNS = {
     "b must be a text": COLUMNS.replace('b = "p"', "b = 0.5"),
     "missing must be error or gap": f'missing = "drop"\n{COLUMNS}',
 }
+WITHOUT_B = COLUMNS.replace('b = "p"', "")
+CUT_BY_B = {
+    "--algorithm tree_backup": "the trace rule 'tree-backup' of 'behaviour/",
+    "--algorithm abtd": "the trace rule 'abtd' of 'behaviour/",
+    "--trace-rule tree-backup": "the trace rule 'tree-backup' of 'behaviour/",
+}
 QUESTIONS += [
+    *(
+        Case(f"learn --data t.npz --columns columns.toml {words}", (said, "give b"), data_set(WITHOUT_B))
+        for words, said in CUT_BY_B.items()
+    ),
     *(Case(OWN, said, question_file(text)) for said, text in CONTROLS.items()),
     *(Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL)) for name, said in BEHAVIOURS.items()),
     *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),
@@ -216,34 +270,33 @@ UNFINISHED = {
 FOLDERS = [
     Case("learn", "--out runs cannot be written", write("../runs", "a file")),
     *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
-    *(Case(f"report {p}", f"{p} contains no finished run: the folder does not exist") for p in NO_FOLDER),
+    *(Case(f"report {p}", f"there is no folder {p}") for p in NO_FOLDER),
+    *(Case(f"report {p}", f"{p} cannot be read (File name too long)") for p in (LONG,)),
+    *(Case(f"{command} mine.toml", "mine.toml is a file, not a folder", question_file("")) for command in ON_A_RUN),
+    *(Case(f"{command} nowhere", "there is no folder nowhere") for command in ON_A_RUN),
     *(
         Case("report run", ("summary.json is damaged (", "remove it, and"), write("summary.json", content))
         for content in (*WRONG.values(), b"\xff\xfe\x00")
     ),
     *(Case("report run", said, both(no_tables, damage)) for said, damage in UNFINISHED.items()),
     Case("report run run", "named twice"),
-    Case("report run nothing", "no finished run"),
+    Case("report run nothing", "there is no folder nothing"),
     Case("doctor .", "contains no run"),
     Case("export run --to xml", "unknown format 'xml'"),
     Case("export run --to lerobot", "log", remove("log")),
     Case("export run --to mcap --follow", "--follow requires --to tensorboard"),
     *(Case("resume run", "contains no run", remove(name)) for name in ("config.toml", "log/life.rec")),
+    Case("resume run --steps 1e30", "--steps must be at most 1,000,000,000,000"),
     Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
     Case(
         "resume run --steps 1300",
-        "config.toml has changed since",
-        edit("config.toml", lambda text: text.replace("step_size = 0.1", "step_size = 0.2")),
+        "config.toml was changed after the run began",
+        edit("config.toml", lambda text: text.replace("step_size = 0.05", "step_size = 0.2")),
     ),
     Case(
         "resume run --steps 1300",
         ("horde-snapshot 8", "resume it with version 7.1", "horde learn --backend replay --log run"),
         other_snapshot_version,
-    ),
-    Case(
-        "resume run --steps 1300",
-        "life.rec is damaged: 1 of its",
-        both(remove("checkpoint"), lambda run: flip(run / "log/life.rec", -20_000)),
     ),
     Case("learn --backend replay --log .", "there is no log"),
     Case("watch run", "of another version", both(remove("log"), write("live/facts.json", NEWER_PAGE))),
@@ -260,6 +313,48 @@ def here(toy_run: Path, elsewhere: Path) -> Path:
 def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
+
+
+FAST = (
+    "--help",
+    "learn --help",
+    "resume --help",
+    "lern",
+    "learn --bogus",
+    "learn --steps abc",
+    "learn --config none.toml",
+    "learn --questions none.toml",
+    "learn --backend replay --log none.csv",
+    "learn --data none.csv --columns none.toml",
+    "learn --backend simulatr",
+    "report nowhere",
+    "resume nowhere",
+    "doctor nowhere",
+    "export nowhere",
+    "watch nowhere",
+)
+HEAVY = ("numba", "gymnasium")
+SEEN_AT_ONCE = f"""
+import sys
+from horde_agent.cli import main
+
+codes = []
+for command in {FAST}:
+    try:
+        codes.append(main(command.split()))
+    except SystemExit as end:
+        codes.append(end.code)
+print(codes, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_help_and_refusals_come_before_the_compiler_is_imported(tmp_path: Path) -> None:
+    """Numba and Gymnasium take most of a second to import."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEN_AT_ONCE], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    codes = [0 if "--help" in command else 2 for command in FAST]
+    assert ended.stderr.splitlines()[-1] == f"{codes} []"
 
 
 @pytest.mark.parametrize("case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80])

@@ -28,7 +28,7 @@ from horde_agent.runs.showing.compare import write_comparison
 from horde_agent.runs.showing.pictures import half_side, visited_share
 from horde_agent.runs.showing.report import NO_PICTURES, write_report
 from horde_agent.runs.toml import to_toml
-from tests.agent.commands import summary_of
+from tests.agent.commands import summary_of, toy
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
 
@@ -87,6 +87,45 @@ def test_the_report_shows_every_picture_and_the_worst_questions(toy_run: Path) -
     worst = max(lines_of(toy_run / "questions.csv"), key=lambda q: float(q["nmsre"]))
     assert worst["name"] in html
     assert "trace_rule" in html
+
+
+RULES = """
+[[family]]
+policies = ["left"]
+gammas = [0.5]
+
+[[family]]
+policies = ["left"]
+gammas = [0.6]
+algorithm = "td"
+
+[[family]]
+policies = ["left"]
+gammas = [0.7]
+algorithm = "tdrc"
+"""
+
+
+def test_questions_of_several_rules_have_the_estimates_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TD has none, which leaves it out of the means; TDRC's are valid after 10 updates, GTD's after 10,000."""
+    (tmp_path / "q.toml").write_text(RULES)
+    run = tmp_path / "run"
+    assert toy(f"learn --steps 300 --seed 1 --questions {tmp_path}/q.toml --out {run}", monkeypatch) == 0
+    questions = lines_of(run / "questions.csv")
+    assert [question["mspbe_valid"] for question in questions] == ["0"] * 6 + ["1"] * 3
+    summary = summary_of(run)
+    for estimate in ("mspbe_scalar", "mspbe_vector"):
+        assert [question[estimate] == "" for question in questions] == [False] * 3 + [True] * 3 + [False] * 3
+        known = [float(question[estimate]) for question in questions if question[estimate]]
+        assert summary[f"{estimate}_mean"] == pytest.approx(np.mean(known))
+    curve = lines_of(run / "mspbe_curve.csv")
+    assert float(curve[-1]["mspbe_scalar_mean"]) == pytest.approx(summary["mspbe_scalar_mean"])
+    facts = json.loads((run / "details.json").read_text())["mspbe"]
+    assert (facts["n_valid"], facts["n_not_yet_valid"], facts["n_without_estimate"]) == (3, 3, 3)
+    assert facts["valid_after_updates_least"] == pytest.approx(10.0)
+    assert facts["valid_after_updates"] == pytest.approx(10_000.0)
 
 
 @pytest.mark.usefixtures("pictures")
@@ -355,6 +394,21 @@ def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
     assert "a/g0 3 0.400 0.500" in said
     assert "odd" not in said
     assert "gone" not in said
+
+
+def test_a_comparison_explains_the_measures_that_it_shows(runs: list[Path], tmp_path: Path) -> None:
+    """Runs without a score need no explanation of NMSRE; the last run has questions with nearly constant returns."""
+    unscored = [made(tmp_path / name, seed, {"a/g0/x": None}) for seed, name in enumerate("cd")]
+    flat = made(tmp_path / "flat", 2, {"a/g0/x": 2.0})
+    no_score = {"mean_nmsre": None}
+    for folder, changes in ((unscored[0], no_score), (unscored[1], no_score), (flat, {"n_nearly_constant": 3})):
+        summary = json.loads((folder / "summary.json").read_text()) | changes
+        (folder / "summary.json").write_text(json.dumps(summary))
+    explained = {
+        name: [title in words_of(write_comparison(paths)) for title in ("NMSRE: mean squared", "Nearly constant:")]
+        for name, paths in {"scored": runs, "unscored": unscored, "flat": [runs[0], flat]}.items()
+    }
+    assert explained == {"scored": [True, False], "unscored": [False, False], "flat": [True, True]}
 
 
 def test_settings_that_differ_are_named_and_no_others(runs: list[Path]) -> None:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -11,11 +17,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, ConstantAction
+import horde_agent
+from horde_agent import GVF, Channel, ConstantAction, Gaussian, Greedy, Horde
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
-from horde_agent.learning.layout import NEWCOMER, DemonMapping
+from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
 from tests.agent.shared import REFERENCE
@@ -48,7 +55,9 @@ class OneDemon:
     """
 
     def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
-        self.entry, self.n, self.is_first = entry, n, True
+        self.entry = entry
+        self.n = n
+        self.is_first = True
         given = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
         given |= {"realised": 1.0} if entry == "intentional_td_realised" else {}
         algorithm = VARIANTS.get(entry, entry)
@@ -65,7 +74,9 @@ class OneDemon:
         """Take a step; a trace rule changes lambda_{t+1} as the setting already did."""
         if self.is_first:
             self.engine.begin(self.phi(step.tiles_t))
-            self.engine._demons.gamma_t[:], self.engine._demons.lam_t[:] = step.gamma_t, step.lam_t  # of running means
+            # of running means
+            self.engine._demons.gamma_t[:] = step.gamma_t
+            self.engine._demons.lam_t[:] = step.lam_t
             self.is_first = False
         interest = step.interest_t if self.entry == "etd_interest" else 1.0
         numbers = (step.rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
@@ -113,9 +124,14 @@ class Stream:
     """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
 
     def __init__(self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP) -> None:
-        self.stream, self.n_streams, self.tiles_of = 0, n_streams, dict[int, Any]()
-        self.rng, self.engines, self.group = np.random.default_rng(seed), engines, group.copy()
-        self.is_followed, self.tiles = np.ones(3, dtype=bool), np.arange(5)
+        self.stream = 0
+        self.n_streams = n_streams
+        self.tiles_of = dict[int, Any]()
+        self.rng = np.random.default_rng(seed)
+        self.engines = engines
+        self.group = group.copy()
+        self.is_followed = np.ones(3, dtype=bool)
+        self.tiles = np.arange(5)
         self.begin()
 
     def move(self) -> None:
@@ -141,11 +157,16 @@ class Stream:
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
-        rng, n, n_groups = self.rng, self.group.size, int(self.group.max()) + 1
+        rng = self.rng
+        n = self.group.size
+        n_groups = int(self.group.max()) + 1
         self.is_followed ^= rng.random(3) < 0.3
         rho = rng.choice([0.3, 1.0, 1.6, 5.0], 3) * self.is_followed
-        gamma, lam = rng.choice([0.0, 0.5, 0.9], n_groups), rng.choice([0.0, 0.4, 0.9], n_groups)
-        c, z, interest = rng.normal(size=n), rng.normal(size=n), rng.choice([0.0, 0.5, 2.0], n)
+        gamma = rng.choice([0.0, 0.5, 0.9], n_groups)
+        lam = rng.choice([0.0, 0.4, 0.9], n_groups)
+        c = rng.normal(size=n)
+        z = rng.normal(size=n)
+        interest = rng.choice([0.0, 0.5, 2.0], n)
         for values in (rho, gamma, lam, c, z):
             values[rng.random(values.size) < 0.01] = rng.choice([np.nan, np.inf])
         self.move()
@@ -263,7 +284,8 @@ def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     """After random events, among them gaps and changes of the stream, it continues from what the other learned."""
-    group, config = np.array([0] * 3 + [1] * 3 + [2] * 2), config_of(name)
+    group = np.array([0] * 3 + [1] * 3 + [2] * 2)
+    config = config_of(name)
     plain, span = (new_engine(kind, config, 3, group) for kind in ("plain", "span"))
     stream = Stream(5, [plain, span], 2, group)
     stream.take(60)
@@ -295,9 +317,117 @@ def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+class SlowAutostep:
+    """Autostep for one demon in NumPy, written from its equations: Mahmood et al. (2012), Kearney et al. (2019)."""
+
+    def __init__(self, n: int, alpha: float, meta: float, tau: float) -> None:
+        self.step_sizes = np.full(n, alpha)
+        self.meta = meta
+        self.tau = tau
+        self.theta, self.h, self.v, self.e = (np.zeros(n) for _ in range(4))
+        self.n_bounded = self.n_negative = 0
+
+    def learn(self, phi: Any, phi_tp1: Any, rho: float, decay: float, gamma: float, c: float) -> None:
+        """Take a step; `decay` is gamma_t lambda_t of the trace."""
+        delta = c + gamma * self.theta @ phi_tp1 - self.theta @ phi
+        self.e = rho * (phi + decay * self.e)
+        d = phi - gamma * phi_tp1
+        m = rho * delta * d * self.h
+        pull = self.step_sizes * d * self.e
+        self.v = np.maximum(np.abs(m), self.v + pull * (np.abs(m) - self.v) / self.tau)
+        changes = np.divide(m, self.v, out=np.zeros_like(m), where=self.v > 0)
+        self.step_sizes = self.step_sizes * np.exp(self.meta * changes)
+        removed = self.step_sizes * d * self.e  # of the error, by this step; negative where phi' has a trace
+        if removed.sum() > 1.0:
+            self.step_sizes = self.step_sizes / removed.sum()
+            self.n_bounded += 1
+            self.n_negative += bool((removed < -1e-3).any())
+        change = self.step_sizes * delta * self.e
+        self.theta = self.theta + change
+        self.h = self.h * np.maximum(0.0, 1.0 - self.step_sizes * d * self.e) + change
+
+
+def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
+    """With steps so large that the bound acts again and again, also where features of the next state have traces."""
+    rng = np.random.default_rng(3)
+    n = 12
+    gamma = 0.9
+    lam = 0.8
+    alpha = 0.4
+    slow = SlowAutostep(n, alpha, meta=0.05, tau=50.0)
+    parameters = {"meta": 0.05, "tau": 50.0}
+    config = LearnerConfig(algorithm="autostep", parameters=parameters, trace_rule="plain", dtype="float64")
+    engine = PlainEngine(ONE, n, alpha, 0.0, config)
+    tiles = rng.choice(n, 3, replace=False)
+    engine.begin(tiles)
+    for _ in range(80):
+        tiles_tp1 = rng.choice(n, 3, replace=False)
+        rho = float(rng.choice([0.5, 1.0, 2.0]))
+        c = float(rng.random())
+        numbers = (rho, gamma, lam, c, 0.0, 1.0)
+        engine.learn(tiles_tp1, Signals(*(np.full(1, x) for x in numbers)))
+        phi, phi_tp1 = (np.bincount(active, minlength=n).astype(float) for active in (tiles, tiles_tp1))
+        slow.learn(phi, phi_tp1, rho=rho, decay=gamma * lam, gamma=gamma, c=c)
+        tiles = tiles_tp1
+        np.testing.assert_allclose(engine.step_sizes()[0], slow.step_sizes, rtol=1e-10)
+        np.testing.assert_allclose(engine.weights()[0][0], slow.theta, rtol=0, atol=1e-11)
+    assert min(slow.n_bounded, slow.n_negative) >= 4
+
+
+# ---- a rule's file is what runs --------------------------------------------------------------------------------------
+
+# Learn a walk by a Horde with the default engine, interpreted, and by the loops of examples/gtd_in_one_file.py.
+COMPARED = """
+import runpy, sys
+import numpy as np
+from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
+
+example = runpy.run_path(sys.argv[1])
+walk = example["random_walk"](150, np.random.default_rng(1))
+config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
+question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
+horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)
+state = lambda x: (np.array([example["light"](x)]), np.array(example["active_tiles"](x)))
+horde.begin(*state(walk[0].position))
+for step in walk:
+    horde.learn(step.action, 0.5, *state(step.next_position))
+differences = [np.abs(got[0] - want).max() for got, want in zip(horde.weights(), example["learn"](walk))]
+print(max(differences) < 1e-12)
+"""
+MISTAKES = {
+    "none": ("", ""),
+    "a step's h": ("h=step.gamma * (1.0 - step.lam) * trace.w", "h=step.gamma * trace.w"),
+    "a step's q": ("q = by_w_rule(span, step.rho, step.w_phi)", "q = zero"),
+    "the sum of past steps": ("d=multiply_add(pending.d, u, sums.d)", "d=sums.d"),
+    "the written weights": ("theta_next=-1.0 * pending.h", "theta_next=pending.h"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str, tmp_path: Path) -> None:
+    """In a copy of the package: what a reader finds in `gtd.py` is what runs."""
+    package = Path(horde_agent.__file__).parent
+    shutil.copytree(package, tmp_path / "horde_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "horde_agent" / "kernels" / "rules" / "gtd.py"
+    right, wrong = MISTAKES[mistake]
+    text = file.read_text(encoding="utf-8")
+    assert right in text
+    file.write_text(text.replace(right, wrong), encoding="utf-8")
+
+    example = package.parent / "examples" / "gtd_in_one_file.py"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+    words = [sys.executable, "-c", COMPARED, str(example)]
+    done = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == str(mistake == "none"), done.stderr
+
+
 # ---- identities and fixed points ------------------------------------------------------------------------------------
 
-ON_POLICY, LAMBDA_0, LAMBDA_1 = {"rho": 1.0}, {"lam": 0.0}, {"lam": 1.0}
+ON_POLICY = {"rho": 1.0}
+LAMBDA_0 = {"lam": 0.0}
+LAMBDA_1 = {"lam": 1.0}
 NO_W = {"alpha_w": 0.0}
 IDENTITIES: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, float]]] = [
     ("td", {"trace_rule": "clipped"}, "vtrace", {}, {}),
@@ -332,13 +462,16 @@ def test_rules_are_equal_where_the_algebra_says_so(
         own = own if rules.rule(name).TRACE_RULE else {"trace_rule": "plain"} | own
         return PlainEngine(ONE, N, 0.02, where.get("alpha_w", 0.03), config_of(name, **{"parameters": {}} | own))
 
-    engines, rng = [made(one, settings), made(other, other_settings)], np.random.default_rng(4)
+    engines = [made(one, settings), made(other, other_settings)]
+    rng = np.random.default_rng(4)
     for engine in engines:
         engine.begin(np.arange(5))
     for _ in range(150):
-        b, tiles = rng.uniform(0.1, 0.9), rng.choice(N, 5, replace=False)
+        b = rng.uniform(0.1, 0.9)
+        tiles = rng.choice(N, 5, replace=False)
         pi = where.get("pi", rng.uniform()) if rng.random() < 0.7 else 0.0
-        rho, lam = where.get("rho", pi / b), where.get("lam", rng.choice([0.0, 0.4, 0.9]))
+        rho = where.get("rho", pi / b)
+        lam = where.get("lam", rng.choice([0.0, 0.4, 0.9]))
         numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
         for engine in engines:
             engine.learn(tiles, Signals(*(np.full(1, x) for x in numbers)))
@@ -354,13 +487,15 @@ class SmallMDP:
         self.reference = golden()
         with np.load(self.reference.FILE) as file:
             self.m = {key.split("/", 2)[2]: file[key] for key in file.files if key.startswith(f"mdp/{mdp}/")}
-        self.n, self.has_w = self.m["Phi"].shape[1], "w" in rules.rule(config.algorithm).vectors
+        self.n = self.m["Phi"].shape[1]
+        self.has_w = "w" in rules.rule(config.algorithm).vectors
         self.engine = PlainEngine(ONE, self.n, alpha, alpha_w, config)
         self.e = rules.rule(config.algorithm).vectors.index("e")
 
     def expect_traces(self, backup: str, lam: float) -> Any:
         """Return M_t phi_t and E[z_t | s_t] in each state by the matrices of the reference, each (n_states, n)."""
-        m, d = self.m, self.m["d_b"]
+        m = self.m
+        d = self.m["d_b"]
         weight, cut, _ = self.reference.shares(m, backup, lam)
         under = lambda share: np.einsum("sa,ast->st", m["b"] * share, m["P"])  # noqa: E731
         emphasis = np.ones(d.size)
@@ -375,18 +510,23 @@ class SmallMDP:
 
         `traces` are those of `expect_traces`; the trace from before the step is then such that they result.
         """
-        m, engine, total = self.m, self.engine, [np.zeros(self.n), np.zeros(self.n)]
+        m = self.m
+        engine = self.engine
+        total = [np.zeros(self.n), np.zeros(self.n)]
         later = np.zeros(m["Phi"].shape)
         for a, s, s1 in np.argwhere((m["P"] > 0) & (m["b"].T[:, :, None] > 0)):
             engine.reset_weights(theta[None])
             if self.has_w:
                 engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
-            rho, of = m["pi"][s, a] / m["b"][s, a], engine._demons
+            rho = m["pi"][s, a] / m["b"][s, a]
+            of = engine._demons
             if traces is not None:
                 emphasis, source, z = traces
                 of.vectors[self.e, 0] = (z[s] - source[s]) / lam
-                of.alive[:], of.gamma_t[:], of.lam_t[:] = True, 1.0, lam
+                of.alive[:] = True
+                of.gamma_t[:] = 1.0
+                of.lam_t[:] = lam
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
                     of.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
@@ -405,10 +545,12 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
     alpha, alpha_w, beta = golden().EXPECTED[name]
     config = config_of(name, trace_rule="plain", parameters={"beta": beta} if name == "tdrc" else {})
     small = SmallMDP(mdp, config, alpha, alpha_w)
-    theta, w = small.m["theta_0"].astype(float), np.zeros(small.n)
+    theta = small.m["theta_0"].astype(float)
+    w = np.zeros(small.n)
     for k in range(10):
         change = small.change(theta, w)
-        theta, w = theta + change[0], w + change[1]
+        theta = theta + change[0]
+        w = w + change[1]
         if k in (0, 9):
             np.testing.assert_allclose(theta, small.m[f"expected/{name}"][1 if k == 0 else 2], rtol=1e-9)
 
@@ -425,7 +567,8 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
 def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: str, lam: float) -> None:
     """The rule's trace keeps its expectation, and at the fixed point neither theta nor w moves, if w = 0."""
     small = SmallMDP("five", config_of(name, **{"parameters": {}} | settings), 0.01, 0.01)
-    theta, zero = small.m[f"{entry}/{lam}/theta"], np.zeros(small.n)
+    theta = small.m[f"{entry}/{lam}/theta"]
+    zero = np.zeros(small.n)
     traces = small.expect_traces(entry, lam)
     of_theta, of_w, later = small.change(theta, zero, lam, traces)
     _, source, z = traces
@@ -462,6 +605,14 @@ def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: st
         ({"check_every": 0}, "check_every"),
         ({"engine": "fast"}, "engine .*span, plain"),
         ({"algorithm": "sarsa"}, "algorithm .*gtd.*'sarsa'"),
+        ({"algorithm": "td", "secondary_ratio": 0.1}, "'td' has no secondary weights.*secondary_ratio = 0.1.*omit it"),
+        ({"algorithm": "td", "w_rule": "importance-weighted"}, "'td' does not support w_rule"),
+        ({"algorithm": "intentional_td", "step_size": 0.3}, "step_size = 0.3 has no effect: omit it, or set eta"),
+        ({"algorithm": "tdrc:beta=0.1,beta=0.2"}, "'tdrc:beta=0.1,beta=0.2' gives 'beta' twice"),
+        ({"algorithm": "tdrc:beta=0.1", "parameters": {"beta": 0.1}}, "parameters gives 'beta' too"),
+        ({"algorithm": "tdrc:beta"}, "name=number, not 'beta'"),
+        ({"algorithm": "tdrc:"}, "name=number, not ''"),
+        ({"algorithm": "sarsa:beta=1"}, "algorithm .*gtd.*'sarsa'"),
     ],
 )
 def test_a_setting_that_does_not_fit_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
@@ -494,6 +645,71 @@ def test_tdc_is_gtd() -> None:
     assert LearnerConfig(algorithm="tdc") == LearnerConfig()
 
 
+@pytest.mark.parametrize("written", ["tdrc:beta=0.5", "tdrc:beta=.50", "tdrc: beta = 5e-1"])
+def test_a_rule_is_written_alike_in_a_config_and_in_a_question(written: str) -> None:
+    """A question by the Horde's own rule has the Horde's step sizes, however its number is written."""
+    config = LearnerConfig(algorithm=written, step_size=0.3, secondary_ratio=0.2)
+    assert (config.algorithm, config.parameters) == ("tdrc", {"beta": 0.5})
+    assert config == LearnerConfig(algorithm="tdrc", parameters={"beta": 0.5}, step_size=0.3, secondary_ratio=0.2)
+    assert learning_rules.config_of(config, written) == config
+    assert learning_rules.rules_of(asked([None, "tdrc:beta=0.5", written, "tdc"]), config) == (
+        *("tdrc:beta=0.5",) * 3,
+        "gtd",
+    )
+
+
+def test_a_parameter_keeps_all_its_digits() -> None:
+    """With six digits, 0.1234567 was another rule than the Horde's own, with other step sizes."""
+    config = LearnerConfig(algorithm="tdrc:beta=0.1234567", step_size=0.3)
+    assert learning_rules.with_parameters(config) == "tdrc:beta=0.1234567"
+    assert learning_rules.config_of(config, "tdrc:beta=0.1234567") == config
+
+
+CHANGES: list[dict[str, Any]] = [{"step_size": 0.03}, {"secondary_ratio": 0.3}, {"w_rule": "importance-weighted"}]
+
+
+WITHOUT_W = [name for name in rules.names() if "w" not in rules.rule(name).vectors]
+REFUSED = {
+    *((name, "secondary_ratio") for name in WITHOUT_W),
+    *((name, "w_rule") for name in (*WITHOUT_W, "greedy_gq", "htd", "qrc", "qrc_2025")),
+    *((name, "step_size") for name in ("intentional_td", "intentional_td_rmsprop")),
+}
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("name", rules.names())
+def test_a_setting_of_a_rule_changes_what_it_learns_or_is_refused(name: str, change: dict[str, Any]) -> None:
+    policy: Any = ConstantAction(0, N_ACTIONS)
+    if rules.rule(name).FINDS_POLICY:
+        policy = Greedy(N_ACTIONS)
+    settings = {"dtype": "float64", "engine": "plain", "algorithm": name}
+    usual = new_horde([ask("0", policy)], LearnerConfig(**settings))
+    (setting,) = change
+    if (name, setting) in REFUSED:
+        with pytest.raises(ValueError, match=setting):
+            LearnerConfig(**settings, **change)
+        return
+    changed = new_horde([ask("0", policy)], LearnerConfig(**settings, **change))
+    RandomLife(usual, changed).run(60)
+    assert np.abs(usual.weights()[0] - changed.weights()[0]).max() > 1e-12
+
+
+def new_horde(questions: list[GVF], config: LearnerConfig) -> Horde:
+    return Horde(questions, n_features=hordes.N, n_active=hordes.N_ACTIVE, config=config)
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "tree_backup"}, {"algorithm": "abtd"}, {"trace_rule": "abtd"}])
+def test_a_trace_cut_by_b_is_refused_for_a_density(settings: dict[str, Any]) -> None:
+    """A density may exceed 1, and these data have one discrete action of probability 1: it would be TD(lambda)."""
+    gaussian = GVF("real", Gaussian([0.0], [1.0], channels=[1], b=2), Channel(0), 0.8)
+    with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
+        new_horde([gaussian], LearnerConfig(**settings))
+    with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
+        new_horde([replace(gaussian, algorithm="tree_backup")], LearnerConfig())
+    new_horde([gaussian], LearnerConfig())
+
+
 @pytest.mark.parametrize("settings", [{"algorithm": "tidbd"}, {"trace_rule": "capped"}])
 def test_the_span_engine_refuses_what_only_the_plain_one_can(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="|".join(settings.values())):
@@ -510,7 +726,8 @@ def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
 def test_each_question_learns_by_its_own_rule(mode: Any) -> None:
     """Demons of four rules learn what they learn in Hordes of one rule each."""
     algorithms = [None, "tdrc", "tdrc:beta=0.5", "tidbd", "tdrc", None]
-    mixed, alone = make(asked(algorithms), "auto", mode), [make(asked([name]), "auto", mode) for name in algorithms]
+    mixed = make(asked(algorithms), "auto", mode)
+    alone = [make(asked([name]), "auto", mode) for name in algorithms]
     RandomLife(mixed, *alone).run(90)
     for i, horde in enumerate(alone):
         np.testing.assert_allclose(mixed.weights()[0][i], horde.weights()[0][0], rtol=0, atol=1e-12)
@@ -569,7 +786,8 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
     """With interest 2 followed by 1 the emphasis, and with it the first step, would be half as large."""
     interested = asked(["etd"], interest=2.0)
-    mixed, alone = make([ask("other", algorithm="tdrc"), *interested], "plain"), make(interested, "plain")
+    mixed = make([ask("other", algorithm="tdrc"), *interested], "plain")
+    alone = make(interested, "plain")
     mixed.remove(["other"])
     RandomLife(mixed, alone).run(40)
     np.testing.assert_allclose(mixed.weights()[0], alone.weights()[0], rtol=0, atol=1e-12)

@@ -83,7 +83,8 @@ def closed() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as outer:
         Path(outer).chmod(0o755)
         folder = Path(outer) / "closed"
-        folder.mkdir(0o555)
+        (folder / "log").mkdir(parents=True)  # as a run has
+        folder.chmod(0o555)
         if user == 0:
             os.seteuid(65534)  # nobody
         yield folder

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig, TabularObservation
 from horde_agent.learning.rules import PAPER_CONFIG
 from horde_agent.life.flags import flags_of
 from horde_agent.life.robot import RobotInfo
@@ -517,6 +517,18 @@ def of_three(face: Interface) -> Any:
     return train(Corridor(), face=face, question=question)
 
 
+def of_four_actions(env: gym.Env[Any, Any]) -> Any:
+    question = GVF("reward", ConstantAction(1, 4), Channel(1), continuation=0.5)
+    return train(env, question=question)
+
+
+def test_a_horde_learns_from_ppo_in_a_discrete_environment() -> None:
+    horde, callback, _ = of_four_actions(TabularObservation(gym.make("FrozenLake-v1")))
+    assert callback.n_learned > 32
+    assert horde.n_features == 16
+    assert horde.diverged == []
+
+
 THREE = Interface(FACE.channels, ("a", "b", "c"), 1.0, FACE.coder, FACE.scaler)
 
 
@@ -528,6 +540,7 @@ THREE = Interface(FACE.channels, ("a", "b", "c"), 1.0, FACE.coder, FACE.scaler)
         (looped, "feedback"),
         (lambda: train(corridors(2), face=FACE), "plain engine"),
         (lambda: train(VecFrameStack(DummyVecEnv([Corridor]), 2), face=FACE), r"shape \(2,\), .* 1 channels"),
+        (lambda: of_four_actions(gym.make("FrozenLake-v1")), r"train in horde_agent\.TabularObservation\(env\)"),
         (lambda: train(VecNormalize(normalised(Corridor())), face=FACE), "VecNormalize 2 times"),
         (lambda: model_of("SAC", continuous()).learn(10, callback=HordeCallback(spy(), FACE)), "ChoiceByNumber"),
         (lambda: model_of("TD3", continuous()).learn(10, callback=HordeCallback(spy(), FACE)), "TD3"),

@@ -20,8 +20,10 @@ from horde_agent.reproduce.small_runs import (
     EXTRAGRADIENT,
     LARGEST_ERROR,
     Batch,
+    Runs,
     Variant,
     learn,
+    score,
     simulate,
     value_error,
 )
@@ -113,6 +115,23 @@ def test_a_run_equals_its_slow_twin(variant: Variant, update: Update) -> None:
     expected = slow_errors(problem, trajectory, update)
     np.testing.assert_allclose(errors_of(problem, trajectory, variant)[:, 0], expected, rtol=1e-9)
     assert expected[-1] < 0.9 * expected[0]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize(("share_last", "n_last"), [(0.0, 1), (0.2, 8)])
+def test_the_last_errors_of_a_run_are_those_at_its_end(share_last: float, n_last: int) -> None:
+    """Of 40 evaluations in 400 steps: the last one at least."""
+    problem = collision(np.random.default_rng(0))
+    batch = Batch(Variant("td"), np.array([ALPHA]), np.array([LAM]))
+    runs = Runs(problem, value_error, steps=400, every=10, share_last=share_last)
+    (scores,) = score(runs, [batch], seed=4, n_runs=2)
+    for run in range(2):
+        trajectory = simulate(problem, np.random.default_rng([4, run]), 400)
+        errors = learn(problem, trajectory, batch, value_error(problem), 10)[:, 0, 0]
+        assert len(errors) == 40
+        assert scores.area[0, run] == pytest.approx(errors.mean())
+        assert scores.last[0, run] == pytest.approx(errors[40 - n_last :].mean())
+        assert abs(scores.last[0, run] - errors[:n_last].mean()) > 0.02  # not those at its beginning
 
 
 @pytest.mark.kernels

@@ -15,17 +15,20 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.kernels.span.arrays import CHUNK, N_ROWS
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, memory
-from horde_agent.learning.layout import Layout, aligned_zeros, assign_lanes, prefault
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, span_storage
 from horde_agent.learning.rules import LARGEST_TAIL
+from horde_agent.learning.span_storage import Layout, aligned_zeros, assign_lanes, prefault
 from horde_agent.policies import Behaviour, ConstantAction, Uniform
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife
 from tests.agent.shared import Setup, learn_all, new_engine, random_stream
 
-SPAN, PLAIN = Setup("span"), Setup("plain")
+SPAN = Setup("span")
+PLAIN = Setup("plain")
 GROUPS = [0] * 70 + [1] * 3 + [2, 3, 4, 5, 5]
-N_FEATURES, N_ACTIVE, N_NEW = 60, 9, 3
+N_FEATURES = 60
+N_ACTIVE = 9
+N_NEW = 3
 
 
 def test_float32_is_as_exact_as_in_the_plain_engine() -> None:
@@ -53,7 +56,8 @@ def test_max_trace_is_exact_with_a_bias_feature() -> None:
 
 def test_the_demons_of_a_policy_share_blocks_of_even_width() -> None:
     """795 questions about five policies, alternating: ten blocks of 80 lanes, one policy in each."""
-    group, policy = np.arange(795) % 15, np.arange(15) % 5
+    group = np.arange(795) % 15
+    policy = np.arange(15) % 5
     layout = Layout(policy[group], assign_lanes(group, policy, widest=128))
     assert np.unique(layout.lane).size == 795
     np.testing.assert_array_equal(layout.demon[layout.lane], np.arange(795))
@@ -109,7 +113,8 @@ def share_behind(numbers: NDArray[Any]) -> float:
 @pytest.mark.parametrize(("engine", "n_rows"), [(SpanEngine, 4 * CHUNK), (PlainEngine, 10_000)])
 def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> None:
     """Otherwise a step waits for memory, 0.4 s with 50,000 demons. The span engine pre-faults the first rows only."""
-    n_demons, n_features = 800, 10_000
+    n_demons = 800
+    n_features = 10_000
     before = resident()
     made = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
     grown = resident() - before
@@ -125,12 +130,16 @@ def test_rows_are_resident_before_their_features_are_first_active(
     monkeypatch: pytest.MonkeyPatch, n_parts: int, waits: bool
 ) -> None:
     """A chunk of rows is used up in eight steps: pre-faulting it in four parts is in time, in 64 it is not."""
-    n_features, n_active, n_demons, waited = 8 * CHUNK, CHUNK // 2, 16, False
+    n_features = 8 * CHUNK
+    n_active = CHUNK // 2
+    n_demons = 16
+    waited = False
     engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
-    monkeypatch.setattr(memory, "_PARTS", n_parts)
-    monkeypatch.setattr(memory, "_LEAST_TOUCHED", 1)
+    monkeypatch.setattr(span_storage, "_PARTS", n_parts)
+    monkeypatch.setattr(span_storage, "_LEAST_TOUCHED", 1)
     assert engine.memory._n_ready == 4 * CHUNK
-    zero, few = np.zeros(n_demons), np.arange(n_active)
+    zero = np.zeros(n_demons)
+    few = np.arange(n_active)
     engine.begin(few)
     for _ in range(60):
         waited |= bool(engine.memory._n_ready < min(n_features, engine.memory.clock[N_ROWS] + n_active))
@@ -145,7 +154,8 @@ def test_pre_faulting_changes_no_number() -> None:
     """Not even the bits of -0.0 and NaN."""
     rows = aligned_zeros((40_000,), np.dtype("float32"))
     rows[:] = np.random.default_rng(0).normal(size=rows.size)
-    rows[::1024], rows[::512] = -0.0, np.nan
+    rows[::1024] = -0.0
+    rows[::512] = np.nan
     before = rows.tobytes()
     prefault(rows, rows[:0], rows[5:6], n_threads=2)
     assert rows.tobytes() == before
@@ -165,7 +175,8 @@ def wild(observation: np.ndarray, tiles: np.ndarray) -> float:
 
 def questions(gamma: Any = always, lam: Any = 1.0) -> list[GVF]:
     """Return a question with a trace that never fades, and others: off-policy, diverging, with an outcome."""
-    off, on = ConstantAction(1, N_ACTIONS), Behaviour()
+    off = ConstantAction(1, N_ACTIONS)
+    on = Behaviour()
     return [
         GVF("long", on, Channel(0), gamma, 0.0, lam),
         GVF("off", off, Channel(1), 0.9),
@@ -201,7 +212,8 @@ def test_a_change_to_the_plain_engine_does_not_change_results(
 ) -> None:
     """During traces of 1,000 steps, after a divergence; then a gap, and demons are added and removed."""
     rules = {"trace_rule": trace_rule, "vector_mspbe": vector_mspbe}
-    horde, plain = make(questions(), mode, **rules), make(questions(), engine="plain", **rules)
+    horde = make(questions(), mode, **rules)
+    plain = make(questions(), engine="plain", **rules)
     assert isinstance(horde._engine._only, SpanEngine)
     lives = RandomLife(horde, plain)
     with caplog.at_level(logging.WARNING):
@@ -236,7 +248,8 @@ def test_reading_weights_or_adding_demons_can_change_the_engine() -> None:
         lambda h: h.reset_weights(),
         lambda h: h.add([GVF("x", Behaviour(), Channel(0), 0.5)]),
     ):
-        horde, plain = make(questions(), "deferred"), make(questions(), engine="plain")
+        horde = make(questions(), "deferred")
+        plain = make(questions(), engine="plain")
         lives = RandomLife(horde, plain)
         lives.run(LARGEST_TAIL + 3)
         for each in (horde, plain):

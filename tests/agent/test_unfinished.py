@@ -296,7 +296,7 @@ def test_learning_again_ends_at_an_invalid_row(
     rows = read_segment(file, FORMAT).records
     (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
     k = 0 if file == files[0] else int(k)
-    rows["observation"][k] = np.nan
+    rows["observation"][k] = 2.0
     offset = int(read_segment(file, FORMAT).header["offset"])
     file.write_bytes(file.read_bytes()[:offset] + sealed(rows))
     if at != "after a snapshot":

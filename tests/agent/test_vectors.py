@@ -37,8 +37,14 @@ N = 640  # a multiple of all widths
 def arithmetic(of: Any, name: str) -> Callable[..., None]:
     """Return a kernel that uses every operation on vectors of some width, with a row of results for each."""
     zeros = getattr(of, name)
-    load, store, lanes_of, fuse, choose = of.load, of.store, of.lanes_of, of.multiply_add, of.choose
-    absolute, any_true, prefetch = of.absolute, of.any_true, of.prefetch
+    load = of.load
+    store = of.store
+    lanes_of = of.lanes_of
+    fuse = of.multiply_add
+    choose = of.choose
+    absolute = of.absolute
+    any_true = of.any_true
+    prefetch = of.prefetch
 
     @njit
     def run(a: Any, b: Any, c: Any, first: Any, out: Any, n_true: Any) -> None:
@@ -46,7 +52,9 @@ def arithmetic(of: Any, name: str) -> Callable[..., None]:
         n = lanes_of(zero)
         for i in range(first, first + N, n):
             prefetch(a, i, zero)
-            x, y, z = load(a, i, zero), load(b, i, zero), load(c, i, zero)
+            x = load(a, i, zero)
+            y = load(b, i, zero)
+            z = load(c, i, zero)
             store(out[0], i, x + y)
             store(out[1], i, x - y)
             store(out[2], i, x * y)
@@ -69,11 +77,14 @@ def arithmetic(of: Any, name: str) -> Callable[..., None]:
 @IN_SETUPS
 def test_vectors_compute_what_numpy_does(module: str, zeros: str, dtype: Any) -> None:
     """From an address that is not aligned, and with NaN, which compares as neither less nor greater."""
-    of, first = MODULES[module], 3
+    of = MODULES[module]
+    first = 3
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=N + 8).astype(dtype) for _ in range(3))
     a[40], b[41], a[100], c[7] = np.nan, np.nan, np.inf, a[7]
-    out, n_true, before = np.full((12, N + 8), 7.0, dtype=dtype), np.zeros(2, dtype=np.int64), (a.copy(), b.copy())
+    out = np.full((12, N + 8), 7.0, dtype=dtype)
+    n_true = np.zeros(2, dtype=np.int64)
+    before = (a.copy(), b.copy())
     arithmetic(of, zeros)(a, b, c, first, out, n_true)
     x, y, z = (v[first : first + N] for v in (a, b, c))
     with np.errstate(all="ignore"):
@@ -93,7 +104,9 @@ def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
     of = MODULES[module]
     run = arithmetic(of, zeros)
     for place in (None, 0, 15, 16, 63, 130, N - 1):
-        a, b, n_true = np.zeros(N), np.zeros(N), np.zeros(2, dtype=np.int64)
+        a = np.zeros(N)
+        b = np.zeros(N)
+        n_true = np.zeros(2, dtype=np.int64)
         if place is not None:
             a[place] = 1.0
         run(a, b + 0.5, b, 0, np.zeros((12, N)), n_true)
@@ -103,7 +116,8 @@ def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
 
 @functools.cache
 def lanes(of: Any, zeros: str, dtype: Any) -> int:
-    make, lanes_of = getattr(of, zeros), of.lanes_of
+    make = getattr(of, zeros)
+    lanes_of = of.lanes_of
 
     @njit
     def count(a: Any) -> Any:
@@ -127,7 +141,9 @@ class Limit(NamedTuple):
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, vectors have one lane")
 @pytest.mark.parametrize(("zeros", "n_lanes"), [("narrow_zeros", 16), ("wide_zeros", 64), ("row_zeros", 80)])
 def test_a_vector_has_at_most_the_lanes_that_the_held_arrays_need(zeros: str, n_lanes: int) -> None:
-    make, limited, lanes_of = getattr(native, zeros), native.limited, native.lanes_of
+    make = getattr(native, zeros)
+    limited = native.limited
+    lanes_of = native.lanes_of
 
     @njit
     def count(a: Any, held: Any) -> Any:
@@ -140,8 +156,11 @@ def test_a_vector_has_at_most_the_lanes_that_the_held_arrays_need(zeros: str, n_
 @pytest.mark.parametrize(("dtype", "half"), [(np.float32, 12), (np.float64, 27)])
 def test_multiply_add_rounds_once_and_a_product_with_a_sum_twice(dtype: Any, half: int) -> None:
     """(1 + 2^-k)^2 - (1 + 2^-(k-1)) is 2^-2k, which rounding of the product loses. Scalars and vectors."""
-    a, c, fuse = dtype(1 + 2.0**-half), dtype(-1 - 2.0 ** (1 - half)), native.multiply_add
-    exact, out = 2.0 ** (-2 * half), np.zeros((12, N), dtype)
+    a = dtype(1 + 2.0**-half)
+    c = dtype(-1 - 2.0 ** (1 - half))
+    fuse = native.multiply_add
+    exact = 2.0 ** (-2 * half)
+    out = np.zeros((12, N), dtype)
 
     @njit
     def fused(a: Any, c: Any) -> Any:
@@ -190,15 +209,21 @@ def some(is_odd: bool = True) -> Parts:
 
 @njit
 def read(held: Any, out: NDArray[np.float64]) -> None:
-    out[0], out[1], out[2], out[3] = held.first[4], held.rows[1, 2, 1], held.factor, held.is_odd
-    out[4], out[5], out[6] = held.count, held.rows.shape[1], held.rows[1, 0].sum()
+    out[0] = held.first[4]
+    out[1] = held.rows[1, 2, 1]
+    out[2] = held.factor
+    out[3] = held.is_odd
+    out[4] = held.count
+    out[5] = held.rows.shape[1]
+    out[6] = held.rows[1, 0].sum()
 
 
 @IN_BOTH
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     """Its arrays are held, not copied, and stay alive with it."""
-    held, out = MODULES[module].hold(parts := some(is_odd)), np.zeros(7)
+    held = MODULES[module].hold(parts := some(is_odd))
+    out = np.zeros(7)
     rows = parts.rows
     del parts
     _ = [np.full(64, 9.0) for _ in range(100)]  # would overwrite memory that was freed too early
@@ -211,14 +236,16 @@ def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
 
 def record_visit(held: Parts, thread: int, task: int) -> int:
     held.visits[thread, 0] += 1
-    held.visits[thread, 1], held.visits[thread, 2] = thread, task
+    held.visits[thread, 1] = thread
+    held.visits[thread, 2] = task
     return 0
 
 
 @IN_BOTH
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_each_thread_is_called_once_with_its_number(module: str, n_threads: int) -> None:
-    parts, of = some(), MODULES[module]
+    parts = some()
+    of = MODULES[module]
     held = of.hold(parts)
     of.on_threads(of.entry_of(record_visit, held), held, n_threads, -8)
     np.testing.assert_array_equal(parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads))

@@ -37,6 +37,7 @@ from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.keeping.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody, horde_of
@@ -188,6 +189,36 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
         assert status["silent_s"] == pytest.approx(silent_s, abs=5.0)
 
 
+def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(tmp_path: Path) -> None:
+    """One family, or more than 40, need no names on the map."""
+    lived(tmp_path, 20, n_demons=5)
+    facts = tmp_path / "live" / "facts.json"
+    table = json.loads(facts.read_text())
+
+    def named(*names: str) -> list[dict[str, Any]]:
+        facts.write_text(json.dumps({**table, "questions": [{"name": name} for name in names]}))
+        return RunReader(tmp_path).families()
+
+    assert named("a/g0/x", "a/g0/y", "b/g0/x", "alone") == [
+        {"name": "a/g0", "n": 2},
+        {"name": "b/g0", "n": 1},
+        {"name": "", "n": 1},
+    ]
+    assert named("a/x", "a/y") == []
+    assert named(*(f"p{k}/x" for k in range(41))) == []
+
+
+def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(tmp_path: Path) -> None:
+    """Of a living run and of a finished one."""
+    lived(tmp_path, 900, n_demons=40)
+    nmsre = RunReader(tmp_path).measures()[0]
+    status = RunReader(tmp_path).status()
+    assert np.isfinite(nmsre).any()
+    assert status["share_nmsre_below_1"] == pytest.approx(np.mean(nmsre[np.isfinite(nmsre)] < 1.0))
+    (tmp_path / "summary.json").write_text('{"steps": 900, "share_nmsre_below_1": 0.25}', encoding="utf-8")
+    assert RunReader(tmp_path).status()["share_nmsre_below_1"] == 0.25
+
+
 def test_a_resumed_run_with_tables_is_shown_as_living(tmp_path: Path) -> None:
     lived(tmp_path, 20)
     (tmp_path / "summary.json").write_text('{"steps": 10}', encoding="utf-8")
@@ -296,7 +327,7 @@ def served(folder: Path, port: int = 0, **options: Any) -> Iterator[str]:
 
 @pytest.fixture
 def page(run: Path) -> Iterator[str]:
-    with served(run, stop=lambda: "stopped") as address:
+    with served(run, stop=lambda: StopAnswer(is_confirmed=True, said="the robot stands")) as address:
         yield address
 
 
@@ -316,25 +347,11 @@ def test_a_stop_needs_two_requests_of_the_page(page: str) -> None:
     assert ask(f"{page}/api/stop", "POST")[0] == 403
     code, answer = ask(f"{page}/api/stop", "POST", x_horde="stop")
     assert code == 200
-    assert "stopped" not in answer
+    assert "is_confirmed" not in answer
     assert ask(f"{page}/api/stop?word=guess", "POST", x_horde="stop")[0] == 409
-    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop") == (200, {"stopped": "stopped"})
+    confirmed = {"is_confirmed": True, "said": "the robot stands"}
+    assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop") == (200, confirmed)
     assert ask(f"{page}/api/stop?word={answer['word']}", "POST", x_horde="stop")[0] == 409
-
-
-def test_a_stop_request_reaches_the_run_and_not_a_later_one(tmp_path: Path) -> None:
-    folder, asked = tmp_path / "run", list[int]()
-
-    class Asking(Hand):
-        def __call__(self) -> float:
-            if self.now_s < 1.0 <= self.now_s + self.period_s:
-                assert "stops after this step" in server.request_stop(folder)
-            return super().__call__()
-
-    lived(folder, 30, clock=Asking(0.1), ask_to_stop=lambda: asked.append(1))
-    assert asked
-    shutil.rmtree(folder / "log")
-    lived(folder, 30, ask_to_stop=lambda: pytest.fail("the request was for the run before"))
 
 
 def test_another_host_name_is_refused(page: str) -> None:
@@ -359,6 +376,36 @@ def test_unknown_questions_columns_and_files_are_refused(page: str) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404") as refusal:
             urllib.request.urlopen(f"{page}/{path}", timeout=10)
         refusal.value.close()
+
+
+BAD_QUERIES = (
+    ("demons?index=-1", "index must be a whole number from 0 to 1,000,000,000, not '-1'"),
+    ("demons?index=4", "there is no question number 4; the last of 4 is 3"),
+    ("demons?index=1_0", "index must be a whole number"),
+    ("demons?index=%D9%A3", "index must be a whole number"),  # an Arabic 3
+    ("demons?index=", "index must be a whole number"),
+    ("demons?index=" + 5000 * "9", "index must be a whole number"),
+    ("demons?index=1&index=2", "the parameter 'index' is given twice; give it once"),
+    ("demons?index=1&sort=name", "there is no parameter 'sort' here; choose from index"),
+    ("demons?offset=-1", "offset must be a whole number"),
+    ("demons?limit=1e2", "limit must be a whole number from 0 to 500, not '1e2'"),
+    ("demons?limit=501", "limit must be a whole number from 0 to 500, not '501'"),
+    ("demons?descending=yes", "descending must be a whole number from 0 to 1, not 'yes'"),
+    ("demons?order=name", "there is no parameter 'order' here; choose from find, sort, descending, offset, limit"),
+    ("demon", "there is no question ''; /api/demons lists them"),
+    ("demon?index=1", "there is no parameter 'index' here; choose from name"),
+    ("heat?x=1", "there is no parameter 'x' here; leave it out"),
+    ("curves?x=1", "there is no parameter 'x' here; leave it out"),
+    ("run?x=1", "there is no parameter 'x' here; leave it out"),
+)
+
+
+@pytest.mark.parametrize(("query", "sentence"), BAD_QUERIES, ids=[query[:40] for query, _ in BAD_QUERIES])
+def test_a_bad_query_is_refused_in_one_sentence(query: str, sentence: str, page: str) -> None:
+    code, answer = ask(f"{page}/api/{query}")
+    assert code == 400
+    assert sentence in answer["error"]
+    assert len(answer["error"]) < 200
 
 
 def test_the_stream_sends_all_rows_first_and_then_new_ones(page: str) -> None:

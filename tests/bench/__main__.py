@@ -33,7 +33,14 @@ def main(names: list[str]) -> int:
         began = time.perf_counter()
         figures = SECTIONS[name]()
         print(
-            json.dumps({"section": name, **(figures or {}), "took_s": round(time.perf_counter() - began, 1)}, indent=1)
+            json.dumps(
+                {
+                    "section": name,
+                    **(figures or {}),
+                    "took_s": round(time.perf_counter() - began, 1),
+                },
+                indent=1,
+            )
         )
     return 0
 

@@ -19,19 +19,25 @@ from horde_env.robot import critterbot
 
 SPEC = critterbot()
 FORWARD, REVERSE, CLOCKWISE, COUNTER, STOP = range(5)
-TASKS, SEEDS, EPISODE_STEPS, N_ENVS = ("light", "beacon", "centre", "spin"), (0, 1, 2), 500, 4
+TASKS = ("light", "beacon", "centre", "spin")
+SEEDS = (0, 1, 2)
+EPISODE_STEPS = 500
+N_ENVS = 4
 EPISODES = range(1000, 1010)  # seeds
 
 Policy = Callable[[np.ndarray], int]
 
 
 def make(task: str) -> gym.Env[Any, Any]:
-    return gym.make("horde_env:CritterbotPen-v0", physics="planar", task=task, max_episode_steps=EPISODE_STEPS)
+    return gym.make(
+        "horde_env:CritterbotPen-v0", physics="planar", task=task, max_episode_steps=EPISODE_STEPS
+    )
 
 
 def towards(group: str) -> Policy:
     """Return a policy that turns towards a group's strongest reading, then drives until an obstacle is near."""
-    at, nose = SPEC.group(group), SPEC.group("ir_distance").start
+    at = SPEC.group(group)
+    nose = SPEC.group("ir_distance").start
     ways = np.exp(1j * SPEC.angles(group))
 
     def act(seen: np.ndarray) -> int:
@@ -45,7 +51,8 @@ def towards(group: str) -> Policy:
 
 def clear(seen: np.ndarray) -> int:
     """Stop if no obstacle is near; else turn the back to it and drive off, or reverse if it is ahead."""
-    readings, angles = seen[SPEC.group("ir_distance")], np.angle(np.exp(1j * SPEC.angles("ir_distance")))
+    readings = seen[SPEC.group("ir_distance")]
+    angles = np.angle(np.exp(1j * SPEC.angles("ir_distance")))
     k = int(readings.argmax())
     if readings[k] < 0.03:
         return STOP
@@ -66,7 +73,8 @@ HAND: dict[str, Policy] = {
 
 def judged(task: str, policy: Policy) -> float:
     """Return the mean reward per step over the test episodes."""
-    env, rewards = make(task), []
+    env = make(task)
+    rewards = []
     for seed in EPISODES:
         seen, _ = env.reset(seed=seed)
         for _ in range(EPISODE_STEPS):
@@ -97,9 +105,19 @@ def train(task: str, seed: int, steps: int) -> tuple[list[tuple[int, float]], Po
             self.paid.clear()
 
     envs = DummyVecEnv([lambda: make(task)] * N_ENVS)
-    model = PPO("MlpPolicy", envs, n_steps=256, batch_size=128, n_epochs=6, gamma=0.97, seed=seed, device="cpu")
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=256,
+        batch_size=128,
+        n_epochs=6,
+        gamma=0.97,
+        seed=seed,
+        device="cpu",
+    )
     curve = Curve()
-    curve.points, curve.paid = [], []
+    curve.points = []
+    curve.paid = []
     model.learn(steps, callback=curve)
     envs.close()
     return curve.points, lambda seen: int(model.predict(seen, deterministic=False)[0])
@@ -112,7 +130,13 @@ def draw(found: dict[str, Any], path: Path) -> None:
     figure, panels = plt.subplots(1, len(TASKS), figsize=(12, 3.2), layout="constrained")
     for task, axes in zip(TASKS, panels, strict=True):
         for k, curve in enumerate(found[task]["curves"]):
-            axes.plot(*np.transpose(curve), color="C0", lw=1, alpha=0.8, label="PPO, three seeds" if k == 0 else None)
+            axes.plot(
+                *np.transpose(curve),
+                color="C0",
+                lw=1,
+                alpha=0.8,
+                label="PPO, three seeds" if k == 0 else None,
+            )
         axes.axhline(found[task]["random"], color="0.5", ls=":", label="random")
         axes.axhline(found[task]["hand"], color="C1", ls="--", label="by hand")
         axes.set(title=f'task="{task}"', xlabel="steps")
@@ -129,7 +153,8 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {}
     for task in TASKS:
-        began, rng = time.perf_counter(), np.random.default_rng(0)
+        began = time.perf_counter()
+        rng = np.random.default_rng(0)
         trained = [train(task, seed, asked.steps) for seed in SEEDS]
         found[task] = {
             "random": judged(task, lambda _seen: int(rng.integers(5))),  # noqa: B023  asked within the loop

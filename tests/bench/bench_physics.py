@@ -20,7 +20,8 @@ def main(n_rounds: int = 9, n_steps: int = 1_000) -> dict[str, Any]:
     bare: dict[str, list[float]] = {name: [] for name in PHYSICS}
     for env in envs.values():
         env.reset(seed=0)
-    rng, actions = np.random.default_rng(0), [4]
+    rng = np.random.default_rng(0)
+    actions = [4]
     for _ in range(n_steps - 1):
         actions.append(int(rng.integers(5)) if rng.random() < 0.5 else actions[-1])
     noise = rng.standard_normal((10, 3))

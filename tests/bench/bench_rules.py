@@ -13,7 +13,10 @@ from horde_agent import GVF, Horde, LearnerConfig
 from horde_agent.bench import workload
 from horde_agent.kernels import rules
 
-CHUNK, N_CHUNKS, N_SETTLING = 64, 30, 4  # steps between two flushes; chunks that do not count at first
+# Steps between two flushes; chunks that do not count at first
+CHUNK = 64
+N_CHUNKS = 30
+N_SETTLING = 4
 
 
 def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str, Any]:
@@ -26,12 +29,15 @@ def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str
     hordes = {}
     for name in names:
         config = LearnerConfig(algorithm=name)
-        hordes[name] = Horde(questions, n_features=stream.n_features, n_active=stream.n_active, config=config)
+        hordes[name] = Horde(
+            questions, n_features=stream.n_features, n_active=stream.n_active, config=config
+        )
         hordes[name].begin(stream.sensors[0], stream.tiles[0])
     spent: dict[str, list[float]] = {name: [] for name in names}
     for k in range(N_CHUNKS):
         for name in names if k % 2 else reversed(names):
-            began, horde = time.process_time(), hordes[name]
+            began = time.process_time()
+            horde = hordes[name]
             for t in range(k * CHUNK, (k + 1) * CHUNK):
                 now = stream.sensors[t + 1], stream.tiles[t + 1]
                 horde.learn(int(stream.actions[t]), float(stream.probabilities[t]), *now)

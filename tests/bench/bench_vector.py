@@ -42,11 +42,16 @@ def turn_of(env: Any, n: int, min_s: float) -> Callable[[], tuple[float, float]]
     discrete = isinstance(env.action_space, gym.spaces.Discrete | gym.spaces.MultiDiscrete)
     single = getattr(env, "single_action_space", env.action_space)
     is_many = hasattr(env, "num_envs")
-    actions = rng.integers(5, size=n) if discrete else np.zeros((n, *single.shape), np.float32)
+    if discrete:
+        actions = rng.integers(5, size=n)
+    else:
+        actions = np.zeros((n, *single.shape), np.float32)
 
     def turn() -> tuple[float, float]:
         nonlocal actions
-        n_steps, used, began = 0, cpu_s(), time.perf_counter()
+        n_steps = 0
+        used = cpu_s()
+        began = time.perf_counter()
         while (spent := time.perf_counter() - began) < min_s:
             if discrete:
                 actions = np.where(rng.random(n) < 0.1, rng.integers(5, size=n), actions)
@@ -59,7 +64,9 @@ def turn_of(env: Any, n: int, min_s: float) -> Callable[[], tuple[float, float]]
     return turn
 
 
-def rates(n_rounds: int = 7, min_s: float = 1.0, *, with_ant: bool = False) -> dict[str, dict[str, float]]:
+def rates(
+    n_rounds: int = 7, min_s: float = 1.0, *, with_ant: bool = False
+) -> dict[str, dict[str, float]]:
     """Return medians of each environment, and of its ratio to 256 robots in the same round."""
     envs: dict[str, tuple[Any, int]] = {"one, gymnasium.make": (gym.make(PEN, physics="planar"), 1)}
     envs |= {f"vector, {n}": (vector(n), n) for n in (1, 16, 64, 256, 1024)}
@@ -77,8 +84,12 @@ def rates(n_rounds: int = 7, min_s: float = 1.0, *, with_ant: bool = False) -> d
     return {
         "steps_per_s": {name: round(median(rates)) for name, rates in rate.items()},
         "cpu_us_per_step": {name: round(median(times), 2) for name, times in cpu_us.items()},
-        "vector_256_is_times_faster": {n: round(median(rate["vector, 256"] / r), 2) for n, r in rate.items()},
-        "vector_256_uses_times_less_cpu": {n: round(median(t / cpu_us["vector, 256"]), 2) for n, t in cpu_us.items()},
+        "vector_256_is_times_faster": {
+            n: round(median(rate["vector, 256"] / r), 2) for n, r in rate.items()
+        },
+        "vector_256_uses_times_less_cpu": {
+            n: round(median(t / cpu_us["vector, 256"]), 2) for n, t in cpu_us.items()
+        },
     }
 
 
@@ -109,14 +120,20 @@ def ppo(n_robots: int, n_rollouts: int = 3) -> dict[str, float]:
     else:
         env = inner = gym.make(PEN, physics="planar", **arguments)
     n_steps = max(2_048 // max(n_robots, 1), 1)
-    model = PPO("MlpPolicy", env, n_steps=n_steps, batch_size=256 if n_robots else 64, seed=0, device="cpu")
+    model = PPO(
+        "MlpPolicy", env, n_steps=n_steps, batch_size=256 if n_robots else 64, seed=0, device="cpu"
+    )
     model.learn(n_steps * max(n_robots, 1))  # compiles, and starts threads
     timed = Timed(inner)
-    steps, began = n_rollouts * n_steps * max(n_robots, 1), time.perf_counter()
+    steps = n_rollouts * n_steps * max(n_robots, 1)
+    began = time.perf_counter()
     model.learn(steps)
     wall_s = time.perf_counter() - began
     env.close()
-    return {"steps_per_s": round(steps / wall_s), "share_of_environment": round(timed.spent_s / wall_s, 3)}
+    return {
+        "steps_per_s": round(steps / wall_s),
+        "share_of_environment": round(timed.spent_s / wall_s, 3),
+    }
 
 
 def main(arguments: list[str]) -> dict[str, Any]:

@@ -35,7 +35,12 @@ def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
             took.append(time.perf_counter() - began)
 
         with Life(
-            env, horde, StickyRandom(3), np.random.default_rng(0), interface=interface, observers=[timed]
+            env,
+            horde,
+            StickyRandom(3),
+            np.random.default_rng(0),
+            interface=interface,
+            observers=[timed],
         ) as life:
             life.run(n_steps)
         feed.close()

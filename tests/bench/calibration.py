@@ -50,7 +50,8 @@ class Row(NamedTuple):
 
 
 def real(path: Path, spec: RobotSpec) -> Stream:
-    table = np.genfromtxt(path, delimiter=",", names=True, deletechars="")[1:]  # the first row is all -1
+    # The first row is all -1
+    table = np.genfromtxt(path, delimiter=",", names=True, deletechars="")[1:]
     packets = np.column_stack([table[column] for columns in COLUMNS.values() for column in columns])
     packets[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
     packets = averaged(packets, spec)
@@ -89,7 +90,9 @@ def simulated(spec: RobotSpec, n_steps: int, n_packets: int, seed: int = 0) -> S
     body.close()
     steps = (values - spec.offset) / np.where(spec.lsb == 0.0, 1.0, spec.lsb)
     frames = np.round(2 * steps[:, : spec.n_sensors]) / 2  # halves where two packets are averaged
-    robot, requests, packets = awake(seed), pausing(requests, spec), []
+    robot = awake(seed)
+    requests = pausing(requests, spec)
+    packets = []
     for i in range(n_packets):
         if i % 10 == 0:
             robot.receive(encode_control(drive(next(requests), spec)))
@@ -102,8 +105,11 @@ def simulated(spec: RobotSpec, n_steps: int, n_packets: int, seed: int = 0) -> S
 def resting(packets: Floats, spec: RobotSpec) -> list[slice]:
     """Return windows of half a second in which the robot stands still, a tenth of a second after it stopped."""
     wheels = packets[:, spec.group("motor_velocity")]
-    still = np.all(wheels == 0, axis=1) & (np.abs(packets[:, spec.index("rotational_velocity")] - 5) < 12)
-    windows, run = [], 0
+    still = np.all(wheels == 0, axis=1) & (
+        np.abs(packets[:, spec.index("rotational_velocity")] - 5) < 12
+    )
+    windows = []
+    run = 0
     for i, quiet in enumerate(still):
         run = run + 1 if quiet else 0
         if run > 10 and (run - 10) % WINDOW == 0:
@@ -119,9 +125,13 @@ def lag_1(x: Floats) -> float:
 
 def row(stream: Stream, channels: slice, rest: list[slice]) -> Row:
     """Summarise some channels: extremes over all, percentiles pooled, medians of noise and autocorrelation."""
-    frames, packets = stream.frames[:, channels], stream.packets[:, channels]
+    frames = stream.frames[:, channels]
+    packets = stream.packets[:, channels]
     n = packets.shape[1]
-    variance = np.array([packets[window].var(axis=0) for window in rest]).mean(axis=0) if rest else np.full(n, np.nan)
+    if rest:
+        variance = np.array([packets[window].var(axis=0) for window in rest]).mean(axis=0)
+    else:
+        variance = np.full(n, np.nan)
     return Row(
         frames.min(),
         *np.percentile(frames, [1, 99]),
@@ -141,12 +151,22 @@ def table(spec: RobotSpec, log: Stream, life: Stream) -> str:
     rests = [resting(stream.packets, spec) for stream in (log, life)]
     for group in COLUMNS:
         at = spec.group(group)
-        parts = [slice(i, i + 1) for i in range(at.start, at.stop)] if group in APART else [at]
+        if group in APART:
+            parts = [slice(i, i + 1) for i in range(at.start, at.stop)]
+        else:
+            parts = [at]
         for part in parts:
-            a, b = (row(stream, part, rest) for stream, rest in zip((log, life), rests, strict=True))
-            name = spec.channels[part.start].name if group in APART else f"{group} ({at.stop - at.start})"
+            a, b = (
+                row(stream, part, rest) for stream, rest in zip((log, life), rests, strict=True)
+            )
+            if group in APART:
+                name = spec.channels[part.start].name
+            else:
+                name = f"{group} ({at.stop - at.start})"
             spans = [f"{r.low:.0f}..{r.high:.0f} ({r.p1:.0f}..{r.p99:.0f})" for r in (a, b)]
-            pairs = [f"{x:.{d}f}, {y:.{d}f}" for x, y, d in zip(a[4:], b[4:], (1, 2, 2), strict=True)]
+            pairs = [
+                f"{x:.{d}f}, {y:.{d}f}" for x, y, d in zip(a[4:], b[4:], (1, 2, 2), strict=True)
+            ]
             lines.append(f"| {name} | {' | '.join(spans)} | {' | '.join(pairs)} |")
     return "\n".join(lines)
 

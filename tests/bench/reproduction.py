@@ -30,11 +30,18 @@ FINAL_NMSRE = "Final NMSRE of each life"
 
 
 def main(words: Sequence[str]) -> int:
-    out, page, readme = Path(words[0]), DOCS / "results.md", DOCS.parent / "README.md"
+    out = Path(words[0])
+    page = DOCS / "results.md"
+    readme = DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
-    results = [Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()]
-    later = [Result.read(path) for name in FURTHER if (path := out / name / "result.json").is_file()]
-    text = filled(text, "facts", facts(out, results)) if results else text
+    results = [
+        Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()
+    ]
+    later = [
+        Result.read(path) for name in FURTHER if (path := out / name / "result.json").is_file()
+    ]
+    if results:
+        text = filled(text, "facts", facts(out, results))
     for result in later:
         copied(out, result)
         section(result, "")
@@ -42,7 +49,10 @@ def main(words: Sequence[str]) -> int:
     for result in results:
         text = filled(text, result.name, section(result, copied(out, result)))
         for table in (table for table in result.tables if table.title == FINAL_NMSRE):
-            readme.write_text(filled(readme.read_text(encoding="utf-8"), "headline", headline(table)), encoding="utf-8")
+            readme.write_text(
+                filled(readme.read_text(encoding="utf-8"), "headline", headline(table)),
+                encoding="utf-8",
+            )
     page.write_text(text, encoding="utf-8")
     print(f"{page}: {', '.join(result.name for result in (*results, *later))}")
     return 0
@@ -66,7 +76,9 @@ def facts(out: Path, results: Sequence[Result]) -> list[str]:
     whole = duration(sum(result.seconds for result in results))
     verdicts = [claim.verdict for result in results for claim in result.claims]
     names = ", ".join(result.name for result in results)
-    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts, reverse=True)))
+    counts = ", ".join(
+        f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts, reverse=True))
+    )
     return [
         f"`--scale {settings['scale']}`, seeds {settings['seeds']}: {whole}. Of {len(verdicts)} claims of {names}: "
         f"{counts}.",
@@ -84,17 +96,27 @@ def verdicts_on_later(results: Sequence[Result]) -> list[str]:
     for result in results:
         verdicts = [claim.verdict.split()[0] for claim in result.claims]
         counts = (verdicts.count(kind) for kind in ("reproduced", "partly", "not"))
-        rows[result.name] = (result.name, *counts, result.settings.get("seeds"), duration(result.seconds))
+        rows[result.name] = (
+            result.name,
+            *counts,
+            result.settings.get("seeds"),
+            duration(result.seconds),
+        )
     ordered = [rows[name] for name in LATER if name in rows]
     _written(path, "", header, ordered)
     linked = [(*map(str, row), f"[claims](results/{row[0]}-claims.csv)") for row in ordered]
-    return [f"| {' | '.join(row)} |" for row in ((*header, "claims"), ["---"] * (len(header) + 1), *linked)]
+    return [
+        f"| {' | '.join(row)} |"
+        for row in ((*header, "claims"), ["---"] * (len(header) + 1), *linked)
+    ]
 
 
 def headline(table: Table) -> list[str]:
     """Return sentences about the final NMSRE, from a table of life, median, mean, share below 1, diverged, ..."""
     columns = [", ".join(map(_number, column)) for column in zip(*table.rows, strict=True)]
-    means, medians, shares = (columns[table.header.index(name)] for name in ("mean", "median", "below 1"))
+    means, medians, shares = (
+        columns[table.header.index(name)] for name in ("mean", "median", "below 1")
+    )
     return [
         f"After the paper's 261,681 steps the median NMSRE of the 795 questions is {medians} "
         f"({len(table.rows)} lives), the mean {means}. Below 1 a prediction explains variance of the return: {shares} "
@@ -104,24 +126,43 @@ def headline(table: Table) -> list[str]:
 
 def section(result: Result, picture: str) -> list[str]:
     """Return one experiment: first figure, verdicts, links to its tables, which this writes."""
-    settings = "; ".join(f"{name} {value}" for name, value in result.settings.items() if value is not None)
+    settings = "; ".join(
+        f"{name} {value}" for name, value in result.settings.items() if value is not None
+    )
     lines = [f"{duration(result.seconds)}. {settings}.", ""]
     if picture:
         lines += [f"![{result.title}](images/{picture})", "", result.figures[0].caption, ""]
     for claim in result.claims:
-        measured = "" if claim.verdict == "reproduced" else f" {claim.measured}"
-        cause = f" *Cause:* {claim.cause}" if claim.cause else ""
-        lines.append(f"* *{claim.text.rstrip('.')}* ({claim.source}): **{claim.verdict}**.{measured}{cause}")
+        measured = ""
+        if claim.verdict != "reproduced":
+            measured = f" {claim.measured}"
+        cause = ""
+        if claim.cause:
+            cause = f" *Cause:* {claim.cause}"
+        lines.append(
+            f"* *{claim.text.rstrip('.')}* ({claim.source}): **{claim.verdict}**.{measured}{cause}"
+        )
     folder = DOCS / "results"
     folder.mkdir(exist_ok=True)
     for old in folder.glob(f"{result.name}-*.csv"):
         old.unlink()
-    claims = [(c.text, c.source, c.paper, c.measured, c.verdict, c.rule, c.cause) for c in result.claims]
+    claims = [
+        (c.text, c.source, c.paper, c.measured, c.verdict, c.rule, c.cause) for c in result.claims
+    ]
     header = ("claim", "source", "paper", "measured", "verdict", "rule", "cause")
-    links = [_written(folder / f"{result.name}-claims.csv", "all claims, with rules and measurements", header, claims)]
+    links = [
+        _written(
+            folder / f"{result.name}-claims.csv",
+            "all claims, with rules and measurements",
+            header,
+            claims,
+        )
+    ]
     for table in result.tables:
         slug = re.sub(r"\W+", "-", table.title.lower()).strip("-")
-        links.append(_written(folder / f"{result.name}-{slug}.csv", table.title, table.header, table.rows))
+        links.append(
+            _written(folder / f"{result.name}-{slug}.csv", table.title, table.header, table.rows)
+        )
     return [*lines, "", f"Tables: {'; '.join(links)}.", ""]
 
 
@@ -140,13 +181,17 @@ def _written(path: Path, title: str, header: Sequence[str], rows: Iterable[Seque
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+        writer.writerows(
+            [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows
+        )
     return f"[{title}](results/{path.name})"
 
 
 def _number(cell: Cell) -> str:
     """Return a cell in three digits if it is a number below 1,000, else as it is."""
-    return f"{cell:.3g}" if isinstance(cell, float) and abs(cell) < 1_000 else str(cell)
+    if isinstance(cell, float) and abs(cell) < 1_000:
+        return f"{cell:.3g}"
+    return str(cell)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,11 @@ from horde_agent.questions import excursions
 from horde_agent.record import Phase, Recorder
 from horde_agent.types import Floats, Integers
 
-ROBOTS, N_POINTS, FIRST, N_TEST_STEPS, TEST_SEED = (1, 4, 16), 12, 500, 12_000, 1_000
+ROBOTS = (1, 4, 16)
+N_POINTS = 12
+FIRST = 500
+N_TEST_STEPS = 12_000
+TEST_SEED = 1_000
 COLUMNS = ("robots", "s_of_one_robot", "processor_s", "median_nmsre", "mean_nmsre")
 
 
@@ -43,7 +47,10 @@ def robots(seeds: list[int], recorder: Recorder | None = None) -> Robots:
     """Return robots that have not begun, with a Horde of the 795 questions."""
     envs = [make_body("simulator", physics="planar") for _ in seeds]
     interface = Interface.of(envs[0])
-    size: dict[str, Any] = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
+    size: dict[str, Any] = {
+        "n_features": interface.coder.n_features,
+        "n_active": interface.coder.n_active,
+    }
     horde = Horde(excursions(interface), **size, mode="deferred")
     behaviours = [StickyRandom(len(interface.actions)) for _ in seeds]
     rngs = [np.random.default_rng(seed) for seed in seeds]
@@ -56,12 +63,15 @@ def tests() -> list[Tests]:
     recorder = Recorder(len(interface.channels))
     with robots([TEST_SEED], recorder) as life:
         life.run(N_TEST_STEPS)
-    rows, found = recorder.stream().rows, []
+    rows = recorder.stream().rows
+    found = []
     rows = rows[rows["phase"] == Phase.EXCURSION]
     for outcomes in life.student.errors.table.outcomes():
         policy, steps, _, returns = outcomes
         observations = rows["observation"][np.searchsorted(rows["step"], steps)]
-        found.append(Tests(policy.demons, np.array([encoder(interface)(x) for x in observations]), returns))
+        found.append(
+            Tests(policy.demons, np.array([encoder(interface)(x) for x in observations]), returns)
+        )
     return found
 
 
@@ -78,14 +88,17 @@ def nmsre(horde: Horde, on: list[Tests]) -> Floats:
 
 def curve(n: int, n_steps: int, on: list[Tests]) -> list[tuple[float, ...]]:
     """Return rows of COLUMNS for `n` robots with the seeds 0..n - 1."""
-    rows, processor_s = [], 0.0
+    rows = []
+    processor_s = 0.0
     with robots(list(range(n))) as life:
         for step in np.geomspace(FIRST, n_steps, N_POINTS).round().astype(int).tolist():
             began = time.process_time()
             life.run(step - life.steps)
             processor_s += time.process_time() - began
             scores = nmsre(life.horde, on)
-            rows.append((n, step / n / 10, processor_s, float(np.median(scores)), float(scores.mean())))
+            rows.append(
+                (n, step / n / 10, processor_s, float(np.median(scores)), float(scores.mean()))
+            )
     return rows
 
 

@@ -59,12 +59,14 @@ def terminal() -> Iterator[Terminal]:
 @pytest.fixture
 def serving() -> Iterator[Serving]:
     """Serve emulated robots from threads until the test ends, or sooner; `end` returns the counts of faults."""
-    ends, pipes = list[Callable[[], dict[str, int]]](), list[int]()
+    ends = list[Callable[[], dict[str, int]]]()
+    pipes = list[int]()
 
     def begin(**arguments: Any) -> Served:
         said: queue.Queue[str] = queue.Queue()
         counts: dict[str, int] = {}
-        stop, (typed, keys) = threading.Event(), os.pipe()
+        stop = threading.Event()
+        (typed, keys) = os.pipe()
         pipes.extend((typed, keys))
         own = {"say": said.put, "stop": stop, "typed": typed}
         server = threading.Thread(target=lambda: counts.update(serve(**own, **arguments)))
@@ -77,7 +79,8 @@ def serving() -> Iterator[Serving]:
             return counts
 
         ends.append(end)
-        return Served([said.get(timeout=3 * LIMIT_S).split()[1] for _ in range(3)], said, keys, end)  # it may compile
+        # It may compile
+        return Served([said.get(timeout=3 * LIMIT_S).split()[1] for _ in range(3)], said, keys, end)
 
     yield begin
     for end in ends:

@@ -42,7 +42,8 @@ class Robot(ToyBody):
         motion: Callable[[Floats], Floats] = lambda request: request,
     ) -> None:
         super().__init__()
-        self.harm, self.motion = harm, motion
+        self.harm = harm
+        self.motion = motion
         self.requests: list[Floats] = []
         self.reason = ""
 

@@ -16,7 +16,10 @@ from horde_env.replay import Recording
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.log import COLUMNS, NEEDED
 
-REAL_LOG = Path(__file__).resolve().parents[2].parent / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+REAL_LOG = (
+    Path(__file__).resolve().parents[2].parent
+    / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+)
 
 
 def packets(n: int = 400, period_ms: float = 10.0) -> dict[str, np.ndarray]:
@@ -26,7 +29,8 @@ def packets(n: int = 400, period_ms: float = 10.0) -> dict[str, np.ndarray]:
     for i, name in enumerate(name for names in COLUMNS.values() for name in names):
         log[name] = 40.0 + (k + i) % 60
     log["LocalTime"] = 1_286_293_951_252.0 + np.round(k * period_ms)
-    log["a[0]"], log["a[2]"] = np.full(n, -20.0), np.full(n, 20.0)
+    log["a[0]"] = np.full(n, -20.0)
+    log["a[2]"] = np.full(n, 20.0)
     return log
 
 
@@ -48,7 +52,8 @@ def made_up(n: int) -> np.ndarray:
     rows["step"] = np.arange(n)
     rows["t"] = 0.1 * np.arange(n)
     rows["observation"] = np.random.default_rng(0).random((n, 57), dtype=np.float32)
-    rows["action"], rows["b"] = np.arange(n) % 5, 0.2 + 0.01 * (np.arange(n) % 7)
+    rows["action"] = np.arange(n) % 5
+    rows["b"] = 0.2 + 0.01 * (np.arange(n) % 7)
     rows["pose"] = np.arange(3 * n).reshape(n, 3) / 100
     return rows
 

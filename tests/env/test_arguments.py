@@ -20,7 +20,14 @@ from tests.env.toy import ToyBody
 WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.zeros(2)]
 SHARED = ("action_type", "task", "render_mode")
 OF_ITS_OWN: dict[str, list[Any]] = {
-    "lamp_moves": [3, "ab", [(1.0, "a")], [(1.0, 2, (0, 0, 0))], [("1", "a", (0, 0, 0))], [(1.0, "a", (0, 0))]],
+    "lamp_moves": [
+        3,
+        "ab",
+        [(1.0, "a")],
+        [(1.0, 2, (0, 0, 0))],
+        [("1", "a", (0, 0, 0))],
+        [(1.0, "a", (0, 0))],
+    ],
     "friction_changes": [
         *(3, "ab", [(1.0, "clockwise")], [(1.0, "left", 2.0)], [(1.0, "clockwise", 0.0)]),
         *([(-1.0, "clockwise", 2.0)], [(1.0, 2.0)]),
@@ -43,8 +50,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "backend", "name"), CASES)
-def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(kind: str, backend: str, name: str) -> None:
-    needed = {"log": "no.csv"} if backend == "replay" else {}
+def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(
+    kind: str, backend: str, name: str
+) -> None:
+    needed = {}
+    if backend == "replay":
+        needed = {"log": "no.csv"}
     for value in (*WRONG, *OF_ITS_OWN.get(name, [])):
         with pytest.raises(ValueError, match=rf"^{name} must be .*, not "):
             make_env(kind, backend, **needed | {name: value})
@@ -53,7 +64,9 @@ def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(kind
 @pytest.mark.parametrize("kind", ROBOTS)
 def test_an_argument_that_an_environment_does_not_have_is_refused_by_name(kind: str) -> None:
     for entry in environments(kind).values():
-        with pytest.raises(TypeError, match=f"{entry.id} has no argument 'colour'; it has {entry.arguments[0]}"):
+        with pytest.raises(
+            TypeError, match=f"{entry.id} has no argument 'colour'; it has {entry.arguments[0]}"
+        ):
             gymnasium.make(entry.id, colour=1)
     with pytest.raises(ValueError, match="has no backend 'radio'"):
         make_env(kind, "radio")
@@ -74,7 +87,11 @@ def test_an_engine_that_a_robot_does_not_have_is_refused(make: Any, physics: str
 
 
 def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> None:
-    kwargs: dict[str, Any] = {"battery_scale": np.float32(0.5), "realtime": np.False_, "lamp_moves": np.zeros((0, 3))}
+    kwargs: dict[str, Any] = {
+        "battery_scale": np.float32(0.5),
+        "realtime": np.False_,
+        "lamp_moves": np.zeros((0, 3)),
+    }
     make_simulator_env(**kwargs, physics=None, task=None, render_mode=None).close()
 
 
@@ -94,6 +111,8 @@ def test_wrong_reset_options_are_refused_and_nothing_is_opened(options: Any) -> 
 
 @pytest.mark.parametrize("value", ["glory", []], ids=repr)
 @pytest.mark.parametrize("name", SHARED)
-def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(name: str, value: Any) -> None:
+def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(
+    name: str, value: Any
+) -> None:
     with pytest.raises(ValueError, match=f"unknown {name} {re.escape(repr(value))}"):
         PenEnv(ToyBody(), **{name: value})

@@ -22,18 +22,24 @@ from tests.env.recording import packets, write
 from tests.env.toy import ToyBody, begun
 
 SPEC = critterbot()
-BUS, BATTERIES = SPEC.index("bus_voltage"), SPEC.group("battery_voltage")
+BUS = SPEC.index("bus_voltage")
+BATTERIES = SPEC.group("battery_voltage")
 
 
 class DockedBody(ToyBody):
     """A toy on its dock: `power(n)` is true if exchange n sees the dock's voltage; it is lost after `n_answers`."""
 
     def __init__(
-        self, charging_s: float = 100.0, power: Callable[[int], bool] = lambda _: True, n_answers: float = math.inf
+        self,
+        charging_s: float = 100.0,
+        power: Callable[[int], bool] = lambda _: True,
+        n_answers: float = math.inf,
     ) -> None:
         super().__init__()
         self.n_left = round(charging_s / self.period_s)
-        self.power, self.n_answers, self.is_enabled = power, n_answers, False
+        self.power = power
+        self.n_answers = n_answers
+        self.is_enabled = False
         self.requests: list[Floats] = []
         self.enabled: list[bool] = []
         self.battery_v = 13.5  # empty
@@ -58,10 +64,15 @@ class DockedBody(ToyBody):
         if self.n_left == 0:
             self.battery_v = 16.5
         frame.values[BATTERIES] = self.battery_v
-        frame.values[BUS] = 17.6 if self.power(len(self.requests)) else self.battery_v
+        if self.power(len(self.requests)):
+            frame.values[BUS] = 17.6
+        else:
+            frame.values[BUS] = self.battery_v
         counts = {"packets": 10, "link_losses": 1, "s_without_link": 0.25}
         extras = {**frame.extras, **counts, "reconnects": 7}
-        return dataclasses.replace(frame, applied=not charges, beacon=np.zeros(8), crc_errors=1, extras=extras)
+        return dataclasses.replace(
+            frame, applied=not charges, beacon=np.zeros(8), crc_errors=1, extras=extras
+        )
 
 
 def stay_of(body: DockedBody, **options: Any) -> tuple[PenEnv, dict[str, Any]]:
@@ -84,7 +95,8 @@ def read(gauge: BatteryGauge, lowest_v: float, n: int) -> None:
 
 
 def test_low_begins_at_14_and_a_half_volts_of_the_lowest_and_ends_at_15() -> None:
-    gauge, is_low = BatteryGauge(SPEC), []
+    gauge = BatteryGauge(SPEC)
+    is_low = []
     for lowest_v in (14.6, 14.4, 14.6, 14.9, 15.1, 14.6):
         read(gauge, lowest_v, 1000)
         is_low.append(gauge.is_low)
@@ -106,10 +118,12 @@ def test_a_short_sag_is_not_a_low_battery() -> None:
 @pytest.mark.parametrize(("bus_v", "battery_v"), [(0.0, 12.0), (16.0, 1000.0), (16.0, 25.7)])
 def test_an_impossible_battery_is_ignored(bus_v: float, battery_v: float) -> None:
     """The original simulator's counts from 10,000 down: 1000 V, after 98 s a low voltage, with 0 V on the bus."""
-    gauge, values = BatteryGauge(SPEC), voltage(14.5)
+    gauge = BatteryGauge(SPEC)
+    values = voltage(14.5)
     read(gauge, 12.0, 1000)
     assert gauge.is_urgent
-    values[BATTERIES], values[BUS] = battery_v, bus_v
+    values[BATTERIES] = battery_v
+    values[BUS] = bus_v
     gauge.read(values)
     assert gauge.info() == {"battery_low": 0, "battery_urgent": 0}
     assert "unknown" in gauge.finding
@@ -118,14 +132,22 @@ def test_an_impossible_battery_is_ignored(bus_v: float, battery_v: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("spec", "dock"), [(SPEC, {"bus_voltage": 17.6}), (create2(), {"charging": 1.0})], ids=["critterbot", "create2"]
+    ("spec", "dock"),
+    [(SPEC, {"bus_voltage": 17.6}), (create2(), {"charging": 1.0})],
+    ids=["critterbot", "create2"],
 )
-def test_ten_seconds_held_by_the_charger_make_the_battery_low(spec: RobotSpec, dock: dict[str, float]) -> None:
+def test_ten_seconds_held_by_the_charger_make_the_battery_low(
+    spec: RobotSpec, dock: dict[str, float]
+) -> None:
     """An applied step, or a step without the dock's power, restarts the count; no battery is below its limit."""
-    gauge, full = BatteryGauge(spec), 0.5 * (spec.low + spec.high)
+    gauge = BatteryGauge(spec)
+    full = 0.5 * (spec.low + spec.high)
     full[spec.group("battery_voltage")] = 16.0
     for name in dock:
-        full[spec.index(name)] = 0.0 if name == "charging" else 16.0
+        if name == "charging":
+            full[spec.index(name)] = 0.0
+        else:
+            full[spec.index(name)] = 16.0
     held = full.copy()
     for name, value in dock.items():
         held[spec.index(name)] = value
@@ -144,7 +166,8 @@ def test_ten_seconds_held_by_the_charger_make_the_battery_low(spec: RobotSpec, d
 def test_a_robot_without_battery_channels_has_no_battery_info() -> None:
     class Bare:
         channels = tuple(c for c in SPEC.channels if c.group != "battery_voltage")
-        period_s, battery = 0.1, SPEC.battery
+        period_s = 0.1
+        battery = SPEC.battery
 
     gauge = BatteryGauge(Bare())  # type: ignore[arg-type]
     gauge.read(np.zeros(54))
@@ -171,8 +194,14 @@ def test_the_record_of_a_long_charge_is_thinned_without_losing_its_fault_counts(
     """20 minutes of charging are 12,000 frames, of which 20 are recorded, and all of the drives."""
     body = DockedBody(charging_s=1200.0)
     env, info = stay_of(body)
-    frames, at = env.manoeuvre_frames, env.manoeuvre_at
-    assert len(frames) == len(at) == len(env.manoeuvre_observations) == pytest.approx(2 + 20 + 20, abs=3)
+    frames = env.manoeuvre_frames
+    at = env.manoeuvre_at
+    assert (
+        len(frames)
+        == len(at)
+        == len(env.manoeuvre_observations)
+        == pytest.approx(2 + 20 + 20, abs=3)
+    )
     assert at == sorted(set(at))
     assert at[-1] == info["manoeuvre_steps"] > 12_000
     n = info["manoeuvre_steps"]
@@ -191,7 +220,10 @@ def test_the_record_of_a_long_charge_is_thinned_without_losing_its_fault_counts(
 
 @pytest.mark.parametrize(
     ("charge_s", "power_steps", "n_steps", "outcome"),
-    [(30.0, 10_000, 2 + 300 + 20, "ended early"), (900.0, 200, 200 + 20 + 20, "the dock's power failed")],
+    [
+        (30.0, 10_000, 2 + 300 + 20, "ended early"),
+        (900.0, 200, 200 + 20 + 20, "the dock's power failed"),
+    ],
 )
 def test_a_stay_ends_at_its_time_limit_or_two_seconds_after_the_power(
     charge_s: float, power_steps: int, n_steps: int, outcome: str, caplog: pytest.LogCaptureFixture
@@ -223,7 +255,9 @@ def test_a_stay_can_be_ended_from_outside_at_its_500th_frame() -> None:
     [(False, 0.0, 50, "still held at the dock"), (True, 0.6, 3, "ended early")],
     ids=["held by the charger", "a wall behind"],
 )
-def test_a_robot_that_cannot_leave_ends_its_stay(applied: bool, behind: float, n_steps: int, outcome: str) -> None:
+def test_a_robot_that_cannot_leave_ends_its_stay(
+    applied: bool, behind: float, n_steps: int, outcome: str
+) -> None:
     """Below 14.5 V the firmware charges even if the host forbids it."""
     body = DockedBody()
     stay = DockStay(SPEC, body, charge_s=0.0)

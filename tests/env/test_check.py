@@ -19,7 +19,8 @@ from horde_env.robots.critterbot import checks
 from tests.env.healthy import Harm, Robot, setting
 
 SPEC = critterbot()
-GYRO, WHEELS = SPEC.index("rotational_velocity"), SPEC.group("motor_velocity")
+GYRO = SPEC.index("rotational_velocity")
+WHEELS = SPEC.group("motor_velocity")
 
 
 def check(robot: Robot, may_move: str = "") -> tuple[dict[str, Line], Check]:
@@ -43,7 +44,10 @@ def test_a_healthy_robot_is_well() -> None:
         *("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"),
         *("stop", "motor readings"),
     ]
-    assert done.signs == {**dict.fromkeys([c.name for c in SPEC.channels[WHEELS]], 1), "rotational_velocity": 1}
+    assert done.signs == {
+        **dict.fromkeys([c.name for c in SPEC.channels[WHEELS]], 1),
+        "rotational_velocity": 1,
+    }
     assert len(done.ranges) == 53
 
 
@@ -58,7 +62,9 @@ def test_a_healthy_robot_is_well() -> None:
         ({"acceleration_z": np.nan}, "acceleration", "acceleration_z reads nan"),
     ],
 )
-def test_a_bad_reading_is_found_in_its_line(channels: dict[str, float], subject: str, said: str) -> None:
+def test_a_bad_reading_is_found_in_its_line(
+    channels: dict[str, float], subject: str, said: str
+) -> None:
     lines, _ = check(Robot(setting(**channels)), may_move="not now")
     assert failed(lines) == [subject, "movement"]
     assert said in lines[subject].text
@@ -87,7 +93,9 @@ def test_a_robot_that_must_not_move_is_not_moved(channels: dict[str, float], sub
     robot = Robot(setting(**channels))
     lines, _ = check(robot)
     assert lines[subject].verdict is Verdict.FAIL
-    assert lines["movement"] == Line(Verdict.SKIP, "movement", "a check that movement needs has failed above")
+    assert lines["movement"] == Line(
+        Verdict.SKIP, "movement", "a check that movement needs has failed above"
+    )
     assert not np.any(robot.requests)
 
 
@@ -127,7 +135,8 @@ def veering(frame: Frame, request: Floats) -> Frame:
     return replace(frame, values=values)
 
 
-STRAIGHT, TURNS = ["forward", "reverse"], ["rotate_clockwise", "rotate_counterclockwise"]
+STRAIGHT = ["forward", "reverse"]
+TURNS = ["rotate_clockwise", "rotate_counterclockwise"]
 DEAD = {f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (100, 220, 340)}
 
 
@@ -141,9 +150,18 @@ DEAD = {f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (1
         (setting(motor_current_340=0.0), 1.0, ["motor readings"], "motor_current_340"),
         (setting(**DEAD), 0.0, [*STRAIGHT, *TURNS, "motor readings"], "no motor had a voltage"),
     ],
-    ids=["a slipping wheel", "a stuck wheel", "weak motors", "wild motors", "a dead current sensor", "no motion"],
+    ids=[
+        "a slipping wheel",
+        "a stuck wheel",
+        "weak motors",
+        "wild motors",
+        "a dead current sensor",
+        "no motion",
+    ],
 )
-def test_a_fault_of_the_drive_is_found_by_driving(harm: Harm, speed: float, subjects: list[str], said: str) -> None:
+def test_a_fault_of_the_drive_is_found_by_driving(
+    harm: Harm, speed: float, subjects: list[str], said: str
+) -> None:
     lines, done = check(Robot(harm, motion=lambda request: speed * request))
     assert failed(lines) == subjects
     assert said in lines[subjects[0]].text
@@ -162,12 +180,17 @@ def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
 
 def test_a_drive_that_was_kept_from_the_robot_fails_with_the_bodys_reason() -> None:
     def refuse(frame: Frame, request: Floats) -> Frame:
-        robot.reason = "the motors are too hot" if np.any(request) else ""
+        if np.any(request):
+            robot.reason = "the motors are too hot"
+        else:
+            robot.reason = ""
         return replace(frame, applied=not np.any(request))
 
     robot = Robot(refuse)
     lines, _ = check(robot)
-    assert lines["forward"] == Line(Verdict.FAIL, "forward", "the robot did not follow: the motors are too hot")
+    assert lines["forward"] == Line(
+        Verdict.FAIL, "forward", "the robot did not follow: the motors are too hot"
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,12 +201,18 @@ def test_a_drive_that_was_kept_from_the_robot_fails_with_the_bodys_reason() -> N
         (lambda frame: {"t": 1.3 * frame.t, "extras": {"packets": 10}}, "packets", Verdict.WARN),
         (lambda frame: {"t": 1.3 * frame.t, "extras": {"packets": 13}}, "packets", Verdict.OK),
         (lambda frame: {"crc_errors": 1}, "checksums", Verdict.FAIL),
-        (lambda frame: {"crc_errors": int(frame.t == pytest.approx(1.0))}, "checksums", Verdict.WARN),
+        (
+            lambda frame: {"crc_errors": int(frame.t == pytest.approx(1.0))},
+            "checksums",
+            Verdict.WARN,
+        ),
         (lambda frame: {"stale": True}, "frames", Verdict.FAIL),
         (lambda frame: {"gap": True}, "frames", Verdict.FAIL),
     ],
 )
-def test_a_bad_line_is_found(change: Callable[[Frame], dict[str, Any]], subject: str, verdict: Verdict) -> None:
+def test_a_bad_line_is_found(
+    change: Callable[[Frame], dict[str, Any]], subject: str, verdict: Verdict
+) -> None:
     """Packets are counted against the time that has passed: a step of 0.13 s on a busy machine has 13."""
     lines, _ = check(Robot(lambda frame, _: replace(frame, **change(frame))), may_move="not now")
     assert failed(lines) == [*[subject] * (verdict is not Verdict.OK), "movement"]
@@ -215,7 +244,10 @@ def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
     lines, _ = check(robot)
     assert list(lines) == ["link"]
     assert lines["link"].verdict is Verdict.FAIL
-    assert "the link to the robot was lost: the device disconnected (unplugged, or switched off?)" in lines["link"].text
+    assert (
+        "the link to the robot was lost: the device disconnected (unplugged, or switched off?)"
+        in lines["link"].text
+    )
     assert len(robot.requests) == 10
 
 
@@ -228,7 +260,9 @@ def test_a_robot_that_drives_itself_is_not_driven() -> None:
 
 def test_one_stop_that_did_not_come_is_one_too_many() -> None:
     assert judge_stops([0.3, None, 0.4]).verdict is Verdict.FAIL
-    assert judge_stops([0.3, 0.7, 0.4]) == Line(Verdict.OK, "stop", "at rest within 0.7 s of each stop")
+    assert judge_stops([0.3, 0.7, 0.4]) == Line(
+        Verdict.OK, "stop", "at rest within 0.7 s of each stop"
+    )
 
 
 def test_expected_wheels_are_the_firmwares() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from horde_env.clock import ManualClock, RealTimeClock
+from horde_env.clock import ManualClock, RealTimeClock, system_boot_time
 
 
 def clock_by_hand(period_s: float = 0.1) -> tuple[RealTimeClock, ManualClock]:
@@ -17,6 +17,26 @@ def live(clock: RealTimeClock, hand: ManualClock, thinking_s: float, body_s: flo
     clock.begin()
     hand.advance(body_s)
     return clock.wait()
+
+
+def test_time_that_passes_on_the_boot_clock_alone_is_a_suspension() -> None:
+    hand = ManualClock(now_s=100.0)
+    clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    hand.suspend(60.0)  # before the run
+    clock.start()
+    found = []
+    for suspended_s in (0.0, 0.04, 7.0, 0.0):
+        hand.suspend(suspended_s)
+        live(clock, hand, thinking_s=0.02)
+        found.append(clock.was_suspended())
+    assert found == [False, False, True, False]
+
+
+def test_the_systems_boot_clock_is_read_if_the_systems_monotonic_clock_is() -> None:
+    clock = RealTimeClock(0.1)
+    clock.start()
+    assert system_boot_time() > 0.0
+    assert not clock.was_suspended()
 
 
 def test_deadlines_do_not_drift() -> None:

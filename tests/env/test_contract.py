@@ -21,7 +21,8 @@ from horde_env.testing import BackendContract, PacedBody
 from tests.env.recording import made_up, packets, record, write
 from tests.env.toy import ToyBody
 
-HARDWARE, WIRE = pytest.mark.hardware, [pytest.mark.sim, pytest.mark.hardware]
+HARDWARE = pytest.mark.hardware
+WIRE = [pytest.mark.sim, pytest.mark.hardware]
 
 
 def emulated(make: Callable[..., Any], **arguments: Any) -> Backend:
@@ -37,12 +38,24 @@ class TestBody(BackendContract):
         autouse=True,
         params=[
             pytest.param((critterbot, ToyBody), id="toy"),
-            pytest.param((critterbot, partial(SimulatedBody, physics="bullet")), id="bullet", marks=pytest.mark.sim),
+            pytest.param(
+                (critterbot, partial(SimulatedBody, physics="bullet")),
+                id="bullet",
+                marks=pytest.mark.sim,
+            ),
             pytest.param((critterbot, partial(SimulatedBody, physics="planar")), id="planar"),
-            pytest.param((critterbot, partial(emulated, EmulatedBody, link="serial")), id="serial", marks=WIRE),
-            pytest.param((critterbot, partial(emulated, EmulatedBody, link="drops")), id="drops", marks=WIRE),
+            pytest.param(
+                (critterbot, partial(emulated, EmulatedBody, link="serial")),
+                id="serial",
+                marks=WIRE,
+            ),
+            pytest.param(
+                (critterbot, partial(emulated, EmulatedBody, link="drops")), id="drops", marks=WIRE
+            ),
             pytest.param((create2, SimulatedCreate), id="create2"),
-            pytest.param((create2, partial(emulated, EmulatedCreate)), id="create2-emulated", marks=HARDWARE),
+            pytest.param(
+                (create2, partial(emulated, EmulatedCreate)), id="create2-emulated", marks=HARDWARE
+            ),
         ],
     )
     def _body(self, request: pytest.FixtureRequest) -> None:
@@ -63,7 +76,10 @@ class TestRecording(BackendContract):
     @pytest.fixture(autouse=True, params=[RecordedLife, RecordedRun])
     def _recording(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
         is_log = request.param is RecordedLife
-        path = write(tmp_path / "life.csv", packets()) if is_log else record(tmp_path / "run", made_up(40))
+        if is_log:
+            path = write(tmp_path / "life.csv", packets())
+        else:
+            path = record(tmp_path / "run", made_up(40))
         self.make = partial(request.param, path)
 
     def make_backend(self) -> Backend:

@@ -20,8 +20,12 @@ from horde_env.robots.create2.wire import PASSIVE, SAFE
 from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 
-STAY, DOCK = {"manoeuvre": "stay"}, {"manoeuvre": "dock"}
-FORWARD, BACK, TURN, STOP = 0, 1, 2, 4
+STAY = {"manoeuvre": "stay"}
+DOCK = {"manoeuvre": "dock"}
+FORWARD = 0
+BACK = 1
+TURN = 2
+STOP = 4
 HARDWARE = pytest.mark.hardware
 SLOW = [HARDWARE, pytest.mark.slow]
 DOCKINGS = [
@@ -34,7 +38,9 @@ DOCKINGS = [
 
 
 @pytest.mark.parametrize(("robot", "backend", "arguments"), DOCKINGS)
-def test_a_reset_docks_charges_and_backs_off(robot: str, backend: str, arguments: dict[str, Any]) -> None:
+def test_a_reset_docks_charges_and_backs_off(
+    robot: str, backend: str, arguments: dict[str, Any]
+) -> None:
     """A hundredth of its battery, half full or less, is charged within minutes."""
     with make_env(robot, backend, battery_scale=0.01, **arguments) as env:
         env.reset(seed=1, options=STAY)
@@ -59,7 +65,9 @@ def test_a_reset_docks_charges_and_backs_off(robot: str, backend: str, arguments
 
 
 @contextmanager
-def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charge: list[float]) -> Iterator[Any]:
+def critterbot_before_dock(
+    kind: type[SimulatedBody] | type[EmulatedBody], charge: list[float]
+) -> Iterator[Any]:
     """Yield a Critterbot 2 cm before its dock's contacts, facing them, and its machine.
 
     The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or less.
@@ -67,7 +75,10 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
     body = kind(battery_scale=0.005, physics="planar")
     with PenEnv(body, getattr(body, "clock", None)) as env:
         env.reset(seed=0, options=STAY)
-        machine = body.emulator.robot.machine if isinstance(body, EmulatedBody) else body.machine
+        if isinstance(body, EmulatedBody):
+            machine = body.emulator.robot.machine
+        else:
+            machine = body.machine
         x, y, ux, uy, nose_m = machine.face[:5]
         machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
         machine.power.charge[:] = charge
@@ -75,12 +86,16 @@ def critterbot_before_dock(kind: type[SimulatedBody] | type[EmulatedBody], charg
         yield env, machine
 
 
-CRITTERBOTS = pytest.mark.parametrize("kind", [SimulatedBody, pytest.param(EmulatedBody, marks=HARDWARE)])
+CRITTERBOTS = pytest.mark.parametrize(
+    "kind", [SimulatedBody, pytest.param(EmulatedBody, marks=HARDWARE)]
+)
 
 
 @CRITTERBOTS
 @pytest.mark.parametrize(("charge", "is_held"), [(0.5, False), (0.18, True)])
-def test_a_critterbot_below_14_and_a_half_volts_is_held_at_its_dock(kind: Any, charge: float, is_held: bool) -> None:
+def test_a_critterbot_below_14_and_a_half_volts_is_held_at_its_dock(
+    kind: Any, charge: float, is_held: bool
+) -> None:
     """A charge of .18 is 14.43 V at rest: the firmware charges it although the host forbids it. At .5 it drives off."""
     with critterbot_before_dock(kind, [charge] * 3) as (env, machine):
         infos = [env.step(FORWARD)[4] for _ in range(8)]
@@ -93,7 +108,9 @@ def test_a_critterbot_below_14_and_a_half_volts_is_held_at_its_dock(kind: Any, c
 
 
 @CRITTERBOTS
-def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_dock(kind: Any) -> None:
+def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_dock(
+    kind: Any,
+) -> None:
     """.5, .35 and .5 are 15.37, 14.98 and 15.27 V: no battery is low, and two differ by more than 0.2 V."""
     with critterbot_before_dock(kind, [0.5, 0.35, 0.5]) as (env, machine):
         infos = [env.step(FORWARD)[4] for _ in range(120)]
@@ -108,21 +125,30 @@ def test_a_critterbot_held_for_uneven_batteries_needs_a_stay_that_ends_off_the_d
 
 
 @contextmanager
-def create_before_dock(kind: type[SimulatedCreate] | type[EmulatedCreate], share: float) -> Iterator[Any]:
+def create_before_dock(
+    kind: type[SimulatedCreate] | type[EmulatedCreate], share: float
+) -> Iterator[Any]:
     """Yield a Create 2 that faces its dock 0.4 m before it, with its body."""
     body = kind(physics="planar")
     with PenEnv(body, getattr(body, "clock", None), spec=create2()) as env:
         env.reset(seed=0, options=STAY)
-        firmware = body.emulator.robot if isinstance(body, EmulatedCreate) else body.firmware
+        if isinstance(body, EmulatedCreate):
+            firmware = body.emulator.robot
+        else:
+            firmware = body.firmware
         machine = firmware.machine
-        dock, rng = machine.room.dock, np.random.default_rng(0)
-        x, y = dock.x + 0.4 * math.cos(dock.direction), dock.y + 0.4 * math.sin(dock.direction)
+        dock = machine.room.dock
+        rng = np.random.default_rng(0)
+        x = dock.x + 0.4 * math.cos(dock.direction)
+        y = dock.y + 0.4 * math.sin(dock.direction)
         machine.place(x, y, dock.direction + math.pi, rng)
         machine.charge_ah = share * machine.capacity_ah
         yield env, firmware
 
 
-CREATES = pytest.mark.parametrize("kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=HARDWARE)])
+CREATES = pytest.mark.parametrize(
+    "kind", [SimulatedCreate, pytest.param(EmulatedCreate, marks=HARDWARE)]
+)
 
 
 def drive_onto_dock(env: PenEnv) -> None:
@@ -150,7 +176,8 @@ def test_a_create_with_a_low_battery_stays_on_its_dock_until_it_is_charged(kind:
     """13.4 V at rest: it charges in Passive, and neither 131 nor 132 is sent. At 15 V it can leave."""
     with create_before_dock(kind, 0.1) as (env, firmware):
         drive_onto_dock(env)
-        charge_ah, modes = firmware.machine.charge_ah, set()
+        charge_ah = firmware.machine.charge_ah
+        modes = set()
         for _ in range(100):
             info = env.step(STOP)[4]
             modes.add(firmware.mode)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import PenEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.robot import RobotSpec, critterbot
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.tasks import TASKS, task
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write
@@ -182,6 +185,30 @@ def test_an_overrun_reaches_info() -> None:
     assert env.step(0)[4]["overrun_s"] == pytest.approx(0.03)
 
 
+def test_a_suspension_of_the_computer_is_a_gap(caplog: pytest.LogCaptureFixture) -> None:
+    """The monotonic clock stands still meanwhile, so that nothing is late; the robot may be anywhere."""
+    hand = ManualClock()
+    clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    env = begun(ToyBody(), clock)
+    hand.suspend(3600.0)
+    infos = [env.step(0)[4] for _ in range(2)]
+    hand.suspend(0.01)  # the rounding of two clocks
+    infos.append(env.step(0)[4])
+    assert [info["gap"] for info in infos] == [1, 0, 0]
+    assert [info["overrun_s"] for info in infos] == pytest.approx([0.0, 0.0, 0.0], abs=1e-9)
+    assert caplog.text.count("this computer was suspended") == 1
+
+
+def test_a_simulated_robot_stands_still_while_the_computer_is_suspended() -> None:
+    """With a real-time clock too: what it learns has the same bits."""
+    hand = ManualClock()
+    env = begun(SimulatedBody(physics="planar"))
+    env.clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    env.clock.start()
+    hand.suspend(3600.0)
+    assert env.step(0)[4]["gap"] == 0
+
+
 def test_a_tasks_reward_is_that_of_the_observation_after_the_step() -> None:
     env = begun(ToyBody(), task="light")
     observation, reward, *_ = env.step(0)
@@ -302,6 +329,9 @@ def observation(**readings: float) -> np.ndarray:
     return values
 
 
+SIMULATORS = ("horde_env:CritterbotPen-v0", "horde_env:CreatePen-v0")
+
+
 def reward(name: str, after: np.ndarray) -> float:
     return task(name)(observation(), np.zeros(3), after, SPEC)
 
@@ -318,6 +348,60 @@ def reward(name: str, after: np.ndarray) -> float:
 )
 def test_the_reward_of_each_task(name: str, channel: str, share: float, expected: float) -> None:
     assert reward(name, observation(**{channel: share})) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["light", "beacon", "centre"])
+def test_a_task_without_its_sensors_is_refused_before_the_first_step(name: str) -> None:
+    """The Create 2 has no light sensors, no infrared light sensors and no distances in metres."""
+    message = f"the create2 lacks the sensors of the task '{name}'; choose one of none, spin"
+    with pytest.raises(ValueError, match=message):
+        gymnasium.make("horde_env:CreatePen-v0", task=name)
+
+
+@pytest.mark.parametrize("id_", SIMULATORS)
+def test_a_reset_and_a_step_have_the_same_keys_of_info(id_: str) -> None:
+    """As `minari.DataCollector(record_infos=True)` requires: after a reset, a drive, a stay at the dock, and a step."""
+    env = gymnasium.make(id_, physics="planar")
+    keys = set(env.reset(seed=0)[1])
+    assert {"manoeuvre_steps", "docked"} <= keys
+    assert set(env.step(0)[4]) == keys
+    for options in ({"manoeuvre": "centre"}, {"manoeuvre": "stay"}, {"manoeuvre": "dock", "charge_s": 0.1}):
+        assert set(env.reset(options=options)[1]) == keys
+    step = env.step(0)[4]
+    assert (step["manoeuvre_steps"], step["docked"]) == (0, 0)
+    env.close()
+
+
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # the collector's own folder
+@pytest.mark.parametrize("id_", SIMULATORS)
+def test_minaris_collector_records_the_infos_of_a_robot(id_: str) -> None:
+    minari = pytest.importorskip("minari")
+    pytest.importorskip("jax")  # which the collector requires
+    env = minari.DataCollector(gymnasium.make(id_, physics="planar", max_episode_steps=5), record_infos=True)
+    for seed in range(2):
+        env.reset(seed=seed)
+        for k in range(5):
+            env.step(k)
+    env.close()
+    del env
+    gc.collect()
+
+
+@pytest.mark.parametrize("id_", SIMULATORS)
+def test_a_pickled_simulator_continues_with_the_same_bits(id_: str) -> None:
+    """Also in the middle of an episode; its name in the registry and its arguments come along."""
+    env = gymnasium.make(id_, physics="planar", task="spin")
+    env.reset(seed=3)
+    for k in range(10):
+        env.step(k % 5)
+    copy = pickle.loads(pickle.dumps(env))
+    assert copy.spec == env.spec
+    for k in range(20):
+        ours, theirs = env.step(k % 5), copy.step(k % 5)
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        assert ours[1:] == theirs[1:]
+    drive = {"manoeuvre": "centre"}
+    np.testing.assert_array_equal(env.reset(options=drive)[0], copy.reset(options=drive)[0])
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

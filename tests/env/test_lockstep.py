@@ -21,7 +21,8 @@ from horde_env.robots.critterbot.wire import drive
 from tests.env.critterbot.emulated import SPEC, setpoints
 
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
-ID, STAY = "horde_env:CritterbotEmulated-v0", {"manoeuvre": "stay"}
+ID = "horde_env:CritterbotEmulated-v0"
+STAY = {"manoeuvre": "stay"}
 
 
 Linked = tuple[Emulator, MemoryLine, LockstepClock]
@@ -30,7 +31,8 @@ Linked = tuple[Emulator, MemoryLine, LockstepClock]
 @pytest.fixture
 def linked() -> Iterator[Linked]:
     """A robot at its console, its line and their clock."""
-    line, clock = MemoryLine(), LockstepClock()
+    line = MemoryLine()
+    clock = LockstepClock()
     with Emulator(seed=3) as emulator:
         emulator.add(line)
         clock.join(emulator, line)
@@ -62,7 +64,9 @@ def test_a_command_acts_in_its_own_step() -> None:
         assert max(map(abs, setpoints(robot))) == 9  # the ramp's unit per cycle
 
 
-@pytest.mark.parametrize("way", [b"recharge start\r", b"recharge start\rmi on\r"], ids=["console", "packets"])
+@pytest.mark.parametrize(
+    "way", [b"recharge start\r", b"recharge start\rmi on\r"], ids=["console", "packets"]
+)
 def test_horde_robot_stop_ends_what_the_console_began(way: bytes, linked: Linked) -> None:
     """No packet ends the robot's own way to its dock: without the way over the console it would drive on for ever."""
     emulator, line, clock = linked
@@ -79,12 +83,20 @@ def test_horde_robot_stop_ends_what_the_console_began(way: bytes, linked: Linked
         assert setpoints(emulator.robot) == [0, 0, 0]
 
 
-def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console(linked: Linked) -> None:
+def test_a_body_ends_the_way_to_the_dock_of_a_robot_that_it_finds_at_its_console(
+    linked: Linked,
+) -> None:
     emulator, line, clock = linked
     emulator.robot.receive(b"recharge start\r")
     clock.sleep(1.0)
-    time_of: dict[str, Any] = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
-    body = SerialBody(PortConfig(line.url, parity="none"), clock, settings=LinkSettings(threaded=False), **time_of)
+    time_of: dict[str, Any] = {
+        "monotonic": clock.monotonic,
+        "sleep": clock.sleep,
+        "connect": line.connect,
+    }
+    body = SerialBody(
+        PortConfig(line.url, parity="none"), clock, settings=LinkSettings(threaded=False), **time_of
+    )
     body.reset(np.random.default_rng(0))
     assert not emulator.robot.recharging
     assert setpoints(emulator.robot) == [0, 0, 0]
@@ -110,13 +122,19 @@ def test_a_pose_depends_on_the_seeds_of_reset_and_of_the_robot() -> None:
     assert len(poses) == 3
 
 
-def test_the_original_simulator_is_sent_motor_commands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_original_simulator_is_sent_motor_commands_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Any other mode ends its reader; and its bus of 0 V is no empty battery."""
-    make_drop, modes = OnBoardDriver._drop, set[int]()
+    make_drop = OnBoardDriver._drop
+    modes = set[int]()
 
     def simulated(line: OnBoardDriver, packet: bytes) -> bytes:
-        drop, start = bytearray(make_drop(line, packet)), len(STATE_START)
-        drop[start + 4 * SOURCE : start + 4 * SOURCE + 4] = DataSource.SIMULATOR.to_bytes(4, "little")
+        drop = bytearray(make_drop(line, packet))
+        start = len(STATE_START)
+        drop[start + 4 * SOURCE : start + 4 * SOURCE + 4] = DataSource.SIMULATOR.to_bytes(
+            4, "little"
+        )
         drop[start + 4 * BUS : start + 4 * MOTORS] = bytes(4 * (MOTORS - BUS))
         return bytes(drop)
 
@@ -137,7 +155,8 @@ def test_it_also_runs_in_time() -> None:
     """Twice as fast as real time, with all threads there are: on a busy machine later, but never earlier."""
     infos: list[dict[str, Any]] = []
     with make(link="drops", speed=2.0) as env:
-        start, began = env.reset(seed=0)[1], time.monotonic()
+        start = env.reset(seed=0)[1]
+        began = time.monotonic()
         while sum(info["applied"] for info in infos) < 20:
             infos.append(env.step(len(infos) % 5)[4])
             assert len(infos) < 300, "the robot is not reached"

@@ -15,15 +15,27 @@ from horde_env.robot import Floats, critterbot
 SPEC = critterbot()
 MIDDLE = 0.5 * (SPEC.low + SPEC.high)
 PLAIN = Style()
-INFO = {"t": 12.34, "sensor_age_s": 0.004, "crc_errors": 0, "gap": 0, "stale": 0, "clipped": 0, "applied": 1}
+INFO = {
+    "t": 12.34,
+    "sensor_age_s": 0.004,
+    "crc_errors": 0,
+    "gap": 0,
+    "stale": 0,
+    "clipped": 0,
+    "applied": 1,
+}
 
 
-def picture(values: Floats = MIDDLE, style: Style = PLAIN, title: str = "robot", tally: Tally | None = None) -> str:
+def picture(
+    values: Floats = MIDDLE, style: Style = PLAIN, title: str = "robot", tally: Tally | None = None
+) -> str:
     return block(title, values, INFO, tally or Tally(SPEC.period_s), SPEC, style)
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-@pytest.mark.parametrize("values", [SPEC.low, MIDDLE, SPEC.high, SPEC.to_si(SPEC.raw_low), SPEC.to_si(SPEC.raw_high)])
+@pytest.mark.parametrize(
+    "values", [SPEC.low, MIDDLE, SPEC.high, SPEC.to_si(SPEC.raw_low), SPEC.to_si(SPEC.raw_high)]
+)
 def test_it_fits_the_terminal(values: Floats, width: int) -> None:
     rows = picture(values, Style(width), title="x" * 200).splitlines()
     assert len(rows) <= 23  # one is left for the cursor
@@ -46,7 +58,13 @@ def test_a_bar_is_as_long_as_the_share_of_the_range() -> None:
         rows = picture(values, Style(width=84)).splitlines()
         return next(row for row in rows if row.startswith("bus")).split()[-1]
 
-    assert [bar(v) for v in (11.0, 15.0, 19.0, 25.5, 0.0)] == ["....", "##..", "####", "####", "...."]
+    assert [bar(v) for v in (11.0, 15.0, 19.0, 25.5, 0.0)] == [
+        "....",
+        "##..",
+        "####",
+        "####",
+        "....",
+    ]
     assert bar(np.nan) == "????"
 
 
@@ -64,11 +82,23 @@ def test_faults_are_counted_and_packets_are_a_rate() -> None:
     tally = Tally(period_s=0.1)
     assert tally.packets_per_s is None
     for k in range(40):  # steps of 0.16 s, as on a busy machine
-        counts = {"crc_errors": 2, "clipped": 3, "gap": k == 5, "applied": k != 7, "packets": 16 - 11 * (k < 20)}
+        counts = {
+            "crc_errors": 2,
+            "clipped": 3,
+            "gap": k == 5,
+            "applied": k != 7,
+            "packets": 16 - 11 * (k < 20),
+        }
         tally.take(INFO | counts | {"t": 0.1 + 0.16 * k})
         if k == 0:
             assert tally.packets_per_s == pytest.approx(50.0)
-    assert tally.faults == {"crc_errors": 80, "gap": 1, "stale": 0, "clipped": 120, "not applied": 1}
+    assert tally.faults == {
+        "crc_errors": 80,
+        "gap": 1,
+        "stale": 0,
+        "clipped": 120,
+        "not applied": 1,
+    }
     assert tally.packets_per_s == pytest.approx(100.0)  # over the last 20 steps alone
     text = picture(tally=tally)
     assert "100 packets/s" in text

@@ -21,12 +21,16 @@ from tests.env.toy import ToyBody, begun
 SPEC = critterbot()
 
 
-def frame(spec: RobotSpec, pose: tuple[float, float, float] | None = None, **values: float) -> Frame:
+def frame(
+    spec: RobotSpec, pose: tuple[float, float, float] | None = None, **values: float
+) -> Frame:
     """Return a frame with all readings 0 except `values`, and a pose (x, y, heading) in metres and radians, or none."""
     readings = np.zeros(spec.n_channels)
     for name, value in values.items():
         readings[spec.index(name)] = value
-    extras = {} if pose is None else dict(zip(("x_m", "y_m", "heading_rad"), pose, strict=True))
+    extras = {}
+    if pose is not None:
+        extras = dict(zip(("x_m", "y_m", "heading_rad"), pose, strict=True))
     return Frame(values=readings, t=3.0, extras=extras)
 
 
@@ -49,7 +53,10 @@ def painter(robot: str) -> Painter:
 
 @pytest.mark.parametrize(
     ("robot", "pose", "centre_m", "px_per_m"),
-    [("critterbot", (0.5, 0.5, 0.0), (0.48, 0.5), 216.0), ("create2", (0.2, 0.3, 0.5 * np.pi), (0.2, 0.3), 144.0)],
+    [
+        ("critterbot", (0.5, 0.5, 0.0), (0.48, 0.5), 216.0),
+        ("create2", (0.2, 0.3, 0.5 * np.pi), (0.2, 0.3), 144.0),
+    ],
 )
 def test_the_body_is_drawn_where_it_stands(
     robot: str, pose: tuple[float, float, float], centre_m: tuple[float, float], px_per_m: float
@@ -66,14 +73,18 @@ def test_the_body_is_drawn_where_it_stands(
 @pytest.mark.parametrize("robot", PLACES)
 def test_a_body_without_a_pose_is_drawn_large_whatever_it_reads(robot: str) -> None:
     spec = PLACES[robot][0]
-    large, small = (painter(robot).draw(frame(spec, pose)) for pose in (None, (0.0, 0.0, 0.5 * np.pi)))
+    large, small = (
+        painter(robot).draw(frame(spec, pose)) for pose in (None, (0.0, 0.0, 0.5 * np.pi))
+    )
     assert places(large, SHELL).shape[1] > 2.5 * places(small, SHELL).shape[1]
     unknown = Frame(values=np.full(spec.n_channels, np.nan), t=0.0)
     assert painter(robot).draw(unknown).shape == (480, 720, 3)
 
 
 @pytest.mark.parametrize("pose", [(0.0, 0.0, 0.5 * np.pi), None])
-def test_the_critterbots_tail_points_away_from_the_heading(pose: tuple[float, float, float] | None) -> None:
+def test_the_critterbots_tail_points_away_from_the_heading(
+    pose: tuple[float, float, float] | None,
+) -> None:
     """Facing north, or forward up: the shell's lowest pixel is twice as far as its highest."""
     _, rows = places(painter("critterbot").draw(frame(SPEC, pose)), SHELL)
     assert rows.max() - 240 > 1.8 * (240 - rows.min())
@@ -81,7 +92,10 @@ def test_the_critterbots_tail_points_away_from_the_heading(pose: tuple[float, fl
 
 def test_a_near_wall_shows_as_a_longer_ray_and_a_longer_bar() -> None:
     """Of the front sensor, to the east, in its group's colour."""
-    near, far = (painter("critterbot").draw(frame(SPEC, (0.0, 0.0, 0.0), ir_distance_0=d)) for d in (0.9, 0.1))
+    near, far = (
+        painter("critterbot").draw(frame(SPEC, (0.0, 0.0, 0.0), ir_distance_0=d))
+        for d in (0.9, 0.1)
+    )
     colour = GROUPS[SPEC.groups.index("ir_distance") % len(GROUPS)]
     assert places(near, colour).shape[1] > places(far, colour).shape[1] + 20
     bars = [np.count_nonzero((drawn[:, 480:] == colour).all(axis=-1)) for drawn in (near, far)]
@@ -101,7 +115,9 @@ def test_the_path_stays_in_the_picture() -> None:
 
 
 def test_a_create_is_drawn_in_its_own_room() -> None:
-    env = gymnasium.make("horde_env:CreatePen-v0", render_mode="rgb_array", disable_env_checker=True)
+    env = gymnasium.make(
+        "horde_env:CreatePen-v0", render_mode="rgb_array", disable_env_checker=True
+    )
     env.reset(seed=0)
     before = env.render()
     for _ in range(10):
@@ -132,7 +148,9 @@ def test_a_window_shows_every_step_until_it_is_closed(monkeypatch: pytest.Monkey
     env.close()
 
 
-def test_without_a_display_the_error_says_so_and_the_body_is_not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_display_the_error_says_so_and_the_body_is_not_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DISPLAY", ":99")
     monkeypatch.setenv("SDL_VIDEODRIVER", "no_such_driver")
     body = ToyBody()

@@ -335,6 +335,25 @@ def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
     assert "1 of 11 rows and 271 further bytes" in body.notes[0]
 
 
+def test_a_missing_file_between_two_others_is_a_gap_and_noted(tmp_path: Path) -> None:
+    run = record(tmp_path / "run", made_up(30), 10)
+    (run / "log" / "life-2.rec").unlink()
+    body = RecordedRun(run)
+    found = frames(body)
+    assert [round(frame.t / 0.1) for frame in found if frame.gap] == [20]
+    assert body.notes == ("life-3.rec begins with row 20, expected row 10: rows before it are missing",)
+
+
+def test_a_changed_byte_in_the_first_line_is_refused(tmp_path: Path) -> None:
+    """Also where it is still JSON: a digit of the period, a letter of a channel."""
+    run = record(tmp_path / "run", made_up(14), period_s=0.1)
+    path = run / "log" / "life.rec"
+    sound = path.read_bytes()
+    path.write_bytes(sound.replace(b'"period_s": 0.1', b'"period_s": 0.3'))
+    with pytest.raises(BackendUnavailable, match=r"the first line of .*life\.rec is damaged"):
+        RecordedRun(run)
+
+
 def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> None:
     rows = made_up(14)
     rows["pose"] = np.nan

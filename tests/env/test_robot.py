@@ -36,7 +36,9 @@ def test_an_ulp_beyond_the_range_is_no_clip_and_stays_in_the_box() -> None:
         assert SPEC.observation_space().contains(observation)
 
 
-@pytest.mark.parametrize(("wild", "share"), [(np.inf, 0.0), (-np.inf, 0.0), (np.nan, 0.0), (99.0, 1.0), (-99.0, 0.0)])
+@pytest.mark.parametrize(
+    ("wild", "share"), [(np.inf, 0.0), (-np.inf, 0.0), (np.nan, 0.0), (99.0, 1.0), (-99.0, 0.0)]
+)
 def test_a_wild_reading_counts_once_and_spoils_no_other(wild: float, share: float) -> None:
     values = 0.5 * (SPEC.low + SPEC.high)
     values[23] = wild
@@ -60,13 +62,17 @@ def test_a_channels_step_is_the_smallest_change_of_its_scaled_reading(spec: Robo
         if channel.lsb == 0.0 or channel.raw_high == 1:
             assert channel.step is None, channel.name
         else:
-            assert channel.step == pytest.approx(change / (2 if channel.group == "ir_light" else 1)), channel.name
+            assert channel.step == pytest.approx(
+                change / (2 if channel.group == "ir_light" else 1)
+            ), channel.name
 
 
 def test_sensors_look_where_they_are_placed() -> None:
     """Light 1 looks left (y) from the left rim; infrared 7 sits on the tail, behind, and looks left."""
     np.testing.assert_allclose(SPEC.positions("light")[1], [0.0, 0.121], atol=1e-12)
-    np.testing.assert_allclose(np.rad2deg(SPEC.angles("ir_distance")), [0, 45, 90, 135, 225, 270, 315, 95, 180, 231])
+    np.testing.assert_allclose(
+        np.rad2deg(SPEC.angles("ir_distance")), [0, 45, 90, 135, 225, 270, 315, 95, 180, 231]
+    )
     assert SPEC.positions("ir_distance")[7][0] < -0.12
 
 
@@ -89,18 +95,31 @@ def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) ->
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
-@pytest.mark.parametrize("bad", [[0.1, 0.0], [0.0, np.nan, 0.0], 3.0, [[0.0, 0.0, 0.0]], [np.inf, 0.0, 0.0]], ids=str)
+@pytest.mark.parametrize(
+    "bad", [[0.1, 0.0], [0.0, np.nan, 0.0], 3.0, [[0.0, 0.0, 0.0]], [np.inf, 0.0, 0.0]], ids=str
+)
 def test_a_request_that_is_not_three_finite_numbers_is_refused(robot: str, bad: object) -> None:
     """By its simulator, and by its bytes."""
     with make_env(robot, "simulator") as env:
         env.reset(seed=0)
-        for ask in (env.backend.exchange, lambda request: part(robot, "wire").drive(request, env.robot)):
+        for ask in (
+            env.backend.exchange,
+            lambda request: part(robot, "wire").drive(request, env.robot),
+        ):
             with pytest.raises(ValueError, match="three finite numbers"):
                 ask(np.array(bad))
 
 
 def test_modules_that_robots_share_name_none_of_them() -> None:
     package = Path(horde_env.__file__).parent
-    shared = [package / f"{name}.py" for name in ("env", "make", "drives", "spaces", "tasks", "cli")]
-    shared += [file for folder in ("sim", "commands", "replay", "view") for file in (package / folder).glob("*.py")]
-    assert [file.name for file in shared if re.search("|".join(ROBOTS), file.read_text(), re.IGNORECASE)] == []
+    shared = [
+        package / f"{name}.py" for name in ("env", "make", "drives", "spaces", "tasks", "cli")
+    ]
+    shared += [
+        file
+        for folder in ("sim", "commands", "replay", "view")
+        for file in (package / folder).glob("*.py")
+    ]
+    assert [
+        file.name for file in shared if re.search("|".join(ROBOTS), file.read_text(), re.IGNORECASE)
+    ] == []

@@ -30,8 +30,11 @@ PORT = "--backend serial --port /dev/robot"
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     columns = packets(800)
-    columns |= {name: np.full(800, 165.0) for name in columns if name.startswith("B")}  # bus and batteries
-    columns |= {name: np.full(800, 128.0) for name in columns if name.startswith("MotorTemperature")}
+    # Bus and batteries
+    columns |= {name: np.full(800, 165.0) for name in columns if name.startswith("B")}
+    columns |= {
+        name: np.full(800, 128.0) for name in columns if name.startswith("MotorTemperature")
+    }
     return str(write(tmp_path / "log.csv", columns))
 
 
@@ -45,16 +48,27 @@ def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "check | monitor | emulate | stop"),
-        ("look", "invalid choice: 'look'"),
+        ("look", "unknown command 'look': choose check, monitor, emulate, stop"),
+        ("look --help", "unknown command 'look'"),
+        ("monito", "did you mean 'monitor'?"),
+        ("", "name a command: check, monitor, emulate, stop"),
         ("check --bogus", "unrecognized arguments: --bogus; see horde-robot --help"),
         ("check --backend robot", "invalid choice: 'robot'"),
         ("check --port /dev/x", "--port /dev/x needs --backend serial or --backend drops"),
         ("check --backend serial", "--backend serial needs --port"),
         ("check --backend drops", "--backend drops needs --port: HOST or HOST:2330"),
-        ("check --backend simulator --port x", "--port belongs to --backend serial or drops, not to simulator"),
-        ("check --backend drops --port h:1 --parity odd", "--parity belongs to --backend serial, not to drops"),
-        ("check --backend serial --port x --baudrate 0", "baudrate must be a positive whole number, not 0"),
+        (
+            "check --backend simulator --port x",
+            "--port belongs to --backend serial or drops, not to simulator",
+        ),
+        (
+            "check --backend drops --port h:1 --parity odd",
+            "--parity belongs to --backend serial, not to drops",
+        ),
+        (
+            "check --backend serial --port x --baudrate 0",
+            "baudrate must be a positive whole number, not 0",
+        ),
         ("check --backend replay", "--backend replay needs --log"),
         ("check --backend replay --log none.csv", "there is no recorded life at none.csv"),
         ("check --seed -1", "--seed must not be negative"),
@@ -92,12 +106,21 @@ def test_a_wrong_robot_file_is_named(run: Run) -> None:
 
 def test_a_body_that_cannot_be_opened_is_bad_input(instead: Instead, run: Run) -> None:
     robot = instead(Robot(raising(BackendUnavailable("nothing comes from /dev/robot."))))
-    assert run(f"check --yes {PORT}", code=2) == ("", "horde-robot: nothing comes from /dev/robot.\n")
+    assert run(f"check --yes {PORT}", code=2) == (
+        "",
+        "horde-robot: nothing comes from /dev/robot.\n",
+    )
     assert robot.n_closed == 1
 
 
 def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--help"], ["--version"], ["check", "--help"], ["monitor", "--help"], ["stop", "--help"]):
+    for words in (
+        ["--help"],
+        ["--version"],
+        ["check", "--help"],
+        ["monitor", "--help"],
+        ["stop", "--help"],
+    ):
         with pytest.raises(SystemExit) as end:
             cli.main(words)
         assert end.value.code == 0
@@ -122,7 +145,8 @@ def test_check_says_well_with_0_and_not_well_with_1(instead: Instead, run: Run) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "moves"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)]
+    ("answer", "moves"),
+    [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)],
 )
 def test_a_robot_that_weighs_something_moves_only_after_a_yes(
     answer: str, moves: bool, instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -143,14 +167,21 @@ def test_save_keeps_what_was_said_and_measured(instead: Instead, run: Run) -> No
     assert f"saved in {path}" in out
     assert "[y/N]" not in out, "--yes drives without asking"
     file = robot_file.load(path)
-    assert (file.backend, file.port, file.parity, file.baudrate) == ("serial", "/dev/robot", "none", 9600)
+    assert (file.backend, file.port, file.parity, file.baudrate) == (
+        "serial",
+        "/dev/robot",
+        "none",
+        9600,
+    )
     assert file.signs["rotational_velocity"] == 1
     assert file.ranges["bus_voltage"] == (16.5, 16.5)
 
     assert run("monitor --robot second --once").out.startswith("second · /dev/robot (serial)")
 
 
-def test_a_check_at_rest_keeps_the_known_signs(instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_at_rest_keeps_the_known_signs(
+    instead: Instead, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = robot_file.default_path()
     robot_file.save(RobotFile("serial", "/dev/robot", signs={"rotational_velocity": -1}), path)
     instead(Robot())
@@ -159,7 +190,9 @@ def test_a_check_at_rest_keeps_the_known_signs(instead: Instead, run: Run, monke
     assert robot_file.load(path).signs == {"rotational_velocity": -1}
 
 
-def test_what_is_said_goes_before_the_robots_file(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_what_is_said_goes_before_the_robots_file(
+    monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     robot_file.save(RobotFile("serial", "/dev/old", "none", 9600), robot_file.default_path())
     made: list[Target] = []
     monkeypatch.setattr(Target, "make", lambda self, realtime: made.append(self) or PenEnv(Robot()))
@@ -180,7 +213,14 @@ def test_a_recorded_life_is_checked_but_not_driven(log: str, run: Run) -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize(
-    "words", ["simulator", "emulated", "emulated --link drops", "simulator --robot create2", "emulated --robot create2"]
+    "words",
+    [
+        "simulator",
+        "emulated",
+        "emulated --link drops",
+        "simulator --robot create2",
+        "emulated --robot create2",
+    ],
 )
 def test_the_simulated_and_the_emulated_robot_are_well(words: str, run: Run) -> None:
     out = run(f"check --seed 3 --backend {words}").out
@@ -217,7 +257,9 @@ def test_a_picture_is_drawn_in_place_on_a_terminal_and_once_a_second_elsewhere(
     assert out.count("faults:") == out.count("\x1b[H") == 79
 
 
-def test_a_lost_robot_is_one_error_in_the_monitor(instead: Instead, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_robot_is_one_error_in_the_monitor(
+    instead: Instead, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     robot = instead(Robot())
     robot.exchange = raising(BackendLost("/dev/robot", 1.0, 0.5, 300))  # type: ignore[method-assign]
     assert run("monitor", code=1).err.count("no frame from /dev/robot") == 1
@@ -232,7 +274,9 @@ def test_an_emergency_stop_a_lost_link_and_a_robot_that_obeys_nothing_are_shown(
     stopped.latch = EmergencyLatch(default_path())
     stopped.latch.set("smoke")
     assert "kept still: emergency stop: smoke" in run("monitor --once").out
-    robot: Any = instead(Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1})))
+    robot: Any = instead(
+        Robot(lambda frame, _: replace(frame, extras={**frame.extras, "s_without_link": 0.1}))
+    )
     robot.loss = "no packet for 0.31 s"
     assert "link lost: no packet for 0.31 s" in run("monitor --once").out
     instead(Robot())

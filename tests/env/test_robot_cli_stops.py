@@ -123,10 +123,23 @@ def test_stop_holds_until_it_is_cleared(run: Run) -> None:
     run("stop")
     assert EmergencyLatch(default_path("second")).reason == ""
     assert "`horde-robot stop --clear --robot second` ends it" in run("stop --robot second").out
-    assert run("stop --clear").out == "cleared; it was set: smoke from motor 220\n"
+    still_set = "that of second is set: `horde-robot stop --clear --robot second` ends it\n"
+    cleared = "the emergency stop of critterbot is cleared; it was set: smoke from motor 220\n"
+    assert run("stop --clear").out == cleared + still_set
     assert EmergencyLatch(default_path()).reason == ""
     assert EmergencyLatch(default_path("second")).reason
-    assert run("stop --clear").out == "no emergency stop was set\n"
+    assert run("stop --clear").out == "no emergency stop of critterbot was set\n" + still_set
+    run("stop --clear --robot second")
+    assert run("stop --clear").out == "no emergency stop of critterbot was set\n"
+
+
+def test_a_stop_without_a_name_says_which_robots_it_does_not_stop(run: Run) -> None:
+    robot_file.save(RobotFile(kind="create2"), robot_file.default_path("kitchen"))
+    out = run("stop").out
+    assert "this stops the critterbot only" in out
+    assert "`horde-robot stop --robot create2` or `horde-robot stop --robot kitchen`" in out
+    assert EmergencyLatch(default_path("create2")).reason == ""
+    assert "this stops the" not in run("stop --robot critterbot").out
 
 
 @pytest.mark.usefixtures("_no_patience")

@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from horde_env.robots.create2.simulator.backend import SimulatedCreate
+
 pytestmark = pytest.mark.sim
 
 
@@ -84,3 +86,69 @@ def test_a_body_that_cannot_be_saved_refuses() -> None:
     with pytest.raises(ValueError, match="RecordedLife cannot be saved"):
         env.unwrapped.save_state()
     assert make().unwrapped.metadata["restorable"]
+
+
+# ---- the Create 2 ----------------------------------------------------------------------------------------------------
+
+
+def make_create(**settings: Any) -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("horde_env:CreatePen-v0", disable_env_checker=True, **settings)
+
+
+def test_a_create_restored_at_any_step_has_the_same_bits() -> None:
+    """Also while a wall is touched, and while it is Passive because it was lifted."""
+    env = make_create()
+    other = make_create()
+    acts = actions(1600)
+    seen, states = [], {}
+    env.reset(seed=3)
+    env.unwrapped.backend.machine.lifted_s = 3.0
+    for k in range(1600):
+        if k % 29 == 3 and k < 1450:
+            states[k] = env.unwrapped.save_state()
+        seen += lived(env, acts[k : k + 1])
+    modes = {int(state["body/firmware/mode"]) for state in states.values()}
+    assert len(modes) > 1, "states are saved in Safe and in Passive"
+    other.reset(seed=99)
+    for k, state in states.items():
+        other.unwrapped.restore_state(state)
+        assert lived(other, acts[k : k + 150]) == seen[k : k + 150], k
+
+
+def test_a_create_restored_after_a_drive_a_stay_at_the_dock_and_with_an_empty_battery_has_the_same_bits() -> None:
+    env, other = make_create(battery_scale=0.01), make_create(battery_scale=0.01)
+    env.reset(seed=1)
+    for options in (None, {"manoeuvre": "centre"}, {"manoeuvre": "dock", "charge_s": 20.0}, {"manoeuvre": "centre"}):
+        if options is not None:
+            env.reset(options=options)
+        lived(env, actions(300))
+        state = env.unwrapped.save_state()
+        other.reset(seed=2)
+        other.unwrapped.restore_state(state)
+        assert lived(env, actions(300, 7)) == lived(other, actions(300, 7)), options
+        first, second = env.reset(options={"manoeuvre": "centre"}), other.reset(options={"manoeuvre": "centre"})
+        assert first[0].tobytes() == second[0].tobytes()
+        assert first[1] == second[1]
+
+
+def test_a_create_that_drives_to_its_dock_by_itself_is_restored_in_mid_drive() -> None:
+    """Bumps on its way are answered by turns of random duration."""
+    body, other = SimulatedCreate(), SimulatedCreate()
+    rng, other_rng = np.random.default_rng(5), np.random.default_rng(0)
+    body.reset(rng)
+    other.reset(other_rng)
+    body.enable_charging(True)
+    still = np.zeros(3)
+    for _ in range(60):
+        for _ in range(9):
+            body.exchange(still)
+        state = body.save()
+        other.restore(state)
+        other_rng.bit_generator.state = rng.bit_generator.state
+        continued = [other.exchange(still).values.tobytes() for _ in range(30)]
+        other.restore(state)
+        other_rng.bit_generator.state = rng.bit_generator.state
+        assert [other.exchange(still).values.tobytes() for _ in range(30)] == continued
+        other.restore(state)
+        other_rng.bit_generator.state = rng.bit_generator.state
+        assert body.exchange(still).values.tobytes() == other.exchange(still).values.tobytes() == continued[0]

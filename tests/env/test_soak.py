@@ -21,8 +21,10 @@ from horde_env.robots.critterbot.wire import COAST, HALT
 pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 
 OFTEN = "loss=2,flip=2,burst=2,stall=0.4,unplug=0.2,reboot=0.1,low_battery=0.05,heat=0.05,stuck_wheel=0.3"
-SHOWN_AFTER_S = 0.3  # heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it
-NOTICED_S = 2.5  # a cut must have shown in a frame for so long after its end: the handshake of a robot at its console
+# Heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it
+SHOWN_AFTER_S = 0.3
+# A cut must have shown in a frame for so long after its end: the handshake of a robot at its console
+NOTICED_S = 2.5
 STOPPED_CYCLES = 200  # of stops alone, in which every ramp ends: 2 s from 100 units to -100
 SILENT_CYCLES = 300  # without a command, in which the robot's patience and every ramp end
 
@@ -42,13 +44,15 @@ class WatchedBody(EmulatedBody):
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)
-        self.wrong, self.seen = Counter[str](), Counter[str]()
+        self.wrong = Counter[str]()
+        self.seen = Counter[str]()
         self.events: list[Event] = []
         self._open: list[Event] = []
         self._reconnects = 0
 
     def exchange(self, command: Floats) -> Frame:
-        frame, t = super().exchange(command), self.emulator.t
+        frame = super().exchange(command)
+        t = self.emulator.t
         if frame.extras["reconnects"] > self._reconnects and not frame.stale:
             self._reconnects = frame.extras["reconnects"]
             self.wrong["return without a gap"] += not frame.gap
@@ -56,28 +60,41 @@ class WatchedBody(EmulatedBody):
             if event.kind in ("heat", "low_battery"):
                 event.shown |= not frame.applied
                 warned = event.begin + SHOWN_AFTER_S < t <= event.end
-                self.wrong["moving in heat or on a low bus"] += warned and frame.applied and not frame.stale
+                self.wrong["moving in heat or on a low bus"] += (
+                    warned and frame.applied and not frame.stale
+                )
             else:
-                event.shown |= frame.gap or frame.stale or (event.kind == "reboot" and not frame.applied)
+                event.shown |= (
+                    frame.gap or frame.stale or (event.kind == "reboot" and not frame.applied)
+                )
         self._open = [event for event in self._open if t <= event.end + NOTICED_S]
         return frame
 
     def _connect(self, emulator: Any) -> SerialBody:
         body = super()._connect(emulator)
-        robot, faults, firm = emulator.robot, emulator._faults, emulator.robot.machine.firmware
-        cycle, tick, command = robot.cycle, faults.tick, firm.command
+        robot = emulator.robot
+        faults = emulator._faults
+        firm = emulator.robot.machine.firmware
+        cycle = robot.cycle
+        tick = faults.tick
+        command = firm.command
         silent = stopping = 0
 
         def watched_command(mode: int, *values: int) -> None:
             nonlocal silent
-            silent = -1 if mode <= firmware.WHEEL_VOLTAGE else silent
+            if mode <= firmware.WHEEL_VOLTAGE:
+                silent = -1
             command(mode, *values)
 
         def watched_cycle(look: bool = True) -> bytes:
             nonlocal silent, stopping
             packet: bytes = cycle(look)
-            silent = 0 if robot.is_hung else silent + 1  # a hung one's motor boards have a timeout of their own
-            stopping = stopping + 1 if robot.control in (HALT, COAST) and not robot.is_hung else 0
+            # A hung one's motor boards have a timeout of their own
+            silent = 0 if robot.is_hung else silent + 1
+            if robot.control in (HALT, COAST) and not robot.is_hung:
+                stopping = stopping + 1
+            else:
+                stopping = 0
             is_moving = bool(firm.wheels[firmware.SETPOINT].any())
             self.wrong["motor that runs on under a stop"] += stopping > STOPPED_CYCLES and is_moving
             self.wrong["motor that runs on in silence"] += silent > SILENT_CYCLES and is_moving
@@ -90,7 +107,10 @@ class WatchedBody(EmulatedBody):
             tick()
             for kind in ({*LASTING_S} - {"stuck_wheel"}) | {"reboot"}:  # which no frame shows
                 if faults.counts[kind] > before[kind]:
-                    end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S if kind == "reboot" else np.inf
+                    if kind == "reboot":
+                        end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S
+                    else:
+                        end = np.inf
                     self.events.append(Event(kind, emulator.t, end))
                     self._open.append(self.events[-1])
                     self.seen["unplug of an open link"] += kind == "unplug" and is_open
@@ -98,22 +118,29 @@ class WatchedBody(EmulatedBody):
                 if event.end == np.inf and not faults.is_on(event.kind):
                     event.end = emulator.t
 
-        robot.cycle, faults.tick, firm.command = watched_cycle, watched_tick, watched_command
+        robot.cycle = watched_cycle
+        faults.tick = watched_tick
+        firm.command = watched_command
         return body
 
 
 @pytest.mark.parametrize("link", ["serial", "drops"])
-def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_life_among_faults_of_every_kind_is_sound(
+    link: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Every fault is seen, motors stop in time, and steps are whole again after each loss."""
     n_faults = 150 if link == "serial" else 320  # fewer of those of drops lose the link
     body = WatchedBody(link=link, faults=OFTEN, seed=0, speed=None)
-    rng, action = np.random.default_rng(0), 4
-    whole: dict[int, int] = {}  # number of reconnections before -> steps from which a learner would learn
+    rng = np.random.default_rng(0)
+    action = 4
+    # Number of reconnections before -> steps from which a learner would learn
+    whole: dict[int, int] = {}
 
     def live(n_steps: int) -> None:
         nonlocal action
         for _ in range(n_steps):
-            action = int(rng.integers(5)) if rng.random() > 0.5 else action
+            if rng.random() > 0.5:
+                action = int(rng.integers(5))
             info = env.step(action)[4]
             assert info["obeyed"], "a working robot is said to ignore its commands"
             is_whole = info["applied"] and not info["stale"] and not info["gap"]
@@ -131,7 +158,8 @@ def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.Lo
         live(100)
         body.emulator._faults._share = [0.0] * len(body.emulator._faults._share)
         live(200)
-        counts, stats = body.emulator.fault_counts, body.body.stats
+        counts = body.emulator.fault_counts
+        stats = body.body.stats
         assert body.body._link.is_open
 
     assert +body.wrong == {}
@@ -143,4 +171,8 @@ def test_a_life_among_faults_of_every_kind_is_sound(link: Any, caplog: pytest.Lo
     resumed = [n > 1 for n in whole.values()]  # not where one loss follows another
     assert resumed[-1]
     assert sum(resumed) > 2
-    assert [r.message for r in caplog.records if r.name.startswith("horde_env") and r.levelname == "ERROR"] == []
+    assert [
+        r.message
+        for r in caplog.records
+        if r.name.startswith("horde_env") and r.levelname == "ERROR"
+    ] == []

@@ -77,6 +77,41 @@ def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments
     assert_same(ours.reset(), theirs.reset())  # continues each robot's random numbers
 
 
+def test_what_a_caller_writes_into_returned_observations_changes_nothing() -> None:
+    """Neither a later reward nor, in a reset of some robots, the observations of the others."""
+    arguments: dict[str, Any] = {"max_episode_steps": 6, "task": "light", "autoreset_mode": AutoresetMode.DISABLED}
+    read = many(**arguments)
+    written = many(**arguments)
+    for env in (read, written):
+        env.reset(seed=5)
+    for k in range(5):
+        expected = read.step(np.array([0, 2, k % 5]))
+        step = written.step(np.array([0, 2, k % 5]))
+        assert_same(step, expected)
+        step[0][:] = 7.0
+    mask = {"reset_mask": np.array([False, True, False])}
+    observations, _ = written.reset(options=mask)
+    np.testing.assert_array_equal(observations, read.reset(options=mask)[0])
+    observations[:] = 7.0
+    assert_same(written.step(np.array([0, 1, 2])), read.step(np.array([0, 1, 2])))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_create_2s_are_stepped_by_gymnasiums_vector_environment(mode: AutoresetMode) -> None:
+    """Made as many Critterbots are, with the same arguments."""
+    create = "horde_env:CreatePen-v0"
+    env = gym.make_vec(create, num_envs=2, max_episode_steps=3, autoreset_mode=mode, physics="planar", task="spin")
+    assert isinstance(env, SyncVectorEnv)
+    assert env.metadata["autoreset_mode"] == mode
+    env.reset(seed=0)
+    over = [bool(env.step(np.array([0, 1]))[3].all()) for _ in range(3)]
+    assert over == [False, False, True]
+    with pytest.raises(ValueError, match="autoreset_mode must be one of"):
+        gym.make_vec(create, num_envs=2, autoreset_mode="sometimes")
+    with pytest.raises(ValueError, match="num_envs must be a positive integer"):
+        gym.make_vec(create, num_envs=0)
+
+
 def life(n_threads: int = 1) -> np.ndarray:
     env, before = many(40), numba.get_num_threads()
     numba.set_num_threads(n_threads)

@@ -51,13 +51,15 @@ class SlowSignals:
             self.rho[p] = rho = given.get(constant, 1.0 / probability if constant == action else 0.0)
             if self._is_sound(rho):
                 self.totals[:, p] += rho > 0, rho, rho**2
-        told = [*observation, *of.z, *self.rho, *of.gamma, *of.lam]
+        told = [*of.z, *self.rho, *of.gamma, *of.lam]
         for g, gamma in enumerate(of.gamma):
             if math.isfinite(gamma):
                 self.longest[g] = max(self.longest[g], gamma)
-        for i, channel in enumerate(of.channel.tolist()):
-            self.cumulant[i] = c = float(observation[channel] if channel != NO_CHANNEL else of.c[i])
-            told.append(c)
+        for i, k in enumerate(of.cumulant.tolist()):
+            channel = of.channel[k]
+            reading = float(observation[channel] if channel != NO_CHANNEL else of.c[k])
+            told.append(reading)
+            self.cumulant[i] = c = reading - float(of.reference[k])
             self.largest[i] = max([self.largest[i], *(abs(v) for v in (c, of.z[i]) if self._is_sound(v))])
             gamma = self.longest[of.group[i]]
             horizon = min(1 / (1 - gamma) if gamma < 1 else math.inf, LONGEST_HORIZON)

@@ -10,11 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-EXCURSION_TERMS, PAPER_TAU = 50, 10.0
+EXCURSION_TERMS = 50
+PAPER_TAU = 10.0
 _NO_VARIANCE = 1e-12
 
 
-def truncated_return(cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCURSION_TERMS) -> Floats:
+def truncated_return(
+    cumulants: ArrayLike, gamma: ArrayLike, n_terms: int = EXCURSION_TERMS
+) -> Floats:
     """Return g = sum_{k=0..n_terms-1} gamma^k c_{t+k+1}, or fewer terms if fewer were observed.
 
     The paper's sum has 51 terms, but its excursions of 5 s have 50 steps.
@@ -34,12 +37,15 @@ def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) ->
 
     The trace of squared errors starts at the first one; without variance the NMSRE is 1. `tau` is in excursions.
     """
-    p, g = np.asarray(predictions, dtype=np.float64), np.asarray(returns, dtype=np.float64)
+    p = np.asarray(predictions, dtype=np.float64)
+    g = np.asarray(returns, dtype=np.float64)
     trace = (p - g) ** 2
     for k in range(1, trace.size):
         trace[k] = trace[k - 1] + (trace[k] - trace[k - 1]) / tau
     variance = g.var() if g.size else 0.0
-    return np.ones(g.size) if variance < _NO_VARIANCE else np.asarray(trace / variance)
+    if variance < _NO_VARIANCE:
+        return np.ones(g.size)
+    return np.asarray(trace / variance)
 
 
 def true_mspbe(theta: ArrayLike, A: ArrayLike, b: ArrayLike, C: ArrayLike) -> float:
@@ -56,8 +62,10 @@ class SampleMSPBE:
     """MSPBE from a stream: a trace of delta e over `tau` steps against the running mean of phi phi'; O(n^2)."""
 
     def __init__(self, n_features: int, tau: float) -> None:
-        self._v, self._c = np.zeros(n_features), np.zeros((n_features, n_features))
-        self._n, self._tau = 0, tau
+        self._v = np.zeros(n_features)
+        self._c = np.zeros((n_features, n_features))
+        self._n = 0
+        self._tau = tau
 
     def update(self, phi: Floats, delta: float, e: Floats) -> None:
         self._n += 1

@@ -29,11 +29,17 @@ class DenseHorde:
         n_skipped: Steps that were gaps for a demon alone, shape (n_demons,).
     """
 
-    def __init__(self, questions: Sequence[GVF], n_features: int, alpha: float, alpha_w: float, **rules: Any) -> None:
+    def __init__(
+        self, questions: Sequence[GVF], n_features: int, alpha: float, alpha_w: float, **rules: Any
+    ) -> None:
         self.questions: list[GVF] = []
-        self._make: Callable[[int], DenseGTD] = lambda n: DenseGTD(n, n_features, alpha, alpha_w, **rules)
-        self.n_features, self.demons = n_features, self._make(0)
-        self.rho, self.n_skipped = np.zeros(0), np.zeros(0, dtype=np.int64)
+        self._make: Callable[[int], DenseGTD] = lambda n: DenseGTD(
+            n, n_features, alpha, alpha_w, **rules
+        )
+        self.demons = self._make(0)
+        self.n_features = n_features
+        self.rho = np.zeros(0)
+        self.n_skipped = np.zeros(0, dtype=np.int64)
         self._held: tuple[Floats, Tiles] | None = None
         self.add(questions)
 
@@ -48,17 +54,27 @@ class DenseHorde:
         nothing = np.zeros(len(self.questions))
         return self.demons.begin(self._phi(tiles), nothing, nothing)
 
-    def learn(self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False) -> Floats:
-        before, observation, tiles = self._held, observation.copy(), tiles.copy()
+    def learn(
+        self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False
+    ) -> Floats:
+        before = self._held
+        observation = observation.copy()
+        tiles = tiles.copy()
         phi = self._phi(tiles)
 
         def value(of: Any, low: float, high: float) -> float:
-            number = float(of(observation, tiles)) if callable(of) else of
-            return number if low <= number <= high else np.nan
+            number = of
+            if callable(of):
+                number = float(of(observation, tiles))
+            if low <= number <= high:
+                return number
+            return np.nan
 
         def rho(q: GVF) -> float:
             policy = q.target_policy
-            return 1.0 if isinstance(policy, Behaviour) else float(policy.probabilities(*before)[action]) / b
+            if isinstance(policy, Behaviour):
+                return 1.0
+            return float(policy.probabilities(*before)[action]) / b
 
         def cumulant(q: GVF) -> float:
             match q.cumulant:
@@ -67,7 +83,9 @@ class DenseHorde:
                 case Feature(index):
                     return float(phi[index])
                 case Prediction(name):
-                    return float(self.demons.theta[[p.name for p in self.questions].index(name)] @ phi)
+                    return float(
+                        self.demons.theta[[p.name for p in self.questions].index(name)] @ phi
+                    )
                 case function:
                     return float(function(observation, tiles))
 
@@ -82,7 +100,10 @@ class DenseHorde:
         self.n_skipped += is_broken
         self.rho = np.where(np.isfinite(signals[0]), signals[0], 0.0)
         v = self.demons.learn(phi, *signals)
-        self._held = None if terminated else (observation, tiles)
+        if terminated:
+            self._held = None
+        else:
+            self._held = (observation, tiles)
         return v
 
     @property
@@ -90,7 +111,10 @@ class DenseHorde:
         return self.demons.theta @ self.demons.phi
 
     def reset_weights(self, theta: Floats | None = None) -> None:
-        self.demons.theta = np.zeros_like(self.demons.theta) if theta is None else theta.copy()
+        if theta is None:
+            self.demons.theta = np.zeros_like(self.demons.theta)
+        else:
+            self.demons.theta = theta.copy()
 
     def add(self, questions: Sequence[GVF]) -> None:
         self._change([*self.questions, *questions])
@@ -99,14 +123,24 @@ class DenseHorde:
         self._change([q for q in self.questions if q.name not in names])
 
     def _change(self, questions: list[GVF]) -> None:
-        old, new, was = self.demons, self._make(len(questions)), {q.name: i for i, q in enumerate(self.questions)}
+        old = self.demons
+        new = self._make(len(questions))
+        was = {q.name: i for i, q in enumerate(self.questions)}
         here = [i for i, q in enumerate(questions) if q.name in was]
         there = [was[questions[i].name] for i in here]
         for name in _LEARNED:
             getattr(new, name)[here] = getattr(old, name)[there]
-        new.phi, new.gamma_t, new.lam_t = old.phi, np.zeros(len(questions)), np.zeros(len(questions))
-        n_skipped, rho = np.zeros(len(questions), dtype=np.int64), np.full(len(questions), np.nan)
+        new.phi = old.phi
+        new.gamma_t = np.zeros(len(questions))
+        new.lam_t = np.zeros(len(questions))
+        n_skipped = np.zeros(len(questions), dtype=np.int64)
+        rho = np.full(len(questions), np.nan)
         if here:
-            new.gamma_t[here], new.lam_t[here] = old.gamma_t[there], old.lam_t[there]
-            n_skipped[here], rho[here] = self.n_skipped[there], self.rho[there]
-        self.questions, self.demons, self.n_skipped, self.rho = questions, new, n_skipped, rho
+            new.gamma_t[here] = old.gamma_t[there]
+            new.lam_t[here] = old.lam_t[there]
+            n_skipped[here] = self.n_skipped[there]
+            rho[here] = self.rho[there]
+        self.questions = questions
+        self.demons = new
+        self.n_skipped = n_skipped
+        self.rho = rho

@@ -11,7 +11,9 @@ import numpy as np
 
 def c_division(a: int, b: int) -> int:
     """Divide integers as C does."""
-    return int(math.copysign(abs(a) // b, a)) if a else 0
+    if a:
+        return int(math.copysign(abs(a) // b, a))
+    return 0
 
 
 @dataclass
@@ -26,10 +28,13 @@ class SlowARM:
     silent: int = 0  # cycles since a command that counts
 
     def velocities(self, *wanted: int) -> None:
-        self.in_duties, self.silent = False, 0
+        self.in_duties = False
+        self.silent = 0
         wanted_wheels = [max(-100, min(100, v)) for v in wanted]
         if wanted_wheels != self.target:
-            self.target, self.began_at, self.age = wanted_wheels, list(self.wheels), 0
+            self.target = wanted_wheels
+            self.began_at = list(self.wheels)
+            self.age = 0
 
     def duties(self, *wanted: int, counts: bool = True) -> None:
         self.in_duties = True
@@ -57,9 +62,12 @@ class SlowARM:
             self.age += 1
             steps = max(abs(t - s) for t, s in zip(self.target, self.began_at, strict=True))
             if self.age > steps:
-                self.wheels, self.began_at = list(self.target), None
+                self.wheels = list(self.target)
+                self.began_at = None
             else:
-                self.wheels = [self._ramp(s, t, steps) for t, s in zip(self.target, self.began_at, strict=True)]
+                self.wheels = [
+                    self._ramp(s, t, steps) for t, s in zip(self.target, self.began_at, strict=True)
+                ]
         return self.wheels
 
     def _ramp(self, start: int, target: int, steps: int) -> int:
@@ -73,7 +81,9 @@ def kinematics(x: int, y: int, theta: int) -> list[int]:
     rows = ((-1008, 178, 1096), (658, 784, 1096), (350, -962, 1096))
     wheels = [c_division(a * x + b * y + c * theta, 1024) for a, b, c in rows]
     largest = max(map(abs, wheels))
-    return wheels if largest <= 100 else [c_division(w * 100, largest) for w in wheels]
+    if largest <= 100:
+        return wheels
+    return [c_division(w * 100, largest) for w in wheels]
 
 
 @dataclass
@@ -88,7 +98,9 @@ class SlowAVR:
     stalls: int = 0
     last: int = 0
 
-    def period(self, setpoint: int, clicks: int, current: int, bus: int, *, in_duties: bool = False) -> tuple[int, int]:
+    def period(
+        self, setpoint: int, clicks: int, current: int, bus: int, *, in_duties: bool = False
+    ) -> tuple[int, int]:
         """Return (output before the cap, duty after it)."""
         # The current limit: up by one to all but 1 of the setpoint, down by one to 0; then it is taken off the size.
         if current > 30:
@@ -99,16 +111,24 @@ class SlowAVR:
         wanted = sign * (abs(setpoint) - self.taken_off)
 
         if setpoint:
-            self.stood = min(self.stood + 1, 255) if clicks == 0 else max(self.stood - 1, 0)
+            if clicks == 0:
+                self.stood = min(self.stood + 1, 255)
+            else:
+                self.stood = max(self.stood - 1, 0)
         if self.stood and current > 2:
             self.stalls = (self.stalls + 1) % 6
             if self.stalls == 0 and self.cap > 1:
                 self.cap -= 1
         else:
             self.cap += 1
-        self.cap = min(self.cap, 127 if bus <= 120 else 0 if bus > 185 else 127 - int(0.75 * (bus - 120)))
+        self.cap = min(
+            self.cap, 127 if bus <= 120 else 0 if bus > 185 else 127 - int(0.75 * (bus - 120))
+        )
 
-        output = max(-100, min(100, wanted)) if in_duties else self._follow(wanted, clicks)
+        if in_duties:
+            output = max(-100, min(100, wanted))
+        else:
+            output = self._follow(wanted, clicks)
         capped = max(-self.cap, min(self.cap, output))
         is_dead = (capped < 0) != (self.last < 0)
         self.last = capped
@@ -133,10 +153,13 @@ def slow_force(
     `velocity` is (vx, vy, yaw rate) of the world, `driven` the motors' currents with their signs in bytes, `k` the
     module of the constants.
     """
-    turn = np.array([[np.cos(heading), -np.sin(heading), 0], [np.sin(heading), np.cos(heading), 0], [0, 0, 1]])
+    turn = np.array(
+        [[np.cos(heading), -np.sin(heading), 0], [np.sin(heading), np.cos(heading), 0], [0, 0, 1]]
+    )
     along = np.column_stack([-np.sin(angles), np.cos(angles), np.full(3, circle_m)])
     across = np.column_stack([np.cos(angles), np.sin(angles), np.zeros(3)])
-    rim, drag = along @ turn.T @ velocity, across @ turn.T @ velocity
+    rim = along @ turn.T @ velocity
+    drag = across @ turn.T @ velocity
     fade = lambda u: u / np.sqrt(u**2 + k.CREEP**2)  # noqa: E731
     push = k.FORCE_PER_BYTE * driven - k.AXLE_DRAG * rim - k.AXLE_FRICTION_N * fade(rim)
     push = np.clip(push, -k.GRIP_N, k.GRIP_N)

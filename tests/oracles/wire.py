@@ -24,7 +24,8 @@ def signed(byte: int) -> int:
 def decode_field_by_field(p: bytes) -> dict[str, list[int]]:
     """The 83 bytes as the table of the protocol has them, one line a field."""
     motors = [p[9:13], p[13:17], p[17:21]]
-    light_lsb, ir_light_lsb = [p[48]], [p[73], p[74]]
+    light_lsb = [p[48]]
+    ir_light_lsb = [p[73], p[74]]
     return {
         "bus_voltage": [p[4]],
         "battery_voltage": [p[6], p[7], p[8]],
@@ -37,7 +38,11 @@ def decode_field_by_field(p: bytes) -> dict[str, list[int]]:
             signed(p[22]) * 16 + p[24] % 16,
             signed(p[23]) * 16 + p[25] // 16,
         ],
-        "magnetic": [p[26] * 4 + (p[30] >> 6), p[27] * 4 + (p[30] >> 4) % 4, p[28] * 4 + (p[30] >> 2) % 4],
+        "magnetic": [
+            p[26] * 4 + (p[30] >> 6),
+            p[27] * 4 + (p[30] >> 4) % 4,
+            p[28] * 4 + (p[30] >> 2) % 4,
+        ],
         "rotational_velocity": [signed(p[29]) * 4 + p[30] % 4],
         "ir_distance": [p[31 + i] * 4 + pair([p[41], p[42], p[43]], i) for i in range(10)],
         "ir_light": [p[65 + i] * 4 + pair(ir_light_lsb, i) for i in range(8)],
@@ -53,12 +58,16 @@ def pair(packed: list[int], i: int) -> int:
 
 def find_states(stream: bytes) -> tuple[list[bytes], int]:
     """The sound packets of a whole stream and the number of unsound ones, trying every byte as a beginning."""
-    found, refused, i = [], 0, 0
+    found = []
+    refused = 0
+    i = 0
     while i + 83 <= len(stream):
         p = stream[i : i + 83]
         if list(p[:4]) != HEADER:
             i += 1
-        elif crc_bit_by_bit(p[4:]) == 0 and p[4] != 0 and p[25] % 16 == p[43] % 16 == p[76] // 4 == 0:
+        elif (
+            crc_bit_by_bit(p[4:]) == 0 and p[4] != 0 and p[25] % 16 == p[43] % 16 == p[76] // 4 == 0
+        ):
             found.append(p)
             i += 83
         else:
@@ -73,7 +82,8 @@ class RingReader:
     def __init__(self) -> None:
         self.ring = [0] * 1024
         self.write_at = self.read_at = 0
-        self.stage, self.n_header = "header", 0
+        self.stage = "header"
+        self.n_header = 0
 
     def put(self, byte: int) -> None:
         self.ring[self.write_at] = byte
@@ -88,7 +98,8 @@ class RingReader:
 
     def count(self) -> int:
         """Walk to the writer, over a place 1024 that there is not."""
-        place, n = self.read_at, 0
+        place = self.read_at
+        n = 0
         while place != self.write_at:
             place = 0 if place == 1024 else place + 1
             n += 1
@@ -99,13 +110,20 @@ class RingReader:
         controls = []
         while self.count() >= {"header": 1, "body": 5, "leds": 48}[self.stage]:
             if self.stage == "header":
-                self.n_header = self.n_header + 1 if self.get() == HEADER[self.n_header] else 0
+                if self.get() == HEADER[self.n_header]:
+                    self.n_header = self.n_header + 1
+                else:
+                    self.n_header = 0
                 if self.n_header == 4:
-                    self.stage, self.n_header = "body", 0
+                    self.stage = "body"
+                    self.n_header = 0
             elif self.stage == "body":
                 mode, a, b, c, led_mode = (self.get() for _ in range(5))
                 controls.append(Control(mode, signed(a), signed(b), signed(c), led_mode))
-                self.stage = "leds" if led_mode == 7 else "header"
+                if led_mode == 7:
+                    self.stage = "leds"
+                else:
+                    self.stage = "header"
             else:
                 for _ in range(48):
                     self.get()

@@ -8,11 +8,10 @@ A rule is a module with
         MSPBE estimates, "w" the secondary weights, "beta" the logarithm of a step size per weight over alpha
     NUMBERS, TRACE_NUMBERS: names of its numbers per demon; a gap clears those of the trace
     learn(rule, i, demons, step): an `inner_kernel` that updates demon i in place from a transition
-    SPAN: how it differs from TD(lambda) in the span engine, which otherwise does not support it: names of the
-        `SpanArrays` that are 1, and "never_rests" if its numbers change where rho = 0
-    on_lanes(rule, span, lane, rho, delta, is_finite, zero): an `inner_kernel` for "has_lanes", which returns the
-        multiple of e_t for theta (delta), the factor of phi in the trace or of w in the step, the multiple of -phi_t
-        for theta, and a and b of the second trace y_t = a y_{t-1} + b phi_t; 0 for those that it does not have
+    SPAN: names of the numbers that it stores of each step on the span engine, besides c and d: "h", "q", "source",
+        "w_factor"; without it the rule is for the plain engine only
+    scan_decay, scan_term, changes, trace_source, decay_factor, lane_step, add_step, flush_coefficients: its arithmetic
+        on the span engine, where it is not that of TD(lambda): see `kernels/lanes.py`
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
@@ -38,7 +37,7 @@ from typing import Any
 from numba import prange
 from numba.extending import overload
 
-from horde_agent.kernels._jit import inner_kernel, outer_kernel
+from horde_agent.kernels._jit import INLINED_OPTIONS, INNER_OPTIONS, inner_kernel, outer_kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.types import Bools
 
@@ -55,12 +54,6 @@ TRACE_RULES = {
 }
 
 
-@inner_kernel
-def _moves_as_td(_: Any, _span: Any, _lane: int, _rho: Any, delta: Any, _is_finite: Any, zero: Any) -> Any:
-    """Return the numbers of TD(lambda)."""
-    return delta, zero + 1.0, zero, zero, zero
-
-
 _DEFAULTS: dict[str, Any] = {
     "TRACE_RULE": "",  # the trace rule that it prescribes
     "STEP_SIZE": 0.1,  # default step_size and secondary_ratio
@@ -73,7 +66,8 @@ _DEFAULTS: dict[str, Any] = {
     "RANGES": {},
     "SPAN": None,
     "IGNORES_STEP_SIZE": False,
-    "on_lanes": _moves_as_td,
+    "RESTS": True,  # its numbers do not change where rho = 0
+    "HAS_INTEREST": False,  # uses the question's interest
     "WEIGHTS": (),
     "TRACES": ("e",),
     "NUMBERS": (),
@@ -93,13 +87,18 @@ class Rule:
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self._module = name, importlib.import_module(f"{__name__}.{name}")
+        self.name = name
+        self._module = importlib.import_module(f"{__name__}.{name}")
         self.parameters: Any = next(
             of for of in vars(self._module).values() if isinstance(of, type) and of.__module__ == self._module.__name__
         )
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name) if hasattr(self._module, name) else _DEFAULTS[name]
+        if hasattr(self._module, name):
+            return getattr(self._module, name)
+        if name in SPAN_KERNELS:
+            return getattr(rule("td"), name)
+        return _DEFAULTS[name]
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -145,34 +144,38 @@ def _rules() -> dict[type, Rule]:
     return {rule(name).parameters: rule(name) for name in names()}
 
 
-def learn(parameters: Any, i: int, demons: Demons, step: Step) -> None:
-    """Update demon `i` by the rule whose parameters these are."""
-    _rules()[type(parameters)].learn(parameters, i, demons, step)
+def _by_rule(name: str, options: Any) -> Any:
+    """Return a function that calls a rule's kernel of this name, the rule being that of the first argument."""
+
+    def call(parameters: Any, *arguments: Any) -> Any:
+        return getattr(_rules()[type(parameters)], name)(parameters, *arguments)
+
+    @overload(call, jit_options=options, strict=False)
+    def _compiled(parameters: Any, *arguments: Any) -> Any:  # noqa: ARG001
+        return getattr(_rules()[parameters.instance_class], name).py_func
+
+    return call
 
 
-def on_lanes(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
-    """Return a step's numbers of the rule whose parameters these are; see above."""
-    return _rules()[type(parameters)].on_lanes(parameters, span, lane, rho, delta, is_finite, zero)
-
-
-@overload(on_lanes)
-def _on_lanes(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
-    kernel = _rules()[parameters.instance_class].on_lanes
-
-    def on_lanes_by_rule(parameters: Any, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
-        return kernel(parameters, span, lane, rho, delta, is_finite, zero)
-
-    return on_lanes_by_rule
-
-
-@overload(learn)
-def _learn(parameters: Any, i: int, demons: Any, step: Any) -> Any:  # noqa: ARG001
-    kernel = _rules()[parameters.instance_class].learn
-
-    def learn_by_rule(parameters: Any, i: int, demons: Any, step: Any) -> Any:
-        kernel(parameters, i, demons, step)
-
-    return learn_by_rule
+learn = _by_rule("learn", INNER_OPTIONS)
+SPAN_KERNELS = (
+    "scan_decay",
+    "scan_term",
+    "changes",
+    "trace_source",
+    "decay_factor",
+    "lane_step",
+    "add_step",
+    "flush_coefficients",
+)
+scan_decay = _by_rule("scan_decay", INLINED_OPTIONS)
+scan_term = _by_rule("scan_term", INLINED_OPTIONS)
+changes = _by_rule("changes", INLINED_OPTIONS)
+trace_source = _by_rule("trace_source", INLINED_OPTIONS)
+decay_factor = _by_rule("decay_factor", INLINED_OPTIONS)
+lane_step = _by_rule("lane_step", INLINED_OPTIONS)
+add_step = _by_rule("add_step", INLINED_OPTIONS)
+flush_coefficients = _by_rule("flush_coefficients", INLINED_OPTIONS)
 
 
 @inner_kernel

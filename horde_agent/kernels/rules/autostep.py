@@ -41,10 +41,17 @@ class Autostep(NamedTuple):
 @inner_kernel
 def learn(rule: Autostep, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, beta, h, v = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    e, d, alpha, rho, total = demons.vectors[3, i], demons.vectors[4, i], demons.alpha[i], step.rho[i], 0.0
-    delta = plain.sound_delta(i, demons, step)
-    plain.move_trace(i, demons, e, step, 1.0)
+    theta = demons.theta[i]
+    beta = demons.vectors[0, i]
+    h = demons.vectors[1, i]
+    v = demons.vectors[2, i]
+    e = demons.vectors[3, i]
+    d = demons.vectors[4, i]
+    alpha = demons.alpha[i]
+    rho = step.rho[i]
+    total = 0.0
+    delta = plain.td_error(i, demons, step)
+    plain.update_trace(i, demons, e, step, 1.0)
     d[:] = 0
     plain.add(d, 1.0, step.phi_t)
     plain.add(d, -step.gamma[i], step.phi_tp1)
@@ -60,4 +67,4 @@ def learn(rule: Autostep, i: int, demons: Demons, step: Step) -> None:
         rate = alpha * np.exp(beta[k])
         theta[k] += rate * delta * e[k]
         h[k] = h[k] * max(0.0, 1.0 - rate * d[k] * e[k]) + rate * delta * e[k]
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

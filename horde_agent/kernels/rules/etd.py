@@ -18,35 +18,46 @@ from collections import namedtuple
 from typing import Any
 
 from horde_agent.kernels import plain
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, load_number, store_number
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.vectors import choose, load, store
+from horde_agent.kernels.vectors import choose, load
 
 STEP_SIZE = 0.01
+HAS_INTEREST = True
 TRACE_NUMBERS = ("follow_on", "rho")
-SPAN = ("has_source", "has_interest", "has_lanes")
+FOLLOW_ON = 0
+RHO = 1
+SPAN = ("source",)
 ETD = namedtuple("ETD", ())  # no parameters
 
 
 @inner_kernel
 def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    e, interest, lam = demons.vectors[0, i], step.interest[i], demons.lam_t[i]
-    demons.numbers[0, i] = demons.numbers[1, i] * demons.gamma_t[i] * demons.numbers[0, i] + interest
-    emphasis = lam * interest + (1.0 - lam) * demons.numbers[0, i]
-    demons.numbers[1, i], delta = step.rho[i], plain.sound_delta(i, demons, step)
-    if plain.move_trace(i, demons, e, step, emphasis):
+    e = demons.vectors[0, i]
+    interest = step.interest[i]
+    lam = demons.lam_t[i]
+    follow_on = demons.numbers[RHO, i] * demons.gamma_t[i] * demons.numbers[FOLLOW_ON, i] + interest
+    emphasis = lam * interest + (1.0 - lam) * follow_on
+    demons.numbers[FOLLOW_ON, i] = follow_on
+    demons.numbers[RHO, i] = step.rho[i]
+    delta = plain.td_error(i, demons, step)
+    if plain.update_trace(i, demons, e, step, emphasis):
         plain.add_vector(demons.theta[i], demons.alpha[i] * delta, e)
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
-@inner_kernel
-def on_lanes(_: ETD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
-    """Return delta and M."""
-    n, lam = span.policy.shape[0], load(span.lam_t, lane, zero)
-    interest = choose(is_finite, load(span.interest, lane, zero), zero)
-    follow_on = load(span.numbers, n + lane, zero) * load(span.gamma_t, lane, zero) * load(span.numbers, lane, zero)
-    follow_on = follow_on + interest
-    store(span.numbers, lane, follow_on)
-    store(span.numbers, n + lane, rho)
-    return delta, lam * interest + (1.0 - lam) * follow_on, zero, zero, zero
+# ---- span engine: `td`, with the emphasis M_k as the factor with which phi_k enters the trace ---
+
+
+@inlined_kernel
+def trace_source(_: ETD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return M_t."""
+    lam = load(span.lam_t, lane, zero)
+    interest = choose(step.is_finite, load(span.interest, lane, zero), zero)
+    follow_on = load_number(span, RHO, lane, zero) * load(span.gamma_t, lane, zero)
+    follow_on = follow_on * load_number(span, FOLLOW_ON, lane, zero) + interest
+    store_number(span, FOLLOW_ON, lane, follow_on)
+    store_number(span, RHO, lane, step.rho)
+    return lam * interest + (1.0 - lam) * follow_on

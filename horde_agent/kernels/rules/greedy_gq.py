@@ -46,12 +46,15 @@ def learn(parameters: GreedyGQ, i: int, demons: Demons, step: Step) -> None:
 @inner_kernel
 def move(i: int, demons: Demons, step: Step, rho_max: float, beta: float) -> None:
     """Update demon `i` in place, with the regularisation beta of `qrc`."""
-    theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    delta, alpha = control.sound_delta(i, demons, step), demons.alpha[i]
-    control.move_trace(i, demons, e, step, min(step.rho[i], rho_max))
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    e = demons.vectors[1, i]
+    delta = control.td_error(i, demons, step)
+    alpha = demons.alpha[i]
+    control.update_trace(i, demons, e, step, min(step.rho[i], rho_max))
     e_w = plain.inner(e, w)
     correction = alpha * step.gamma[i] * (1.0 - step.lam[i]) * e_w
     control.add_greedy(theta, demons.n_actions, -correction, step.phi_tp1)
     plain.add_vector(theta, alpha * delta, e)
     plain.flag_w(i, demons, control.move_w(i, demons, step, w, e, delta, beta))
-    plain.finish(i, demons, step, delta, e, e_w)
+    plain.update_estimates(i, demons, step, delta, e, e_w)

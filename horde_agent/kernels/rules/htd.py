@@ -14,32 +14,35 @@ Source: Hackman (2012); White & White (2016).
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.vectors import load
 
 WEIGHTS = ("w",)
 TRACES = ("e", "zb")
 SECONDARY_RATIO = 0.1
 WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
 CAN_WEIGHT = False
-SPAN = ("has_w", "has_difference", "has_lanes", "never_rests")
 HTD = namedtuple("HTD", ())  # no parameters
 
 
 @inner_kernel
 def learn(_: HTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, e, zb = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    alpha, alpha_w, gamma = demons.alpha[i], demons.alpha_w[i], step.gamma[i]
-    delta, e_w = plain.sound_delta(i, demons, step), 0.0
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    e = demons.vectors[1, i]
+    zb = demons.vectors[2, i]
+    alpha = demons.alpha[i]
+    alpha_w = demons.alpha_w[i]
+    gamma = step.gamma[i]
+    delta = plain.td_error(i, demons, step)
+    e_w = 0.0
     plain.scale(zb, plain.decay_of(i, demons))
     plain.add(zb, 1.0, step.phi_t)
     zb_w = plain.inner(zb, w)
-    if plain.move_trace(i, demons, e, step, 1.0):
+    if plain.update_trace(i, demons, e, step, 1.0):
         e_w = plain.inner(e, w)
         plain.add_vector(theta, alpha * delta, e)
         plain.add_vector(w, alpha_w * delta, e)
@@ -48,10 +51,4 @@ def learn(_: HTD, i: int, demons: Demons, step: Step) -> None:
     plain.add(w, -alpha_w * zb_w, step.phi_t)
     plain.add(w, alpha_w * zb_w * gamma, step.phi_tp1)
     plain.flag_w(i, demons, zb_w)
-    plain.finish(i, demons, step, delta, e, e_w)
-
-
-@inner_kernel
-def on_lanes(_: HTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
-    """Return delta, and the decay and the factor of zb: gamma_t lambda_t and 1."""
-    return delta, zero + 1.0, zero, load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero), zero + 1.0
+    plain.update_estimates(i, demons, step, delta, e, e_w)

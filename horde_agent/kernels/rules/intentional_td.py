@@ -19,15 +19,24 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from horde_agent.kernels import plain
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, Trace, Update, follow_lanes
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.vectors import choose, load, square_root
 
 RANGES = {"eta": "(0, 1]", "clip": "(0, inf)", "clip_decay": "[0, 1)", "realised": "[0, 1]"}
-WARNS = {"realised": ("[0, 0]", "cancels rho if the target policy is stochastic, and learns another value: omit it")}
+WARNS = {
+    "realised": (
+        "[0, 0]",
+        "cancels rho if the target policy is stochastic, and learns another value: omit it",
+    )
+}
 TIMES_RHO = "eta"
 NUMBERS = ("sigma", "n_sigma", "delta2", "n_delta2")
-SPAN = ("has_lanes", "never_rests")
+SIGMA = 0
+DELTA2 = 2
+SPAN = ()
+RESTS = False
 IGNORES_STEP_SIZE = True
 
 
@@ -51,30 +60,35 @@ def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared
 @inner_kernel
 def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    e, rho, squared = demons.vectors[0, i], step.rho[i], 0.0
-    delta, decay = plain.sound_delta(i, demons, step), plain.decay_of(i, demons)
+    e = demons.vectors[0, i]
+    rho = step.rho[i]
+    squared = 0.0
+    delta = plain.td_error(i, demons, step)
+    decay = plain.decay_of(i, demons)
     for k in range(step.phi_t.value.shape[0]):
         squared += step.phi_t.value[k] ** 2
     norm = decay * (2.0 * plain.dot(e, step.phi_t) + decay * plain.inner(e, e)) + squared
     change = change_of(rule, i, demons, delta, squared, norm * (rho * rho if rule.realised > 0.5 else 1.0))
-    if plain.move_trace(i, demons, e, step, 1.0):
+    if plain.update_trace(i, demons, e, step, 1.0):
         plain.add_vector(demons.theta[i], change, e)
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
-@inner_kernel
-def on_lanes(rule: IntentionalTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:
-    """Return alpha_t clip(delta); the step size of the lanes is 1."""
-    decay, e_phi = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero), load(span.e_phi, lane, zero)
-    squared, n = zero + float(span.n_active), span.policy.shape[0]
-    norm = decay * (2.0 * e_phi + decay * load(span.e_e, lane, zero)) + squared
+@inlined_kernel
+def lane_step(rule: IntentionalTD, span: Any, lane: int, step: LaneStep, _trace: Trace, zero: Lanes) -> Update:
+    """Return alpha_t clip(delta) as delta; the step size of the lanes is 1."""
+    decay = step.decay
+    squared = zero + step.norm
+    of_past = 2.0 * load(span.e_phi, lane, zero) + decay * load(span.e_e, lane, zero)
+    norm = decay * of_past + squared
     if rule.realised > 0.5:
-        norm = norm * rho * rho
-    sigma = plain.follow_lanes(span, lane, decay, squared, is_finite)
-    limit = rule.clip * square_root(
-        plain.follow_lanes(span, 2 * n + lane, zero + rule.clip_decay, delta * delta, is_finite)
-    )
-    delta = choose(delta > limit, limit, delta)
+        norm = norm * step.rho * step.rho
+    sigma = follow_lanes(span, SIGMA, lane, decay, squared, step.is_finite)
+    squared_delta = step.delta * step.delta
+    mean_square = follow_lanes(span, DELTA2, lane, zero + rule.clip_decay, squared_delta, step.is_finite)
+    limit = rule.clip * square_root(mean_square)
+    delta = choose(step.delta > limit, limit, step.delta)
     delta = choose(delta < 0.0 - limit, 0.0 - limit, delta)
     size = square_root(sigma * norm)
-    return rule.eta * delta / choose(size > 1e-8, size, zero + 1e-8), zero + 1.0, zero, zero, zero
+    delta = rule.eta * delta / choose(size > 1e-8, size, zero + 1e-8)
+    return Update(delta=delta, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)

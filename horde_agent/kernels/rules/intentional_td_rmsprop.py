@@ -38,22 +38,29 @@ class IntentionalTDRMSProp(NamedTuple):
 @inner_kernel
 def learn(rule: IntentionalTDRMSProp, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, v, scale, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    phi, delta, decay = step.phi_t, plain.sound_delta(i, demons, step), plain.decay_of(i, demons)
+    theta = demons.theta[i]
+    v = demons.vectors[0, i]
+    scale = demons.vectors[1, i]
+    e = demons.vectors[2, i]
+    phi = step.phi_t
+    delta = plain.td_error(i, demons, step)
+    decay = plain.decay_of(i, demons)
     demons.numbers[4, i] = weight = rule.beta2 * demons.numbers[4, i] + (1.0 - rule.beta2)
     plain.scale(v, rule.beta2)
-    squared, norm = 0.0, 0.0
+    squared = 0.0
+    norm = 0.0
     for k in range(phi.feature.shape[0]):
         v[phi.feature[k]] += (1.0 - rule.beta2) * phi.value[k] ** 2
     for k in range(v.shape[0]):
         scale[k] = (v[k] / weight) ** 0.5 + 1e-8
         norm += (decay * e[k]) ** 2 / scale[k]
     for k in range(phi.feature.shape[0]):
-        f, x = phi.feature[k], phi.value[k]
+        f = phi.feature[k]
+        x = phi.value[k]
         squared += x * x / scale[f]
         norm += x * (2.0 * decay * e[f] + x) / scale[f]
     change = intentional_td.change_of(rule, i, demons, delta, squared, norm)
-    if plain.move_trace(i, demons, e, step, 1.0):
+    if plain.update_trace(i, demons, e, step, 1.0):
         for k in range(theta.shape[0]):
             theta[k] += change * e[k] / scale[k]
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

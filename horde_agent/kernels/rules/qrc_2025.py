@@ -39,16 +39,20 @@ class QRC2025(NamedTuple):
 @inner_kernel
 def learn(parameters: QRC2025, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    delta, alpha, kappa = control.sound_delta(i, demons, step), demons.alpha[i], 0.0
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    e = demons.vectors[1, i]
+    delta = control.td_error(i, demons, step)
+    alpha = demons.alpha[i]
+    kappa = 0.0
     if step.rho[i] > 0.0:
         kappa = 1.0
     decay = plain.decay_of(i, demons) * kappa
-    control.move_trace(i, demons, e, step, kappa)
+    control.update_trace(i, demons, e, step, kappa)
     q = control.move_w(i, demons, step, w, e, delta, parameters.beta)
     demons.numbers[0, i] = u = q + decay * demons.numbers[0, i]
     control.add_greedy(theta, demons.n_actions, -alpha * step.gamma[i] * u, step.phi_tp1)
     plain.add_vector(theta, alpha * delta, e)
     plain.add(control.block(theta, demons.n_actions, step.action), alpha * (u - q), step.phi_t)
     plain.flag_w(i, demons, q)
-    plain.finish(i, demons, step, delta, e, u)
+    plain.update_estimates(i, demons, step, delta, e, u)

@@ -44,26 +44,46 @@ class SwiftTD(NamedTuple):
 @inner_kernel
 def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, alpha, rho, phi = demons.theta[i], demons.alpha[i], step.rho[i], step.phi_t
-    beta, h, h_old, e = demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i], demons.vectors[3, i]
-    p, zb, a, u = demons.vectors[4, i], demons.vectors[5, i], demons.vectors[6, i], demons.vectors[7, i]
-    delta, dv, before = plain.sound_delta(i, demons, step), demons.numbers[0, i], plain.dot(theta, step.phi_tp1)
-    n, n_active, total, rate = theta.shape[0], phi.feature.shape[0], delta + dv, 0.0
+    theta = demons.theta[i]
+    alpha = demons.alpha[i]
+    rho = step.rho[i]
+    phi = step.phi_t
+    beta = demons.vectors[0, i]
+    h = demons.vectors[1, i]
+    h_old = demons.vectors[2, i]
+    e = demons.vectors[3, i]
+    p = demons.vectors[4, i]
+    zb = demons.vectors[5, i]
+    a = demons.vectors[6, i]
+    u = demons.vectors[7, i]
+    delta = plain.td_error(i, demons, step)
+    dv = demons.numbers[0, i]
+    previous_value = plain.dot(theta, step.phi_tp1)
+    n = theta.shape[0]
+    n_active = phi.feature.shape[0]
+    total = delta + dv
+    rate = 0.0
     for trace in (e, p, zb):
         plain.scale(trace, rho * plain.decay_of(i, demons))
     for k in range(n_active):
         a[k] = rho * alpha * np.exp(beta[phi.feature[k]]) * phi.value[k]
         rate += a[k] * phi.value[k]
-    share, left = min(1.0, rule.eta / rate) if rate > 0.0 else 1.0, 1.0 - plain.dot(e, phi)
+    share = 1.0
+    if rate > 0.0:
+        share = min(1.0, rule.eta / rate)
+    unexplained = 1.0 - plain.dot(e, phi)
     for k in range(n_active):
-        f, x = phi.feature[k], phi.value[k]
+        f = phi.feature[k]
+        x = phi.value[k]
         if rate > rule.eta and x != 0.0:
-            h[f], h_old[f], zb[f] = 0.0, 0.0, 0.0
+            h[f] = 0.0
+            h_old[f] = 0.0
+            zb[f] = 0.0
             beta[f] += x * x * np.log(rule.decay)
         a[k] *= share
-        e[f] += a[k] * left
+        e[f] += a[k] * unexplained
         p[f] += rho * h_old[f] * x
-        zb[f] += a[k] * (left - zb[f] * x)
+        zb[f] += a[k] * (unexplained - zb[f] * x)
         u[k] = -h_old[f] * x * (e[f] - a[k]) - h[f] * a[k] * x
     for k in range(n):
         h_old[k] = h[k]
@@ -72,9 +92,13 @@ def learn(rule: SwiftTD, i: int, demons: Demons, step: Step) -> None:
     for k in range(n_active):
         theta[phi.feature[k]] -= a[k] * dv
         h[phi.feature[k]] += u[k] - a[k] * dv
-    highest, lowest = np.log(rule.eta / alpha), np.log(1e-10 / alpha)
+    highest = np.log(rule.eta / alpha)
+    lowest = np.log(1e-10 / alpha)
     for k in range(n):
-        raised = rule.meta / (alpha * np.exp(beta[k])) * delta * p[k] if p[k] != 0.0 else 0.0
+        raised = 0.0
+        if p[k] != 0.0:
+            raised = rule.meta / (alpha * np.exp(beta[k])) * delta * p[k]
         beta[k] = max(min(beta[k] + raised, highest), lowest)
-    demons.numbers[0, i], demons.alive[i] = plain.dot(theta, step.phi_tp1) - before, True
-    plain.finish(i, demons, step, delta, e, 0.0)
+    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - previous_value
+    demons.alive[i] = True
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

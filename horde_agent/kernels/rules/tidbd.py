@@ -37,11 +37,18 @@ class TIDBD(NamedTuple):
 @inner_kernel
 def learn(rule: TIDBD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, beta, h, e = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i], demons.vectors[2, i]
-    phi, alpha, rho = step.phi_t, demons.alpha[i], step.rho[i]
-    delta, is_alive = plain.sound_delta(i, demons, step), plain.move_trace(i, demons, e, step, 1.0)
+    theta = demons.theta[i]
+    beta = demons.vectors[0, i]
+    h = demons.vectors[1, i]
+    e = demons.vectors[2, i]
+    phi = step.phi_t
+    alpha = demons.alpha[i]
+    rho = step.rho[i]
+    delta = plain.td_error(i, demons, step)
+    is_alive = plain.update_trace(i, demons, e, step, 1.0)
     for k in range(phi.feature.shape[0]):
-        f, x = phi.feature[k], phi.value[k]
+        f = phi.feature[k]
+        x = phi.value[k]
         beta[f] += rule.meta * rho * delta * x * h[f]
         h[f] *= max(0.0, 1.0 - alpha * np.exp(beta[f]) * x * e[f])
     if is_alive:
@@ -49,4 +56,4 @@ def learn(rule: TIDBD, i: int, demons: Demons, step: Step) -> None:
             change = alpha * np.exp(beta[k]) * delta * e[k]
             theta[k] += change
             h[k] += change
-    plain.finish(i, demons, step, delta, e, 0.0)
+    plain.update_estimates(i, demons, step, delta, e, 0.0)

@@ -17,53 +17,47 @@ Source: van Hasselt, Mahmood & Sutton (2014).
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
 
 from horde_agent.kernels import plain
 from horde_agent.kernels._jit import inner_kernel
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import true_online_td
-from horde_agent.kernels.vectors import load, store
 
 WEIGHTS = ("w",)
 TRACES = ("f", "e", "h")
 TRACE_NUMBERS = ("dv", "rho")
 SECONDARY_RATIO = 0.1
 WARNS = {"secondary_ratio": ("[.01, inf)", "is off-policy TD in disguise: raise it")}
-SPAN = ("has_w", "has_dutch", "has_lanes")
 TrueOnlineGTD = namedtuple("TrueOnlineGTD", ())  # no parameters
 
 
 @inner_kernel
 def learn(_: TrueOnlineGTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    theta, w, f = demons.theta[i], demons.vectors[0, i], demons.vectors[1, i]
-    e, h = demons.vectors[2, i], demons.vectors[3, i]
-    alpha_w, rho, is_alive = demons.alpha_w[i], step.rho[i], demons.alive[i]
-    delta, q, f_w = plain.sound_delta(i, demons, step), plain.dot(w, step.phi_t), 0.0
-    before = plain.dot(theta, step.phi_tp1)
+    theta = demons.theta[i]
+    w = demons.vectors[0, i]
+    f = demons.vectors[1, i]
+    e = demons.vectors[2, i]
+    h = demons.vectors[3, i]
+    alpha_w = demons.alpha_w[i]
+    rho = step.rho[i]
+    is_alive = demons.alive[i]
+    delta = plain.td_error(i, demons, step)
+    q = plain.dot(w, step.phi_t)
+    f_w = 0.0
+    previous_value = plain.dot(theta, step.phi_tp1)
     decay = demons.numbers[1, i] * plain.decay_of(i, demons)
     kappa = 1.0 - alpha_w * decay * plain.dot(h, step.phi_t)
     plain.scale(h, decay)
     plain.add(h, kappa, step.phi_t)
-    if plain.move_trace(i, demons, f, step, 1.0):
+    if plain.update_trace(i, demons, f, step, 1.0):
         f_w = plain.inner(f, w)
     demons.alive[i] = is_alive  # e and f are 0 at the same steps
     true_online_td.move(i, demons, step, e, delta, demons.numbers[0, i])
     plain.add(theta, -demons.alpha[i] * step.gamma[i] * (1.0 - step.lam[i]) * f_w, step.phi_tp1)
     plain.add_vector(w, alpha_w * rho * delta, h)
     plain.add(w, -alpha_w * q * (1.0 if demons.every_step else rho), step.phi_t)
-    demons.numbers[0, i], demons.numbers[1, i] = plain.dot(theta, step.phi_tp1) - before, rho
+    demons.numbers[0, i] = plain.dot(theta, step.phi_tp1) - previous_value
+    demons.numbers[1, i] = rho
     plain.flag_w(i, demons, q)
-    plain.finish(i, demons, step, delta, f, f_w)
-
-
-@inner_kernel
-def on_lanes(_: TrueOnlineGTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
-    """Return delta, kappa of e, rho dv, and the decay and the factor of h."""
-    n, decay = span.policy.shape[0], load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-    of_h = load(span.numbers, n + lane, zero) * decay
-    kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.x_phi, lane, zero)
-    kappa_h = 1.0 - load(span.alpha_w, lane, zero) * of_h * load(span.y_phi, lane, zero)
-    store(span.numbers, n + lane, rho)
-    return delta, kappa, rho * load(span.numbers, lane, zero), of_h, kappa_h
+    plain.update_estimates(i, demons, step, delta, f, f_w)

@@ -17,22 +17,41 @@ from collections import namedtuple
 from typing import Any
 
 from horde_agent.kernels import plain
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import (
+    Changes,
+    Coefficients,
+    Lanes,
+    LaneStep,
+    Later,
+    Pending,
+    Sums,
+    Trace,
+    Update,
+    load_number,
+    store_number,
+)
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.vectors import load
+from horde_agent.kernels.vectors import load, multiply_add
 from horde_agent.types import Reals
 
 TRACE_NUMBERS = ("dv",)
-SPAN = ("has_source", "adds_phi", "has_lanes")
+DV = 0
+SPAN = ("source", "q")
 TrueOnlineTD = namedtuple("TrueOnlineTD", ())  # no parameters
+
+
+# ---- plain engine -------------------------------------------------------------------------------
 
 
 @inner_kernel
 def move(i: int, demons: Demons, step: Step, e: Reals, delta: float, dv: float) -> None:
     """Update the trace e, shape (n,), and theta of demon `i` in place."""
-    theta, alpha, rho = demons.theta[i], demons.alpha[i], step.rho[i]
+    theta = demons.theta[i]
+    alpha = demons.alpha[i]
+    rho = step.rho[i]
     kappa = 1.0 - alpha * rho * plain.decay_of(i, demons) * plain.dot(e, step.phi_t)
-    if plain.move_trace(i, demons, e, step, kappa):
+    if plain.update_trace(i, demons, e, step, kappa):
         plain.add_vector(theta, alpha * (delta + dv), e)
         plain.add(theta, -alpha * rho * dv, step.phi_t)
 
@@ -40,16 +59,49 @@ def move(i: int, demons: Demons, step: Step, e: Reals, delta: float, dv: float) 
 @inner_kernel
 def learn(_: TrueOnlineTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
-    e, delta = demons.vectors[0, i], plain.sound_delta(i, demons, step)
-    before = plain.dot(demons.theta[i], step.phi_tp1)
-    move(i, demons, step, e, delta, demons.numbers[0, i])
-    demons.numbers[0, i] = plain.dot(demons.theta[i], step.phi_tp1) - before
-    plain.finish(i, demons, step, delta, e, 0.0)
+    e = demons.vectors[0, i]
+    delta = plain.td_error(i, demons, step)
+    previous = plain.dot(demons.theta[i], step.phi_tp1)
+    move(i, demons, step, e, delta, demons.numbers[DV, i])
+    demons.numbers[DV, i] = plain.dot(demons.theta[i], step.phi_tp1) - previous
+    plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
-@inner_kernel
-def on_lanes(_: TrueOnlineTD, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
-    """Return delta + dv, kappa, and rho dv."""
-    dv, decay = load(span.numbers, lane, zero), load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-    kappa = 1.0 - load(span.alpha, lane, zero) * rho * decay * load(span.e_phi, lane, zero)
-    return delta + dv, kappa, rho * dv, zero, zero
+# ---- span engine: `td` with kappa_k in the trace, d_k = rho_k (delta_k + dv_k), and q_k = rho_k d
+#
+#     theta_t.phi_j = theta_0.phi_j + alpha (sum_k d_k u_k - sum_k q_k G(k, j))
+
+
+@inlined_kernel
+def trace_source(_: TrueOnlineTD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return kappa_t."""
+    return 1.0 - load(span.alpha, lane, zero) * step.rho * step.decay * load(span.e_phi, lane, zero)
+
+
+@inlined_kernel
+def scan_decay(_: TrueOnlineTD, sums: Sums, q: Lanes, _w_factor: Lanes, overlap: float) -> Sums:
+    """Add a past step's q G(k, j)."""
+    return Sums(d=sums.d, h=sums.h, q=multiply_add(q, overlap, sums.q))
+
+
+@inlined_kernel
+def changes(_: TrueOnlineTD, sums: Sums) -> Changes:
+    """Return what the sums mean for theta.phi; there is no w."""
+    return Changes(theta=sums.d - sums.q, w=sums.h)
+
+
+@inlined_kernel
+def lane_step(_: TrueOnlineTD, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes) -> Update:
+    """Return delta_t + dv_t and q, and store dv_{t+1}, the change of theta.phi_{t+1}."""
+    dv = load_number(span, DV, lane, zero)
+    delta = step.delta + dv
+    q = step.rho * dv
+    change = delta * trace.phi_tp1 - q * step.overlap
+    store_number(span, DV, lane, load(span.alpha, lane, zero) * change)
+    return Update(delta=delta, h=zero, q=q, w_factor=zero + 1.0, e_w=zero)
+
+
+@inlined_kernel
+def flush_coefficients(_: TrueOnlineTD, pending: Pending, later: Later) -> Coefficients:
+    """Return the factor of phi_k in theta, kappa_k S_k - q_k."""
+    return Coefficients(theta=later.s * pending.source - pending.q, theta_next=pending.h, w=pending.h)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from horde_agent.kernels._jit import inner_kernel
+from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import Lanes, LaneStep, Trace, Update
 from horde_agent.kernels.plain import Demons, Step
 from horde_agent.kernels.rules import td
 from horde_agent.kernels.vectors import choose
@@ -28,9 +29,12 @@ from horde_agent.kernels.vectors import choose
 TRACE_RULE = "clipped"
 RANGES = {"c_bar": "(0, inf)", "rho_bar": "(0, inf]"}
 WARNS = {
-    "rho_bar": ("[inf, inf]", "evaluates the policy proportional to min(rho_bar b, pi), not the target policy: omit it")
+    "rho_bar": (
+        "[inf, inf]",
+        "evaluates the policy proportional to min(rho_bar b, pi), not the target policy: omit it",
+    )
 }
-SPAN = ("has_lanes",)
+SPAN = ()
 
 
 class VTrace(NamedTuple):
@@ -46,8 +50,9 @@ def learn(rule: VTrace, i: int, demons: Demons, step: Step) -> None:
     td.move(i, demons, step, min(1.0, rule.rho_bar / max(step.rho[i], 1e-30)))
 
 
-@inner_kernel
-def on_lanes(rule: VTrace, span: Any, lane: int, rho: Any, delta: Any, is_finite: Any, zero: Any) -> Any:  # noqa: ARG001
+@inlined_kernel
+def lane_step(rule: VTrace, _span: Any, _lane: int, step: LaneStep, _trace: Trace, zero: Lanes) -> Update:
     """Return delta min(1, rho_bar / rho)."""
-    cut = choose(rho > rule.rho_bar, rule.rho_bar / choose(rho > 0.0, rho, zero + 1.0), zero + 1.0)
-    return delta * cut, zero + 1.0, zero, zero, zero
+    rho = choose(step.rho > 0.0, step.rho, zero + 1.0)
+    cut = choose(step.rho > rule.rho_bar, rule.rho_bar / rho, zero + 1.0)
+    return Update(delta=step.delta * cut, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)

@@ -1,10 +1,12 @@
 """The arrays of the span engine.
 
-Each demon has a *lane*. Adjacent lanes form a *block*, whose rows of weights, one per feature, are contiguous. Blocks
-that learn at the same steps form a *flush group*: they write their pending updates at the same time.
+Each demon has a *lane*. Adjacent lanes form a *block*, whose rows of weights, one per feature, are
+contiguous. Blocks that learn at the same steps form a *flush group*: they write their pending
+updates at the same time.
 
-Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features are *rows*,
-numbered in the order in which they first become active, so that memory of unused rows is never touched.
+Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features
+are *rows*, numbered in the order in which they first become active, so that memory of unused rows
+is never touched.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ LEARNS = 2
 
 PLAIN, CLIPPED, TREE_BACKUP, ABTD = range(4)  # trace rules, lambda_{t+1}
 
-FLUSH, BATCH = 0, 1  # lists of runs
+# Lists of runs; numba compiles a kernel once more for each literal int.
+FLUSH = np.int64(0)
+BATCH = np.int64(1)
 
 NO_TIME = -2  # value of `w_at` that forces the next step to compute `base_w` from the rows of w
 
@@ -37,11 +41,13 @@ CHUNK = 512  # rows of all blocks that are contiguous and pre-faulted together
 class SpanArrays(NamedTuple):
     """Arrays of L lanes in B blocks and G flush groups: n features, T times, K pending steps.
 
-    Arrays of reals are flat, so that a vector of lanes can start at any index. An array with r places for each block
-    stores block b from r * start[b] on, one row of its lanes per place; weights: see `row_at`.
+    Arrays of reals are flat, so that a vector of lanes can start at any index. An array with r
+    places for each block stores block b from r * start[b] on, one row of its lanes per place;
+    weights: see `row_at`.
     """
 
-    # Assignment of lanes. Signal arrays have a last entry of 0, index -1, for empty lanes and diverged demons.
+    # Assignment of lanes. Signal arrays have a last entry of 0, index -1, for empty lanes and
+    # diverged demons.
     policy: Integers  # (L,): index of the lane's ratio
     trace_group: Integers  # (L,): index of its gamma and lambda
     cumulant: Integers  # (L,): index of its cumulant
@@ -60,11 +66,10 @@ class SpanArrays(NamedTuple):
     # History of each demon: one number per transition from phi_k to phi_{k+1}.
     c: Reals  # (C places): c_k = rho_k gamma_{k+1} lambda_{k+1}, at place k mod C
     d: Reals  # (K places): d_k = rho_k delta_k, at place k - flushed_at
+    # Those that the rule does not store have size 0.
     h: Reals  # (K places): h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
     q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"; or the rule's multiple of phi_k
-    factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step; size 0 unless the rule has one
-    second: Reals  # (C places): factor of phi_k in the second trace, or decay of that trace; likewise
-    extra: Reals  # (K places): the rule's second multiple of phi_k, or gamma_{k+1}; likewise
+    factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step
     m_step: Floats  # (T,): the step size of m at k, at place k mod T
 
     # Schedule of each flush group.
@@ -101,10 +106,6 @@ class SpanArrays(NamedTuple):
     c_tp1: Reals  # c_{t+1} + (1 - gamma_{t+1}) z_{t+1}
     w_left: Reals  # product of the factors of w over pending steps
     interest: Reals  # i(s_t)
-    y_phi: Reals  # y_{t-1}.phi_t of the second trace y
-    y_w: Reals  # y_{t-1}.w_t
-    e_y: Reals  # e_{t-1}.y_{t-1}
-    x_phi: Reals  # x_{t-1}.phi_t of the third trace x
     w_at: Integers  # (B,): time of base_w's feature vector
 
     # Signals of queued steps: those of the step to time t at place t mod the batch.
@@ -149,7 +150,6 @@ class SpanArrays(NamedTuple):
     trace_rule: int  # place in TRACE_RULES
     trace_bound: float  # 1 / c_bar, or psi
     drop_below: float  # a tail below this is dropped; an active feature enters with 1
-    drop_second_below: float  # likewise, of a second trace without rho
     largest_tail: int  # steps
     one_over_tau: float  # step size of the MSPBE estimates
     largest_step: float  # |delta| max e at or above this flags a demon
@@ -165,20 +165,18 @@ class SpanArrays(NamedTuple):
     numbers: Reals  # (its numbers L,): number j of a lane at j L + lane
     n_numbers: Constant  # the first numbers, which a gap keeps
     has_w: Constant  # 1 or 0, as below: it has secondary weights
-    follows_w: Constant  # theta moves by q phi in the place of delta e
-    adds_phi: Constant  # theta moves by -alpha q phi too, and w is none
-    has_source: Constant  # phi enters the trace with a factor
-    shrinks_w: Constant  # a step multiplies w by a factor
+    has_h: Constant  # it stores h of each step
+    has_q: Constant  # q
+    has_source: Constant  # a factor with which phi enters the trace
+    has_w_factor: Constant  # a factor by which the step shrinks w
     has_interest: Constant  # it reads the interest
-    has_lanes: Constant  # it has a kernel `on_lanes`
-    has_difference: Constant  # a second trace y without rho; w and theta move by phi - gamma phi'
-    has_dutch: Constant  # w moves by a second trace y, theta by a third x, whose factors of phi are not 1
     rests: Constant  # a step with rho = 0 moves weights by multiples of phi_t only
-    has_second: Constant  # one of has_difference and has_dutch
 
 
 # Places in `clock`
-NOW, N_ROWS, OLDEST = 0, 1, 2
+NOW = 0
+N_ROWS = 1
+OLDEST = 2
 IS_KNOWN = 3  # 1: gamma and lambda equal those of the latest step, and all outcomes are 0
 FLUSHED = 4  # time up to which the current group is being flushed
 N_PLACES = 5  # places in the tables of the group being flushed
@@ -194,15 +192,18 @@ def row_at(r: int, first: int, width: int, stride: int) -> int:
 def over_block(work: Any, longest: Any = wide_zeros) -> Any:
     """Return a kernel (span, b, how) that calls `work(span, b, lane, how, zero)` for all lanes of block b.
 
-    `zero` sets the number of lanes from `lane` on: 64 or that of `longest`, or 80 if otherwise 16 would remain; 16 if
-    `span.most_lanes` is 16, so that `work` is compiled once, not three times.
+    `zero` sets the number of lanes from `lane` on: 64 or that of `longest`, or 80 if otherwise 16
+    would remain; 16 if `span.most_lanes` is 16, so that `work` is compiled once, not three times.
     """
 
     @inner_kernel
     def each(span: SpanArrays, b: int, how: Any) -> None:
-        row, narrow = limited(longest(span.theta), span), narrow_zeros(span.theta)
-        wider, wide = limited(wider_zeros(span.theta), span), limited(wide_zeros(span.theta), span)
-        lane, end = span.start[b], span.start[b + 1]
+        row = limited(longest(span.theta), span)
+        narrow = narrow_zeros(span.theta)
+        wider = limited(wider_zeros(span.theta), span)
+        wide = limited(wide_zeros(span.theta), span)
+        lane = span.start[b]
+        end = span.start[b + 1]
         while lane < end:
             if end - lane >= lanes_of(wider) and (end - lane) % lanes_of(wide) != 0:
                 work(span, b, lane, how, wider)

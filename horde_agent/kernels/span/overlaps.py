@@ -1,12 +1,14 @@
 """History shared by all demons: when each feature was active, and overlaps of feature vectors.
 
-A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95 words of 64 bits for
-6,065 features, so that computing those of a whole window of past steps takes 1 to 2 microseconds. The features that
-switched between two steps are the bits in which their rows differ.
+A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95
+words of 64 bits for 6,065 features, so that computing those of a whole window of past steps takes 1
+to 2 microseconds. The features that switched between two steps are the bits in which their rows
+differ.
 
-A row of weights changes by the sum of the coefficients over the times at which its feature was active: over its *runs*,
-by differences of a table of prefix sums (`writing.py`). Times without a coefficient have no place in the table, so that
-a policy that is followed once in five steps has a fifth of the runs.
+A row of weights changes by the sum of the coefficients over the times at which its feature was
+active: over its *runs*, by differences of a table of prefix sums (`writing.py`). Times without a
+coefficient have no place in the table, so that a policy that is followed once in five steps has a
+fifth of the runs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.span.arrays import FLUSH, IDLE, LEARNS, N_PLACES, N_ROWS, NOW, OLDEST, Places, SpanArrays
+from horde_agent.kernels.span.arrays import (
+    FLUSH,
+    IDLE,
+    LEARNS,
+    N_PLACES,
+    N_ROWS,
+    NOW,
+    OLDEST,
+    Places,
+    SpanArrays,
+)
 from horde_agent.types import Integers, Reals
 
 _ONE = np.uint64(1)
@@ -40,30 +52,41 @@ def lowest_bit(word: np.uint64) -> int:
 def observe(span: SpanArrays, tiles: Integers) -> None:
     """Advance the clock by one time to `tiles`, shape (n_active,), and list the rows that switched on and off."""
     time = span.clock[NOW] + 1
-    place, slot = time & (span.bits.shape[0] - 1), time % span.active.shape[0]
-    bits, active, n_rows = span.bits[place], span.active[slot], span.clock[N_ROWS]
+    place = time & (span.bits.shape[0] - 1)
+    slot = time % span.active.shape[0]
+    bits = span.bits[place]
+    active = span.active[slot]
+    n_rows = span.clock[N_ROWS]
     for word in range(bits.shape[0]):
         bits[word] = 0
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row < 0:
             row = n_rows
-            span.row_of[tiles[i]], span.feature_of[row] = row, tiles[i]
+            span.row_of[tiles[i]] = row
+            span.feature_of[row] = tiles[i]
             n_rows += 1
         bits[row >> 6] |= _ONE << np.uint64(row & 63)
         active[i] = row
-    span.clock[NOW], span.clock[N_ROWS] = time, n_rows
+    span.clock[NOW] = time
+    span.clock[N_ROWS] = n_rows
     list_changes(span, time)
 
 
 @inner_kernel
 def list_changes(span: SpanArrays, time: int) -> None:
     """List the rows that switched on and off at a time."""
-    mask, slot = span.bits.shape[0] - 1, time & 1
-    now, before = span.bits[time & mask], span.bits[(time - 1) & mask]
-    gained, lost, n_gained, n_lost = span.changed[slot, 0], span.changed[slot, 1], 0, 0
+    mask = span.bits.shape[0] - 1
+    slot = time & 1
+    words = span.bits[time & mask]
+    previous_words = span.bits[(time - 1) & mask]
+    gained = span.changed[slot, 0]
+    lost = span.changed[slot, 1]
+    n_gained = 0
+    n_lost = 0
     for word in range(words_in_use(span)):
-        on, off = now[word] & ~before[word], before[word] & ~now[word]
+        on = words[word] & ~previous_words[word]
+        off = previous_words[word] & ~words[word]
         while on != 0:
             gained[n_gained] = 64 * word + lowest_bit(on)
             n_gained += 1
@@ -72,7 +95,8 @@ def list_changes(span: SpanArrays, time: int) -> None:
             lost[n_lost] = 64 * word + lowest_bit(off)
             n_lost += 1
             off &= off - _ONE
-    span.n_changed[slot, 0], span.n_changed[slot, 1] = n_gained, n_lost
+    span.n_changed[slot, 0] = n_gained
+    span.n_changed[slot, 1] = n_lost
 
 
 @inner_kernel
@@ -84,9 +108,12 @@ def words_in_use(span: SpanArrays) -> int:
 @inner_kernel
 def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
     """Write the overlaps of the times oldest..last, (T,), with a feature vector given by its bits, (n / 64,)."""
-    mask, oldest, n_words = span.bits.shape[0] - 1, span.clock[OLDEST], words_in_use(span)
+    mask = span.bits.shape[0] - 1
+    oldest = span.clock[OLDEST]
+    n_words = words_in_use(span)
     for time in range(oldest, last + 1):
-        then, n = span.bits[time & mask], 0
+        then = span.bits[time & mask]
+        n = 0
         for word in range(n_words):
             n += popcount(bits[word] & then[word])
         out[time - oldest] = n
@@ -96,26 +123,35 @@ def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: R
 def list_history(span: SpanArrays, g: int, last: int) -> None:
     """List the runs at the times up to `last` of a flush group that have a coefficient.
 
-    These are the steps of the tail, the steps in which the group learned or w decayed, and, because of h, the time
-    after a step in which it learned.
+    These are the steps of the tail, the steps in which the group learned or w decayed, and, because
+    of h, the time after a step in which it learned.
     """
-    first, mask, n, has_learned = span.tail_from[g], span.bits.shape[0] - 1, 0, False
+    first = span.tail_from[g]
+    mask = span.bits.shape[0] - 1
+    n = 0
+    has_learned = False
     for time in range(first, last + 1):
         span.run_place[time - first] = n
-        is_tail, kind = time < span.flushed_at[g], span.kind[g, time & mask]
+        is_tail = time < span.flushed_at[g]
+        kind = span.kind[g, time & mask]
         if is_tail or has_learned or (time < last and kind != IDLE):
             span.run_time[FLUSH, n] = time
             n += 1
         has_learned = not is_tail and time < last and kind == LEARNS
-    span.run_place[last + 1 - first], span.clock[N_PLACES] = n, n
+    span.run_place[last + 1 - first] = n
+    span.clock[N_PLACES] = n
     list_runs(span, FLUSH, n)
 
 
 @inner_kernel
 def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
     """List the rows that were active at the times in `run_time`, each with its runs of places."""
-    row_of, begin, end = span.run_row[which], span.run_first[which], span.run_last[which]
-    ends, n_rows, n_listed = span.run_ends[which], span.clock[N_ROWS], 0
+    row_of = span.run_row[which]
+    begin = span.run_first[which]
+    end = span.run_last[which]
+    ends = span.run_ends[which]
+    n_rows = span.clock[N_ROWS]
+    n_listed = 0
     make_room(span, which, n_places, begin, end)
     for place in range(n_places):
         for word in range(words_in_use(span)):
@@ -126,12 +162,16 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
                 end[row] += 1
                 turned &= turned - _ONE
     for row in range(n_rows):
-        since, until = begin[row], end[row]
-        if (until - since) % 2 == 1:  # still active
-            ends[until] = n_places
-            until += 1
-        if until > since:
-            row_of[n_listed], begin[n_listed], end[n_listed] = (row, since, until)  # n_listed <= row: no entry is lost
+        first_end = begin[row]
+        last_end = end[row]
+        if (last_end - first_end) % 2 == 1:  # still active
+            ends[last_end] = n_places
+            last_end += 1
+        if last_end > first_end:
+            # n_listed <= row: no entry is lost
+            row_of[n_listed] = row
+            begin[n_listed] = first_end
+            end[n_listed] = last_end
             n_listed += 1
     span.n_runs[which] = n_listed
 
@@ -140,13 +180,17 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
 def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
     """Return a word of the feature vector at a place in a list, 0 before the first."""
     mask = span.bits.shape[0] - 1
-    return span.bits[span.run_time[which, place] & mask, word] if place >= 0 else np.uint64(0)
+    if place >= 0:
+        word_of_place: np.uint64 = span.bits[span.run_time[which, place] & mask, word]
+        return word_of_place
+    return np.uint64(0)
 
 
 @inner_kernel
 def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: Places) -> None:
     """Reserve space in `run_ends` for each row: two ends for each time at which it switched on."""
-    n_rows, total = span.clock[N_ROWS], 0
+    n_rows = span.clock[N_ROWS]
+    total = 0
     for row in range(n_rows):
         end[row] = 0
     for place in range(n_places):
@@ -157,5 +201,6 @@ def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: P
                 on &= on - _ONE
     for row in range(n_rows):
         n = end[row]
-        begin[row], end[row] = total, total
+        begin[row] = total
+        end[row] = total
         total += n

@@ -1,134 +1,228 @@
-"""GTD(lambda) without stored traces and without dense passes: one step of one vector of lanes.
+"""A step of one vector of lanes without stored traces and without dense passes, for any update rule.
 
-With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, a demon keeps four numbers of each step,
+With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, the changes of the weights since
+they were written as theta_0 and w_0 are sums over the steps k since then. For GTD(lambda) a step
+stores
 
     c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
 
-and its weights as last written, theta_0 and w_0. With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one
-scan over the steps since then gives all terms of a step to time j = t + 1 (`scan`):
+With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one scan over these steps gives all
+that a step to time j = t + 1 needs (`scan`):
 
     u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
 
-theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The remaining terms are
-inner products of the trace, which have recursions of their own (`learn`):
+theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The
+remaining terms are inner products of the trace, which have recursions of their own
+(`lanes.trace_products`):
 
     e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
     e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
     |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
     e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
 
-Some rules have a second trace y_t = a_t y_{t-1} + b_t phi_t, which the same scan includes:
-
-    e_t.y_t       = rho_t (y_t.phi_t + g_t (b_t e_{t-1}.phi_t + a_t e_{t-1}.y_{t-1}))
-
-"has_difference": a_t = g_t and b_t = 1. phi_k - gamma_{k+1} phi_{k+1} replaces the phi_k of w and the phi_{k+1} of
-    theta, with q_k = y_k.w_k and h_k = q_k - e_k.w_k.
-"has_dutch": a_{t+1} = c_t. x is a trace like e with a factor of phi_k. With p_k = `extra`, theta moves by
-    (d_k + p_k) x_k / rho_k - p_k phi_k and w by d_k y_k in the place of d_k e_k / rho_k.
-
-Source: the updates are those of White, Modayil & Sutton (2012), GTD(lambda), as in `learning/plain`, reordered.
+What d, h and q are, and how they move the weights, is the rule's: its file has the kernels listed
+in `lanes.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-from horde_agent.kernels._jit import inner_kernel
-from horde_agent.kernels.rules import on_lanes
-from horde_agent.kernels.span.arrays import ABTD, CLIPPED, DECAYS, IDLE, LEARNS, OLDEST, TREE_BACKUP, SpanArrays
-from horde_agent.kernels.vectors import absolute, any_true, choose, lanes_of, load, multiply_add, store
+from horde_agent.kernels._jit import inlined_kernel, inner_kernel
+from horde_agent.kernels.lanes import (
+    Lanes,
+    LaneStep,
+    Mask,
+    Pending,
+    Sums,
+    Trace,
+    Update,
+    trace_products,
+)
+from horde_agent.kernels.rules import (
+    add_step,
+    changes,
+    decay_factor,
+    lane_step,
+    scan_decay,
+    scan_term,
+    trace_source,
+)
+from horde_agent.kernels.span.arrays import (
+    ABTD,
+    CLIPPED,
+    DECAYS,
+    IDLE,
+    LEARNS,
+    OLDEST,
+    TREE_BACKUP,
+    SpanArrays,
+)
+from horde_agent.kernels.vectors import (
+    absolute,
+    any_true,
+    choose,
+    lanes_of,
+    load,
+    multiply_add,
+    store,
+)
 from horde_agent.types import Reals
 
 
-@inner_kernel
-def enter(span: SpanArrays, at: int, common: Any, v: Any, y: Any, x: Any, zero: Any) -> tuple[Any, Any, Any]:
-    """Return e.phi / rho, y.phi and x.phi / rho at a step with phi_k.phi = `common`; `at` is its place in the rings."""
-    u = multiply_add(load(span.factor, at, zero), common, v) if span.has_source else v + common
-    if span.has_difference:
-        y = y + common
-    if span.has_dutch:
-        y = multiply_add(load(span.second, at, zero), common, y)
-        x = multiply_add(load(span.factor, at, zero), common, x)
-    return u, y, x
+class Places(NamedTuple):
+    """Where lanes have their numbers of past steps in the arrays of a block."""
+
+    first_of_c: int  # in `c` and `factor`
+    mask_of_c: int
+    first_of_d: int  # in `d`, `h` and `q`
+    flushed_at: int
+    width: int  # lanes of the block
+
+
+@inlined_kernel
+def places_of(span: SpanArrays, b: int, lane: int) -> Places:
+    """Return where the lanes from `lane` on, in block b, have their numbers of past steps."""
+    start = span.start[b]
+    n_lanes = span.policy.shape[0]
+    places_of_c = span.c.shape[0] // n_lanes
+    places_of_d = span.d.shape[0] // n_lanes
+    return Places(
+        first_of_c=places_of_c * start + lane - start,
+        mask_of_c=places_of_c - 1,
+        first_of_d=places_of_d * start + lane - start,
+        flushed_at=span.flushed_at[span.flush_group[b]],
+        width=span.start[b + 1] - start,
+    )
+
+
+@inlined_kernel
+def in_ring(places: Places, time: int) -> int:
+    """Return the index of a time in `c` and `factor`."""
+    return places.first_of_c + (time & places.mask_of_c) * places.width
+
+
+@inlined_kernel
+def in_pending(places: Places, time: int) -> int:
+    """Return the index of a pending step in `d`, `h` and `q`."""
+    return places.first_of_d + (time - places.flushed_at) * places.width
+
+
+@inlined_kernel
+def load_factor(span: SpanArrays, has_factor: int, ring: int, zero: Lanes) -> Lanes:
+    """Return the stored factor of phi or of w, 1 if the rule has none."""
+    if has_factor:
+        return load(span.factor, ring, zero)
+    return zero + 1.0
+
+
+@inlined_kernel
+def load_q(span: SpanArrays, at: int, zero: Lanes) -> Lanes:
+    """Return q of a pending step, 0 if the rule stores none."""
+    if span.has_q:
+        return load(span.q, at, zero)
+    return zero
+
+
+@inlined_kernel
+def load_pending(span: SpanArrays, at: int, ring: int, zero: Lanes) -> Pending:
+    """Return what was stored of a step in which the demons learned; `at` and `ring` are its indices."""
+    h = zero
+    if span.has_h:
+        h = load(span.h, at, zero)
+    return Pending(
+        d=load(span.d, at, zero),
+        h=h,
+        q=load_q(span, at, zero),
+        source=load_factor(span, span.has_source, ring, zero),
+        w_factor=load_factor(span, span.has_w_factor, ring, zero),
+    )
+
+
+@inlined_kernel
+def enter_trace(span: SpanArrays, ring: int, common: float, trace: Lanes, zero: Lanes) -> Lanes:
+    """Return u_k = e_k.phi / rho_k of a step with phi_k.phi = `common`, given g_k e_{k-1}.phi."""
+    if span.has_source:
+        return multiply_add(load(span.factor, ring, zero), common, trace)
+    return trace + common
 
 
 @inner_kernel
-def leave(span: SpanArrays, at: int, u: Any, y: Any, x: Any, zero: Any) -> tuple[Any, Any, Any]:
-    """Return the results of `enter`, decayed to the next step."""
-    c = load(span.c, at, zero)
-    if span.has_difference:
-        y = load(span.second, at, zero) * y
-    if span.has_dutch:
-        y, x = c * y, c * x
-    return c * u, y, x
-
-
-@inner_kernel
-def scan(
-    span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any
-) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """Sum the steps before `now` against a feature vector, given its overlaps from `clock[OLDEST]` on, shape (T,).
+def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> tuple[Lanes, Sums]:
+    """Sum the steps before `now` against a feature vector phi, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
-        g e.phi, the same of y and x, sum d u, sum h G, sum q G for the lanes from `lane` on in block b. For a rule that
-        shrinks w the last is the sum of d u - q G, each times the factors of w after it; with "has_dutch" it is the sum
-        of q G - d y.phi.
+        g e.phi of the trace, decayed to `now`, and the sums, for the lanes from `lane` on in block
+        b.
     """
-    g, mask, oldest = span.flush_group[b], span.bits.shape[0] - 1, span.clock[OLDEST]
-    start, n_lanes = span.start[b], span.policy.shape[0]
-    width, c_places, places = span.start[b + 1] - start, span.c.shape[0] // n_lanes, span.d.shape[0] // n_lanes
-    in_c, in_rest, since = c_places * start + lane - start, places * start + lane - start, span.flushed_at[g]
-    v, y, x, d_sum, h_sum, q_sum = zero, zero, zero, zero, zero, zero
-    for k in range(span.tail_from[g], since):
-        in_ring = in_c + (k & (c_places - 1)) * width
-        u, y, x = enter(span, in_ring, overlap[k - oldest], v, y, x, zero)
-        v, y, x = leave(span, in_ring, u, y, x, zero)
-    for k in range(since, now):
+    g = span.flush_group[b]
+    mask = span.bits.shape[0] - 1
+    oldest = span.clock[OLDEST]
+    places = places_of(span, b, lane)
+    trace = zero
+    sums = Sums(d=zero, h=zero, q=zero)
+    for k in range(span.tail_from[g], places.flushed_at):
+        ring = in_ring(places, k)
+        u = enter_trace(span, ring, overlap[k - oldest], trace, zero)
+        trace = load(span.c, ring, zero) * u
+    for k in range(places.flushed_at, now):
         kind = span.kind[g, k & mask]
         if kind == IDLE:
-            v, y, x = zero, zero, zero
+            trace = zero
             continue
-        at, common = in_rest + (k - since) * width, overlap[k - oldest]
-        in_ring = in_c + (k & (c_places - 1)) * width
-        if span.shrinks_w:
-            q_sum = multiply_add(load(span.factor, in_ring, zero), q_sum, zero - load(span.q, at, zero) * common)
-        elif span.has_difference:
-            difference = common - load(span.extra, at, zero) * overlap[k + 1 - oldest]
-            q_sum = multiply_add(load(span.q, at, zero), difference, q_sum)
-            h_sum = multiply_add(load(span.h, at, zero), difference, h_sum)
-        elif span.has_w + span.adds_phi:
-            q_sum = multiply_add(load(span.q, at, zero), common, q_sum)
+        at = in_pending(places, k)
+        ring = in_ring(places, k)
+        common = overlap[k - oldest]
+        shrinks = load_factor(span, span.has_w_factor, ring, zero)
+        sums = scan_decay(span.rule, sums, load_q(span, at, zero), shrinks, common)
         if kind == DECAYS:
-            v, y, x = zero, zero, zero
+            trace = zero
             continue
-        u, y, x = enter(span, in_ring, common, v, y, x, zero)
-        d = load(span.d, at, zero)
-        if span.has_dutch:
-            p = load(span.extra, at, zero)
-            d_sum = multiply_add(d + p, x, d_sum) - p * common
-            q_sum = q_sum - d * y
-        else:
-            d_sum = multiply_add(d, u, d_sum)
-        if span.shrinks_w:
-            q_sum = multiply_add(d, u, q_sum)
-        if span.has_w and not span.has_difference:
-            h_sum = multiply_add(load(span.h, at, zero), overlap[k + 1 - oldest], h_sum)
-        v, y, x = leave(span, in_ring, u, y, x, zero)
-    return v, y, x, d_sum, h_sum, q_sum
+        u = enter_trace(span, ring, common, trace, zero)
+        sums = scan_term(span.rule, sums, load_pending(span, at, ring, zero), u, overlap[k + 1 - oldest])
+        trace = load(span.c, ring, zero) * u
+    return trace, sums
 
 
-@inner_kernel
-def theta_sum(span: SpanArrays, d_sum: Any, h_sum: Any, q_sum: Any) -> Any:
-    """Return the change of theta.phi over alpha from the sums of `scan`, or from those of one step."""
-    if span.follows_w:
-        return q_sum - h_sum
-    return d_sum - q_sum if span.adds_phi else d_sum - h_sum
+@inlined_kernel
+def value_of(span: SpanArrays, lane: int, sums: Sums, zero: Lanes) -> Lanes:
+    """Return theta.phi from that of the weights as written, `base`, and the sums."""
+    change = changes(span.rule, sums).theta
+    return multiply_add(load(span.alpha, lane, zero), change, load(span.base, lane, zero))
 
 
-@inner_kernel
-def next_lambda(span: SpanArrays, now: int, lam: Any, rho: Any, zero: Any) -> Any:
+@inlined_kernel
+def w_value_of(span: SpanArrays, lane: int, sums: Sums, zero: Lanes) -> Lanes:
+    """Return w.phi from that of the weights as written, `base_w`, and the sums; 0 without w."""
+    if span.has_w:
+        change = changes(span.rule, sums).w
+        written = load(span.base_w, lane, zero) * load(span.w_left, lane, zero)
+        return multiply_add(load(span.alpha_w, lane, zero), change, written)
+    return zero
+
+
+@inlined_kernel
+def load_sums(span: SpanArrays, lane: int, zero: Lanes) -> Sums:
+    """Return the sums against phi_t."""
+    return Sums(
+        d=load(span.d_sum, lane, zero),
+        h=load(span.h_sum, lane, zero),
+        q=load(span.q_sum, lane, zero),
+    )
+
+
+@inlined_kernel
+def store_sums(span: SpanArrays, lane: int, sums: Sums) -> None:
+    """Write the sums against phi_t."""
+    store(span.d_sum, lane, sums.d)
+    store(span.h_sum, lane, sums.h)
+    store(span.q_sum, lane, sums.q)
+
+
+@inlined_kernel
+def next_lambda(span: SpanArrays, now: int, lam: Lanes, rho: Lanes, zero: Lanes) -> Lanes:
     """Return lambda_{t+1}, t = `now`, by the trace rule."""
     b = span.signal_b[(now + 1) % span.signal_b.shape[0]]
     if span.trace_rule == CLIPPED:
@@ -145,15 +239,18 @@ def next_lambda(span: SpanArrays, now: int, lam: Any, rho: Any, zero: Any) -> An
 @inner_kernel
 def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
     """Copy this step's rho, cumulants, gamma, lambda and outcomes into lanes [first, last)."""
-    rho, c = span.signal_rho[slot], span.signal_c[slot]
+    rho = span.signal_rho[slot]
+    c = span.signal_c[slot]
     for i in range(first, last):  # one array at a time: numba vectorises only such loops
         span.rho[i] = rho[span.policy[i]]
     for i in range(first, last):
         span.c_tp1[i] = c[span.cumulant[i]]
     if span.signal_changes[slot, 0]:
-        gamma, lam = span.signal_gamma[slot], span.signal_lam[slot]
+        gamma = span.signal_gamma[slot]
+        lam = span.signal_lam[slot]
         for i in range(first, last):
-            span.gamma_tp1[i], span.lam_tp1[i] = gamma[span.trace_group[i]], lam[span.trace_group[i]]
+            span.gamma_tp1[i] = gamma[span.trace_group[i]]
+            span.lam_tp1[i] = lam[span.trace_group[i]]
         if span.has_interest:
             interest = span.signal_interest[slot]
             for i in range(first, last):
@@ -165,34 +262,27 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
 
 
 @inner_kernel
-def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
+def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> None:
     """Update the prediction and the pending sums to `now`, given overlaps, (T,); the base is up to date."""
-    _, _, _, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
-    store(span.d_sum, lane, d_sum)
-    store(span.h_sum, lane, h_sum)
-    store(span.q_sum, lane, q_sum)
-    alpha, base = load(span.alpha, lane, zero), load(span.base, lane, zero)
-    store(span.prediction, lane, multiply_add(alpha, theta_sum(span, d_sum, h_sum, q_sum), base))
+    _, sums = scan(span, b, lane, now, overlap, zero)
+    store_sums(span, lane, sums)
+    store(span.prediction, lane, value_of(span, lane, sums, zero))
 
 
 @inner_kernel
-def end_trace(span: SpanArrays, lane: int, zero: Any) -> None:
+def end_trace(span: SpanArrays, lane: int, zero: Lanes) -> None:
     """Set the trace's inner products, and the rule's numbers that belong to a trace, to 0."""
     store(span.e_phi, lane, zero)
     store(span.e_w, lane, zero)
     store(span.e_e, lane, zero)
     store(span.e_sum, lane, zero)
-    if span.has_second:
-        store(span.y_phi, lane, zero)
-        store(span.y_w, lane, zero)
-        store(span.e_y, lane, zero)
-        store(span.x_phi, lane, zero)
-    for k in range(span.n_numbers, span.numbers.shape[0] // span.policy.shape[0]):
-        store(span.numbers, k * span.policy.shape[0] + lane, zero)
+    n_lanes = span.policy.shape[0]
+    for number in range(span.n_numbers, span.numbers.shape[0] // n_lanes):
+        store(span.numbers, number * n_lanes + lane, zero)
 
 
 @inner_kernel
-def skip_step(span: SpanArrays, lane: int, zero: Any) -> None:
+def skip_step(span: SpanArrays, lane: int, zero: Lanes) -> None:
     """Skip a step with rho = 0: clear traces, decay the MSPBE estimate.
 
     gamma_t and lam_t stay: until the next step that learns they multiply the trace, which is 0.
@@ -202,196 +292,211 @@ def skip_step(span: SpanArrays, lane: int, zero: Any) -> None:
     store(span.mspbe, lane, estimate - span.one_over_tau * estimate)
 
 
+# ---- a step -------------------------------------------------------------------------------------
+
+
 @inner_kernel
-def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Any) -> None:
+def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> None:
     """Learn from the transition from phi_t, t = `now`, to phi_{t+1}, given the latter's overlaps, shape (T,).
 
-    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the step: its trace is
-    cleared, its weights do not change, and its TD error is 0.
+    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the
+    step: its trace is cleared, its weights do not change, and its TD error is 0.
     """
-    g, oldest, norm = span.flush_group[b], span.clock[OLDEST], float(span.n_active)
-    ring, at = ring_at(span, b, lane, now), pending_at(span, b, lane, now)
-    kind, common = span.kind[g, now & (span.bits.shape[0] - 1)], overlap[now - oldest]
-    rho, gamma, lam = load(span.rho, lane, zero), load(span.gamma_tp1, lane, zero), load(span.lam_tp1, lane, zero)
-    c_tp1, alpha, alpha_w = load(span.c_tp1, lane, zero), load(span.alpha, lane, zero), load(span.alpha_w, lane, zero)
-    q = load(span.d_sum, lane, zero) - load(span.q_sum, lane, zero)
-    if span.shrinks_w:
-        q = load(span.q_sum, lane, zero)
-    if span.has_dutch:
-        q = zero - load(span.q_sum, lane, zero)
-    if span.has_w:
-        w_left = load(span.w_left, lane, zero) if span.shrinks_w else zero + 1.0
-        q = multiply_add(alpha_w, q, load(span.base_w, lane, zero) * w_left)
-    else:
-        q = zero
-    g_e_phi, y, x, d_sum, h_sum, q_sum = scan(span, b, lane, now, overlap, zero)
-    v = multiply_add(alpha, theta_sum(span, d_sum, h_sum, q_sum), load(span.base, lane, zero))
-
-    is_finite = absolute(rho + gamma + lam + c_tp1) <= span.max_finite
-    if span.has_interest:
-        is_finite = absolute(rho + gamma + lam + c_tp1 + load(span.interest, lane, zero)) <= span.max_finite
-    rho, gamma, lam = choose(is_finite, rho, zero), choose(is_finite, gamma, zero), choose(is_finite, lam, zero)
-    q = choose(is_finite, q, zero)
-    delta = choose(is_finite, c_tp1 + gamma * v - load(span.prediction, lane, zero), zero)
-    factor, at_phi, change, y_decay, y_factor = zero + 1.0, zero, zero, zero, zero
+    w_phi = w_value_of(span, lane, load_sums(span, lane, zero), zero)
+    past_trace, sums = scan(span, b, lane, now, overlap, zero)
+    value = value_of(span, lane, sums, zero)
+    step = signals_of(span, lane, value, w_phi, past_trace, overlap[now - span.clock[OLDEST]], zero)
+    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
-        g_t = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-        e_sum = rho * (1.0 + g_t * load(span.e_sum, lane, zero))
-        is_small = absolute(delta * e_sum) < span.largest_step
-        lam = next_lambda(span, now, lam, rho, zero)
-        store(span.td_error, lane, delta)
-        delta = choose(is_small, delta, zero)
-        if span.has_lanes:
-            delta, factor, at_phi, y_decay, y_factor = on_lanes(span.rule, span, lane, rho, delta, is_finite, zero)
-        source = factor if span.has_source else zero + 1.0
-        if span.has_source:
-            e_sum = rho * (absolute(source) + g_t * load(span.e_sum, lane, zero))
-        if span.has_dutch:
-            source_of_both = choose(absolute(factor) > 1.0, absolute(factor), zero + 1.0)
-            e_sum = rho * (source_of_both + g_t * load(span.e_sum, lane, zero))
-        e_phi = load(span.e_phi, lane, zero)
-        e_w = zero
-        if span.has_w:
-            e_w = choose(rho > 0.0, rho * (q + g_t * load(span.e_w, lane, zero)), zero)  # 0 even if w diverged
-        e_e = rho * rho * (source * source * norm + g_t * (source * e_phi * 2.0 + g_t * load(span.e_e, lane, zero)))
-        e_phi_t, e_phi_tp1 = rho * (source * norm + g_t * e_phi), rho * (source * common + g_e_phi)
-        h = gamma * (1.0 - lam) * e_w
-        if not span.every_step:
-            q = q * rho
-        if span.adds_phi:
-            q = at_phi
-        of_w, at_e, y_phi_t, y_phi_tp1, e_y = delta * e_e, e_phi_t, zero, zero, zero
-        if span.has_second:
-            y_phi_t, y_phi_tp1 = y_factor * norm + y_decay * load(span.y_phi, lane, zero), y_factor * common + y
-            e_y = rho * (y_phi_t + g_t * (y_factor * e_phi + y_decay * load(span.e_y, lane, zero)))
-            store(span.y_phi, lane, y_phi_tp1)
-            store(span.e_y, lane, e_y)
-        if span.has_difference:
-            q, at_e = choose(is_finite, q + y_decay * load(span.y_w, lane, zero), zero), e_phi_t - gamma * e_phi_tp1
-            h = q - e_w
-            store(span.y_w, lane, q + alpha_w * (delta * e_y - q * (y_phi_t - gamma * y_phi_tp1)))
-        if span.has_dutch:
-            of_w = rho * delta * e_y
-        estimate = load(span.mspbe, lane, zero)
-        if span.has_w:
-            estimate = estimate + span.one_over_tau * (delta * e_w - estimate)
-            if span.shrinks_w:
-                e_w = factor * e_w
-            e_w = e_w + alpha_w * (of_w - q * at_e)
-        change, h_change = delta * e_phi_tp1, h * norm
-        if span.has_difference:
-            h_change = h * (common - gamma * norm)
-        if span.has_dutch:
-            change = (rho * delta + at_phi) * (factor * common + x) - at_phi * common
-            q_sum = q_sum - rho * delta * y_phi_tp1
-            store(span.x_phi, lane, rho * (factor * common + x))
-        d_sum, h_sum = d_sum + change, h_sum + h_change
-        moved = alpha * theta_sum(span, change, h_change, q * common)
-        v = v + moved
-        if span.adds_phi + span.has_dutch:
-            store(span.numbers, span.n_numbers * span.policy.shape[0] + lane, moved)
-        store(span.e_phi, lane, e_phi_tp1)
-        store(span.e_w, lane, e_w)
-        store(span.e_e, lane, e_e)
-        store(span.e_sum, lane, e_sum)
-        largest = load(span.max_trace, lane, zero)
-        store(span.max_trace, lane, choose(e_sum > largest, e_sum, largest))
-        store(span.mspbe, lane, estimate)
+        step, is_small = sound_step(span, lane, now, step, zero)
+        trace = trace_products(span, lane, step, trace_source(span.rule, span, lane, step, zero), zero)
+        update = lane_step(span.rule, span, lane, step, trace, zero)
+
+        added = Sums(d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap)
+        value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
+        store(span.prediction, lane, value)
+        store_sums(span, lane, add_step(span.rule, sums, update, added, step.overlap))
+        fill_rings(span, places_of(span, b, lane), lane, now, step, trace, update, zero)
+        update_estimates(span, lane, value, trace, update, zero)
         flag(span, lane, is_small, zero)
-        flag(span, lane, absolute(v + estimate + e_w) <= span.max_finite, zero)
-        store(span.c, ring, rho * (gamma * lam))
-        store(span.d, at, rho * delta)
-        if span.has_w:
-            store(span.h, at, h)
-        if span.has_w + span.adds_phi:
-            store(span.q, at, q)
-        if span.has_second:
-            store(span.second, ring, gamma * lam if span.has_difference else y_factor)
-            store(span.extra, at, gamma if span.has_difference else at_phi)
     else:
-        skip_step(span, lane, zero)
-        store(span.td_error, lane, choose(absolute(delta) <= span.max_finite, delta, zero))
-        if kind == IDLE:
-            q = zero
-        else:
-            store(span.q, at, q)
-            if span.follows_w:
-                v = v + alpha * (q * common)
-            if span.shrinks_w:
-                _, factor, _, _, _ = on_lanes(span.rule, span, lane, zero, zero, is_finite, zero)
-        flag(span, lane, absolute(v + q) <= span.max_finite, zero)
-    store(span.prediction, lane, v)
-    store(span.d_sum, lane, d_sum)
-    store(span.h_sum, lane, h_sum)
-    if span.shrinks_w:
-        store(span.q_sum, lane, factor * q_sum + (change - q * common))
-        store(span.w_left, lane, factor * load(span.w_left, lane, zero))
-    elif span.has_difference:
-        store(span.q_sum, lane, q_sum + q * (common - gamma * norm))
-    else:
-        store(span.q_sum, lane, multiply_add(q, common, q_sum))
-    if span.has_source + span.shrinks_w + span.has_dutch:
-        store(span.factor, ring, factor)
-    store(span.gamma_t, lane, gamma)
-    store(span.lam_t, lane, lam)
+        rest_lanes(span, b, lane, now, kind, step, sums, value, zero)
 
 
-@inner_kernel
-def flag(span: SpanArrays, lane: int, is_sound: Any, zero: Any) -> None:
+@inlined_kernel
+def signals_of(
+    span: SpanArrays,
+    lane: int,
+    value: Lanes,
+    w_phi: Lanes,
+    past_trace: Lanes,
+    overlap: float,
+    zero: Lanes,
+) -> LaneStep:
+    """Return a step's signals and its TD error, given theta_t.phi_{t+1} and w_t.phi_t; lambda is the question's."""
+    rho = load(span.rho, lane, zero)
+    gamma = load(span.gamma_tp1, lane, zero)
+    lam = load(span.lam_tp1, lane, zero)
+    c_tp1 = load(span.c_tp1, lane, zero)
+    total = rho + gamma + lam + c_tp1
+    if span.has_interest:
+        total = total + load(span.interest, lane, zero)
+    is_finite = absolute(total) <= span.max_finite
+    gamma = choose(is_finite, gamma, zero)
+    delta = c_tp1 + gamma * value - load(span.prediction, lane, zero)
+    return LaneStep(
+        rho=choose(is_finite, rho, zero),
+        gamma=gamma,
+        lam=choose(is_finite, lam, zero),
+        decay=load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero),
+        delta=choose(is_finite, delta, zero),
+        w_phi=choose(is_finite, w_phi, zero),
+        is_finite=is_finite,
+        past_trace=past_trace,
+        norm=float(span.n_active),
+        overlap=overlap,
+    )
+
+
+@inlined_kernel
+def fill_rings(
+    span: SpanArrays,
+    places: Places,
+    lane: int,
+    now: int,
+    step: LaneStep,
+    trace: Trace,
+    update: Update,
+    zero: Lanes,
+) -> None:
+    """Store what a step in which the demons learned adds to the history, and its inner products of the trace."""
+    ring = in_ring(places, now)
+    at = in_pending(places, now)
+    store(span.c, ring, step.rho * (step.gamma * step.lam))
+    if span.has_source:
+        store(span.factor, ring, trace.source)
+    store(span.d, at, step.rho * update.delta)
+    if span.has_h:
+        store(span.h, at, update.h)
+    store_decay(span, lane, ring, at, update, zero)
+    store(span.e_phi, lane, trace.phi_tp1)
+    store(span.e_w, lane, update.e_w)
+    store(span.e_e, lane, trace.squared)
+    store(span.e_sum, lane, trace.total)
+    store(span.gamma_t, lane, step.gamma)
+    store(span.lam_t, lane, step.lam)
+
+
+@inlined_kernel
+def update_estimates(span: SpanArrays, lane: int, value: Lanes, trace: Trace, update: Update, zero: Lanes) -> None:
+    """Update the largest trace and the scalar MSPBE estimate, and flag numbers that are not finite."""
+    largest = load(span.max_trace, lane, zero)
+    store(span.max_trace, lane, choose(trace.total > largest, trace.total, largest))
+    estimate = load(span.mspbe, lane, zero)
+    if span.has_w:
+        estimate = estimate + span.one_over_tau * (update.delta * trace.w - estimate)
+    store(span.mspbe, lane, estimate)
+    flag(span, lane, absolute(value + estimate + update.e_w) <= span.max_finite, zero)
+
+
+@inlined_kernel
+def sound_step(span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: Lanes) -> tuple[LaneStep, Mask]:
+    """Return a step with lambda_{t+1} of the trace rule, and with delta 0 where it is too large; and where it is not.
+
+    The TD error is stored as it was.
+    """
+    largest_entry = signals.rho * (1.0 + signals.decay * load(span.e_sum, lane, zero))
+    is_small = absolute(signals.delta * largest_entry) < span.largest_step
+    store(span.td_error, lane, signals.delta)
+    step = LaneStep(
+        rho=signals.rho,
+        gamma=signals.gamma,
+        lam=next_lambda(span, now, signals.lam, signals.rho, zero),
+        decay=signals.decay,
+        delta=choose(is_small, signals.delta, zero),
+        w_phi=signals.w_phi,
+        is_finite=signals.is_finite,
+        past_trace=signals.past_trace,
+        norm=signals.norm,
+        overlap=signals.overlap,
+    )
+    return step, is_small
+
+
+@inlined_kernel
+def store_decay(span: SpanArrays, lane: int, ring: int, at: int, update: Update, zero: Lanes) -> None:
+    """Store the numbers that a step of w alone has, too: q, and the factor of w."""
+    if span.has_q:
+        store(span.q, at, update.q)
+    if span.has_w_factor:
+        store(span.factor, ring, update.w_factor)
+        store(span.w_left, lane, update.w_factor * load(span.w_left, lane, zero))
+
+
+@inlined_kernel
+def rest_lanes(
+    span: SpanArrays,
+    b: int,
+    lane: int,
+    now: int,
+    kind: int,
+    step: LaneStep,
+    sums: Sums,
+    value: Lanes,
+    zero: Lanes,
+) -> None:
+    """Take a step in which every ratio is 0: the trace ends; w decays under the w rule "every-step"."""
+    skip_step(span, lane, zero)
+    store(span.td_error, lane, choose(absolute(step.delta) <= span.max_finite, step.delta, zero))
+    q = zero
+    if kind == DECAYS:
+        factor = decay_factor(span.rule, span, lane, zero, step.is_finite, zero)
+        q = step.w_phi
+        update = Update(delta=zero, h=zero, q=q, w_factor=factor, e_w=zero)
+        added = Sums(d=zero, h=zero, q=q * step.overlap)
+        value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
+        sums = add_step(span.rule, sums, update, added, step.overlap)
+        places = places_of(span, b, lane)
+        store_decay(span, lane, in_ring(places, now), in_pending(places, now), update, zero)
+    flag(span, lane, absolute(value + q) <= span.max_finite, zero)
+    store(span.prediction, lane, value)
+    store_sums(span, lane, sums)
+    store(span.gamma_t, lane, step.gamma)
+    store(span.lam_t, lane, step.lam)
+
+
+@inlined_kernel
+def flag(span: SpanArrays, lane: int, is_sound: Mask, zero: Lanes) -> None:
     """Flag the lanes that are not sound."""
     store(span.is_flagged, lane, choose(is_sound, load(span.is_flagged, lane, zero), zero + 1.0))
 
 
 @inner_kernel
-def ring_at(span: SpanArrays, b: int, lane: int, time: int) -> int:
-    """Return the index of a lane's number of a time in `c`, `factor` and `second`."""
-    start, places = span.start[b], span.c.shape[0] // span.policy.shape[0]
-    return int(places * start + lane - start + (time & (places - 1)) * (span.start[b + 1] - start))
-
-
-@inner_kernel
-def pending_at(span: SpanArrays, b: int, lane: int, time: int) -> int:
-    """Return the index of a lane's number of a pending step in `d`, `h`, `q` and `extra`."""
-    start, places, since = span.start[b], span.d.shape[0] // span.policy.shape[0], span.flushed_at[span.flush_group[b]]
-    return int(places * start + lane - start + (time - since) * (span.start[b + 1] - start))
-
-
-@inner_kernel
-def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Any) -> int:
+def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero: Lanes) -> int:
     """Return the number of steps before `now` that still affect the lanes' traces; `top`, any shape, is scratch.
 
-    Compared with an active feature's 1, the steps before k weigh at most (product of c from k on) top_{k-1}, with
-    top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma lambda: the weight can only shrink,
-    so that a dropped tail stays below `drop_below`. Under "plain" it may grow again, and only a tail of exactly 0 is
-    dropped.
+    Compared with an active feature's 1, the steps before k weigh at most (product of c from k on)
+    top_{k-1}, with top_k = c_k (1 + top_{k-1}) the sum of the factors. Under "clipped", c <= gamma
+    lambda: the weight can only shrink, so that a dropped tail stays below `drop_below`. Under
+    "plain" it may grow again, and only a tail of exactly 0 is dropped.
     """
-    longest = tail_of(span, b, lane, now, (span.c, top), span.drop_below, zero)
-    if span.has_difference:
-        longest = max(longest, tail_of(span, b, lane, now, (span.second, top), span.drop_second_below, zero))
-    return int(longest)
-
-
-@inner_kernel
-def tail_of(
-    span: SpanArrays, b: int, lane: int, now: int, how: tuple[Reals, Reals], drop_below: float, zero: Any
-) -> int:
-    """Return the same of one trace; `how`: the ring of its decays, of the shape of c, and `top`, any shape."""
-    decays, top = how
-    g, mask, n = span.flush_group[b], span.bits.shape[0] - 1, lanes_of(zero)
-    start, c_places = span.start[b], span.c.shape[0] // span.policy.shape[0]
-    width, first, since = span.start[b + 1] - start, now, span.flushed_at[g]
-    while first > span.tail_from[g] and (first <= since or span.kind[g, (first - 1) & mask] == LEARNS):
+    g = span.flush_group[b]
+    mask = span.bits.shape[0] - 1
+    n = lanes_of(zero)
+    places = places_of(span, b, lane)
+    first = now
+    flushed_at = places.flushed_at
+    while first > span.tail_from[g] and (first <= flushed_at or span.kind[g, (first - 1) & mask] == LEARNS):
         first -= 1
-    in_c, reach = c_places * start + lane - start, zero
+    reach = zero
     for k in range(first, now):
-        in_ring = in_c + (k & (c_places - 1)) * width
-        source = absolute(load(span.factor, in_ring, zero)) if span.has_source else zero + 1.0
-        if span.has_dutch:
-            source = source + absolute(load(span.factor, in_ring, zero)) + absolute(load(span.second, in_ring, zero))
-        reach = load(decays, in_ring, zero) * (source + reach)
+        ring = in_ring(places, k)
+        entering = absolute(load_factor(span, span.has_source, ring, zero))
+        reach = load(span.c, ring, zero) * (entering + reach)
         store(top, (k - first) * n, reach)
-    reach, k = zero + 1.0, now - 1
-    while k >= first and any_true(reach * load(top, (k - first) * n, zero) > drop_below):
-        reach = reach * load(decays, in_c + (k & (c_places - 1)) * width, zero)
+    reach = zero + 1.0
+    k = now - 1
+    while k >= first and any_true(reach * load(top, (k - first) * n, zero) > span.drop_below):
+        reach = reach * load(span.c, in_ring(places, k), zero)
         k -= 1
     return int(now - 1 - k)

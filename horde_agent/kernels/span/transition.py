@@ -1,7 +1,8 @@
 """A step of all demons: queue the signals, update the shared history, then process blocks on all threads.
 
-Only shared work is serial: recording the feature vector, its overlaps with the past, and the runs of groups that are
-flushed. No sum crosses a lane, so that results are bit-identical for any number of threads.
+Only shared work is serial: recording the feature vector, its overlaps with the past, and the runs
+of groups that are flushed. No sum crosses a lane, so that results are bit-identical for any number
+of threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.checks import DEMON_FLAGGED, TAIL_TOO_LONG, Signals
+from horde_agent.kernels.rules import changes
 from horde_agent.kernels.span.arrays import (
     BATCH,
     CHUNK,
@@ -26,16 +28,30 @@ from horde_agent.kernels.span.arrays import (
     over_block,
 )
 from horde_agent.kernels.span.overlaps import list_history, list_runs, observe, write_overlaps
-from horde_agent.kernels.span.step import end_trace, learn, load_signals, predict_lanes, scan, skip_step, theta_sum
-from horde_agent.kernels.span.writing import flush_block, foresee, move_base, sum_base, sum_trace, tabulate, write_lanes
+from horde_agent.kernels.span.step import (
+    end_trace,
+    learn,
+    load_signals,
+    predict_lanes,
+    scan,
+    skip_step,
+)
+from horde_agent.kernels.span.writing import (
+    flush_block,
+    foresee,
+    move_base,
+    sum_base,
+    sum_trace,
+    tabulate,
+    write_lanes,
+)
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
-BEGIN = 1 << 30  # a thread's task: begin a stream
-CONTINUE = -BEGIN  # a thread's task: sum e.w of flush group CONTINUE - task
+BEGIN = np.int64(1 << 30)  # a thread's task: begin a stream
 
 
-# ---- signals --------------------------------------------------------------------------------------------------------
+# ---- signals ------------------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -48,7 +64,8 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
     copy(signals.rho_t, span.signal_rho[slot])
     copy(signals.c_tp1, span.signal_c[slot])
     span.signal_b[slot] = signals.b_t[0]
-    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = 0, 0
+    span.signal_changes[slot, 0] = 0
+    span.signal_changes[slot, 1] = 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
         enqueue_states(span, signals, slot, is_last)
 
@@ -56,23 +73,33 @@ def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_s
 @inner_kernel
 def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
     """Queue gamma, lambda and outcomes; record whether gamma or lambda changed and whether an outcome is not 0."""
-    gamma, lam, z = span.signal_gamma[slot], span.signal_lam[slot], span.signal_z[slot]
-    latest, n_changed, n_outcomes, continues = span.signal_gamma.shape[0] - 1, 0, 0, np.float64(not is_last)
-    gamma_before, lam_before = span.signal_gamma[latest], span.signal_lam[latest]
+    gamma = span.signal_gamma[slot]
+    lam = span.signal_lam[slot]
+    z = span.signal_z[slot]
+    latest = span.signal_gamma.shape[0] - 1
+    n_changed = 0
+    n_outcomes = 0
+    continues = np.float64(not is_last)
+    gamma_before = span.signal_gamma[latest]
+    lam_before = span.signal_lam[latest]
     for g in range(signals.gamma_tp1.shape[0]):
-        gamma[g], lam[g] = continues * signals.gamma_tp1[g], signals.lam_tp1[g]
+        gamma[g] = continues * signals.gamma_tp1[g]
+        lam[g] = signals.lam_tp1[g]
         n_changed += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
-        gamma_before[g], lam_before[g] = gamma[g], lam[g]
+        gamma_before[g] = gamma[g]
+        lam_before[g] = lam[g]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
     if span.has_interest:
-        interest, before = span.signal_interest[slot], span.signal_interest[latest]
+        interest = span.signal_interest[slot]
+        latest_interest = span.signal_interest[latest]
         for i in range(signals.z_tp1.shape[0]):
             interest[i] = signals.interest_t[min(i, signals.interest_t.shape[0] - 1)]
-            n_changed += interest[i] != before[i]
-            before[i] = interest[i]
-    span.signal_changes[slot, 0], span.signal_changes[slot, 1] = n_changed > 0, n_outcomes > 0
+            n_changed += interest[i] != latest_interest[i]
+            latest_interest[i] = interest[i]
+    span.signal_changes[slot, 0] = n_changed > 0
+    span.signal_changes[slot, 1] = n_outcomes > 0
     span.clock[IS_KNOWN] = n_outcomes == 0 and not is_last
 
 
@@ -83,19 +110,23 @@ def copy(numbers: Floats, out: Reals) -> None:
         out[i] = numbers[i]
 
 
-# ---- shared history -------------------------------------------------------------------------------------------------
+# ---- shared history -----------------------------------------------------------------------------
 
 
 @inner_kernel
 def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
     """Set the kind of a flush group's next steps; return True if it must be flushed before them."""
-    mask, is_idle = span.bits.shape[0] - 1, span.n_pending[g] == 0
+    mask = span.bits.shape[0] - 1
+    is_idle = span.n_pending[g] == 0
     drop_idle_tail(span, g, now)
     for k in range(n_steps):
-        policy, kind = span.only_policy[g], LEARNS
+        policy = span.only_policy[g]
+        kind = LEARNS
         is_zero = policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
         if is_zero and span.rests:
-            kind = DECAYS if span.every_step and span.has_w else IDLE
+            kind = IDLE
+            if span.every_step and span.has_w:
+                kind = DECAYS
         span.kind[g, (now + k) & mask] = kind
     is_full = span.n_pending[g] + n_steps > span.limit[g]
     return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
@@ -105,7 +136,8 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
 def drop_idle_tail(span: SpanArrays, g: int, now: int) -> None:
     """Drop the tail of a flush group that has skipped every step since its last flush: its traces are zero."""
     if span.n_pending[g] == 0 and now > span.flushed_at[g]:
-        span.flushed_at[g], span.tail_from[g] = now, now
+        span.flushed_at[g] = now
+        span.tail_from[g] = now
 
 
 @inner_kernel
@@ -125,11 +157,15 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
         The length of the tail in steps.
     """
     list_history(span, g, now)
-    tail, span.clock[FLUSHED] = 0, now
+    tail = 0
+    span.clock[FLUSHED] = now
     on_threads(entry, span, span.n_threads, -1 - g)
     for b in range(span.first_block[g], span.first_block[g + 1]):
         tail = max(tail, span.tail_needed[b])
-    span.flushed_at[g], span.tail_from[g], span.n_pending[g], span.limit[g] = now, now - tail, 0, span.period
+    span.flushed_at[g] = now
+    span.tail_from[g] = now - tail
+    span.n_pending[g] = 0
+    span.limit[g] = span.period
     return int(tail)
 
 
@@ -142,7 +178,7 @@ def count_pending(span: SpanArrays, now: int, n_steps: int) -> None:
             span.n_pending[g] += span.kind[g, (now + k) & mask] != IDLE
 
 
-# ---- work of each thread --------------------------------------------------------------------------------------------
+# ---- work of each thread ------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -152,8 +188,13 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     Idle steps inside a batch compute no predictions.
     """
     n_steps, thread = how
-    mask, n, now, g = span.bits.shape[0] - 1, lanes_of(zero), span.clock[NOW] - n_steps, span.flush_group[b]
-    of_theta, of_w, is_behind = span.foreseen[thread, 0], span.foreseen[thread, 1], False
+    mask = span.bits.shape[0] - 1
+    n = lanes_of(zero)
+    first_time = span.clock[NOW] - n_steps
+    g = span.flush_group[b]
+    of_theta = span.foreseen[thread, 0]
+    of_w = span.foreseen[thread, 1]
+    is_behind = False
     if n_steps > 1:
         store(of_theta, 0, load(span.base, lane, zero))
         foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
@@ -161,8 +202,8 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
             store(of_w, 0, load(span.base_w, lane, zero))
             foresee(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
-        load_signals(span, lane, lane + n, (now + k + 1) % span.signal_rho.shape[0])
-        if span.kind[g, (now + k) & mask] == IDLE and k + 1 < n_steps:
+        load_signals(span, lane, lane + n, (first_time + k + 1) % span.signal_rho.shape[0])
+        if span.kind[g, (first_time + k) & mask] == IDLE and k + 1 < n_steps:
             skip_step(span, lane, zero)
             is_behind = True
             continue
@@ -170,10 +211,10 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
             store(span.base, lane, load(of_theta, k * n, zero))
             store(span.base_w, lane, load(of_w, k * n, zero))
             if is_behind:
-                predict_lanes(span, b, lane, now + k, span.overlap[k], zero)
+                predict_lanes(span, b, lane, first_time + k, span.overlap[k], zero)
                 is_behind = False
             store(span.base, lane, load(of_theta, (k + 1) * n, zero))
-        learn(span, b, lane, now + k, span.overlap[k + 1], zero)
+        learn(span, b, lane, first_time + k, span.overlap[k + 1], zero)
     if n_steps > 1:
         store(span.base_w, lane, load(of_w, n_steps * n, zero))
 
@@ -182,30 +223,23 @@ advance_all_lanes = over_block(advance_lanes)
 
 
 @inner_kernel
-def advance(span: SpanArrays, b: int, n_steps: int, thread: int) -> None:
-    """Process the last `n_steps` steps of a block."""
-    now = span.clock[NOW] - n_steps
-    if n_steps == 1:
-        move_bases(span, b, now)
-    elif span.has_w and span.w_at[b] != now:
-        sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
-    advance_all_lanes(span, b, (n_steps, thread))
-    if n_steps > 1:
-        span.w_at[b] = now + n_steps
-    write_predictions(span, b)
+def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
+    """Update base and base_w of a block to what its next `n_steps` steps begin with.
 
-
-@inner_kernel
-def move_bases(span: SpanArrays, b: int, now: int) -> None:
-    """Update a block's base to `now` + 1, and base_w, if the step needs it, to `now`."""
-    kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
-    if span.has_w and kind != IDLE and span.w_at[b] != now:
-        if span.w_at[b] == now - 1:
-            move_base(span, b, (span.w, now, span.base_w))
+    For one step base is that of the state reached, and base_w, if the step needs it, that of the
+    state left.
+    """
+    first_time = span.clock[NOW] - n_steps
+    active = span.active[first_time % span.active.shape[0]]
+    kind = span.kind[span.flush_group[b], first_time & (span.bits.shape[0] - 1)]
+    if span.has_w and span.w_at[b] != first_time and (n_steps > 1 or kind != IDLE):
+        if n_steps == 1 and span.w_at[b] == first_time - 1:
+            move_base(span, b, (span.w, first_time, span.base_w))
         else:
-            sum_base(span, b, (span.w, span.active[now % span.active.shape[0]], span.base_w))
-        span.w_at[b] = now
-    move_base(span, b, (span.theta, now + 1, span.base))
+            sum_base(span, b, (span.w, active, span.base_w))
+        span.w_at[b] = first_time
+    if n_steps == 1:
+        move_base(span, b, (span.theta, first_time + 1, span.base))
 
 
 @inner_kernel
@@ -229,24 +263,24 @@ begin_all_lanes = over_block(begin_lanes)
 @inner_kernel
 def begin_block(span: SpanArrays, b: int) -> None:
     """Predict at the current time and clear the traces of a block."""
-    now = span.clock[NOW]
-    move_base(span, b, (span.theta, now, span.base))
-    begin_all_lanes(span, b, now)
+    time = span.clock[NOW]
+    move_base(span, b, (span.theta, time, span.base))
+    begin_all_lanes(span, b, time)
     write_predictions(span, b)
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Begin or continue a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
+    """Begin a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
     if task == BEGIN:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             begin_block(span, b)
     elif task > 0:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
-            advance(span, b, task, thread)
-    elif task <= CONTINUE:
-        g = CONTINUE - task
-        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
-            sum_trace(span, b, thread)
+            move_bases(span, b, task)
+            advance_all_lanes(span, b, (task, thread))
+            if task > 1:
+                span.w_at[b] = span.clock[NOW]
+            write_predictions(span, b)
     else:
         g = -1 - task
         for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
@@ -254,7 +288,14 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
     return 0
 
 
-# ---- called from Python ---------------------------------------------------------------------------------------------
+def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
+    """Sum e.w of flush group `task` for every n_threads-th block."""
+    for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
+        sum_trace(span, b, thread)
+    return 0
+
+
+# ---- called from Python -------------------------------------------------------------------------
 
 
 @inner_kernel
@@ -269,13 +310,14 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
 @inner_kernel
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Process the last `n_steps` queued steps for all demons, and return flags."""
-    now, longest = span.clock[NOW] - n_steps, 0
+    first_time = span.clock[NOW] - n_steps
+    longest = 0
     for g in range(span.flushed_at.shape[0]):
-        if decide(span, g, now, n_steps):
-            longest = max(longest, flush_group(span, entry, g, now))
-    prepare(span, now, n_steps)
+        if decide(span, g, first_time, n_steps):
+            longest = max(longest, flush_group(span, entry, g, first_time))
+    prepare(span, first_time, n_steps)
     on_threads(entry, span, span.n_threads, n_steps)
-    count_pending(span, now, n_steps)
+    count_pending(span, first_time, n_steps)
     return int(findings(span, longest))
 
 
@@ -294,11 +336,19 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
 
 @kernel
 def step(
-    span: SpanArrays, entry: Any, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool, n_steps: int
+    span: SpanArrays,
+    entry: Any,
+    signals: Signals,
+    tiles_tp1: Integers,
+    m_step: float,
+    is_last: bool,
+    n_steps: int,
 ) -> int:
     """Queue the step to `tiles_tp1`, (n_active,); process the last `n_steps`, if any, and return flags."""
     enqueue_signals(span, signals, tiles_tp1, m_step, is_last)
-    return int(take_steps(span, entry, n_steps)) if n_steps > 0 else 0
+    if n_steps > 0:
+        return int(take_steps(span, entry, n_steps))
+    return 0
 
 
 @kernel
@@ -322,28 +372,31 @@ def flush(span: SpanArrays, entry: Any) -> int:
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
     """Begin a stream at `tiles`, shape (n_active,): clear every trace and predict.
 
-    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T times never overflows.
+    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T
+    times never overflows.
     """
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] == 0:
-            span.flushed_at[g], span.tail_from[g] = max(span.clock[NOW], 0), max(span.clock[NOW], 0)
+            span.flushed_at[g] = max(span.clock[NOW], 0)
+            span.tail_from[g] = max(span.clock[NOW], 0)
         elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
             flush_group(span, entry, g, span.clock[NOW])
     observe(span, tiles)
-    now, mask = span.clock[NOW], span.bits.shape[0] - 1
+    time = span.clock[NOW]
+    mask = span.bits.shape[0] - 1
     for g in range(span.kind.shape[0]):
-        span.kind[g, (now - 1) & mask] = IDLE
-    find_oldest(span, now)
-    write_overlaps(span, now, span.bits[now & mask], span.overlap[1])
+        span.kind[g, (time - 1) & mask] = IDLE
+    find_oldest(span, time)
+    write_overlaps(span, time, span.bits[time & mask], span.overlap[1])
     on_threads(entry, span, span.n_threads, BEGIN)
 
 
 @kernel
 def sum_traces(span: SpanArrays, entry: Any) -> None:
-    """Compute e.w after other streams changed w; no update is pending."""
+    """Compute e.w by `sum_trace_task`, after other streams changed w; no update is pending."""
     for g in range(span.flushed_at.shape[0]):
         list_history(span, g, span.clock[NOW])
-        on_threads(entry, span, span.n_threads, CONTINUE - g)
+        on_threads(entry, span, span.n_threads, g)
 
 
 @kernel
@@ -356,15 +409,15 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
         span.w_at[b] = span.clock[NOW]
 
 
-# ---- reading without a change ---------------------------------------------------------------------------------------
+# ---- reading without a change -------------------------------------------------------------------
 
 
 @inner_kernel
 def add_pending(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Reals], zero: Any) -> None:
     """Add pending updates to predictions from the weights as written; `how`: overlaps (T,), predictions (L,)."""
     overlap, out = how
-    _, _, _, d_sum, h_sum, q_sum = scan(span, b, lane, span.clock[NOW], overlap, zero)
-    change = theta_sum(span, d_sum, h_sum, q_sum)
+    _, sums = scan(span, b, lane, span.clock[NOW], overlap, zero)
+    change = changes(span.rule, sums).theta
     store(out, lane, multiply_add(load(span.alpha, lane, zero), change, load(out, lane, zero)))
 
 
@@ -373,21 +426,28 @@ add_all_pending = over_block(add_pending)
 
 @kernel
 def predict(
-    span: SpanArrays, tiles: Integers, blocks: Integers, bits: Any, rows: Integers, overlap: Reals, out: Reals
+    span: SpanArrays,
+    tiles: Integers,
+    blocks: Integers,
+    bits: Any,
+    rows: Integers,
+    overlap: Reals,
+    out: Reals,
 ) -> None:
     """Write theta.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,).
 
     bits (n / 64,), rows (n_active,) and overlap (T,) are scratch and must be zero.
     """
-    n, now = 0, span.clock[NOW]
+    n = 0
+    time = span.clock[NOW]
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row >= 0:
             bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
             rows[n] = row
             n += 1
-    find_oldest(span, now)
-    write_overlaps(span, now, bits, overlap)
+    find_oldest(span, time)
+    write_overlaps(span, time, bits, overlap)
     for b in range(blocks[0], blocks[1]):
         sum_base(span, b, (span.theta, rows[:n], out))
         add_all_pending(span, b, (overlap, out))
@@ -402,7 +462,8 @@ def list_group(span: SpanArrays, g: int) -> None:
 @inner_kernel
 def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
     """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
-    start, table = span.start[b], span.table[0]
+    start = span.start[b]
+    table = span.table[0]
     tabulate(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
 

@@ -6,10 +6,20 @@ import numpy as np
 
 from horde_agent.reproduce.chain import problem
 from horde_agent.reproduce.chain.problem import ONLINE, TAU, TAUS, Curves, Data, fit, likeness
-from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts, within
+from horde_agent.reproduce.claims import (
+    Claims,
+    Finding,
+    Part,
+    at_least,
+    at_most,
+    below,
+    parts,
+    within,
+)
 from horde_agent.reproduce.means import format_means, mean_ci
 
-SHAPE, AREA = at_least(0.75), within(0.5, 1.5)
+SHAPE = at_least(0.75)
+AREA = within(0.5, 1.5)
 HALVES = {"before the change": problem.BEFORE, "after it": problem.CHANGED}
 CLAIMS = Claims("section 6")
 
@@ -26,12 +36,16 @@ def fits(data: Data, measure: str, number: str, tau: int = TAU) -> list[float]:
 
 def _follow(data: Data, ending: str) -> list[Part]:
     shapes = {f"correlation of {name}": fits(data, name, f"correlation{ending}") for name in ONLINE}
-    areas = {f"area of {name} over the true one": fits(data, name, f"area{ending}") for name in ONLINE}
+    areas = {
+        f"area of {name} over the true one": fits(data, name, f"area{ending}") for name in ONLINE
+    }
     return parts(shapes, SHAPE) + parts(areas, AREA)
 
 
 def _rise(data: Data) -> dict[str, list[float]]:
-    return {f"area of {name} in episodes 1-199": fits(data, name, "area_in_rise") for name in ONLINE}
+    return {
+        f"area of {name} in episodes 1-199": fits(data, name, "area_in_rise") for name in ONLINE
+    }
 
 
 def _exact(data: Data, number: str) -> str:
@@ -64,11 +78,15 @@ def _tracking(data: Data) -> Finding:
 )
 def _change(data: Data) -> Finding:
     jump = np.mean(fits(data, "true", "peak"))
-    peaks = {f"peak of {name} over the true one": np.array(fits(data, name, "peak")) / jump for name in ONLINE}
-    after = format_means({name: fits(data, name, "peak_after") for name in ONLINE})
+    peaks = {
+        f"peak of {name} over the true one": np.array(fits(data, name, "peak")) / jump
+        for name in ONLINE
+    }
+    peak_sentence = format_means({name: fits(data, name, "peak_after") for name in ONLINE})
     return Finding(
         _follow(data, "_changed") + parts(peaks, at_least(0.5)),
-        f"Episodes until the peak: {after}; the true MSPBE jumps to {mean_ci(fits(data, 'true', 'peak'))} at once.",
+        f"Episodes until the peak: {peak_sentence}; the true MSPBE jumps to "
+        f"{mean_ci(fits(data, 'true', 'peak'))} at once.",
         "The peak is lower since w and the trace of delta e are both late: the vector estimate peaks at "
         f"{_exact(data, 'peak')}; with both it is the true MSPBE.",
     )
@@ -80,18 +98,27 @@ def _change(data: Data) -> Finding:
     f"Differences of the root mean square errors relative to the true curve, at tau {TAU} and at each one's best tau:",
 )
 def _sample(data: Data) -> Finding:
-    found, said = [], []
+    measured_parts = []
+    sentences = []
     for when, number in zip(HALVES, ("error", "error_changed"), strict=True):
-        of_tau = {name: [np.mean(fits(data, name, number, tau)) for tau in TAUS] for name in ("sample", *ONLINE)}
+        of_tau = {
+            name: [np.mean(fits(data, name, number, tau)) for tau in TAUS]
+            for name in ("sample", *ONLINE)
+        }
         at_tau = {name: errors[TAUS.index(TAU)] for name, errors in of_tau.items()}
         best = {name: min(errors) for name, errors in of_tau.items()}
         for tau, each in ((f"tau {TAU}", at_tau), ("best tau", best)):
-            excess = {f"sample minus {name} {when}, {tau}": each["sample"] - each[name] for name in ONLINE}
-            found += parts(excess, at_most(0.0))
-        said += [f"{name} {min(errors):.3g} (tau {TAUS[np.argmin(errors)]}) {when}" for name, errors in of_tau.items()]
+            excess = {
+                f"sample minus {name} {when}, {tau}": each["sample"] - each[name] for name in ONLINE
+            }
+            measured_parts += parts(excess, at_most(0.0))
+        sentences += [
+            f"{name} {min(errors):.3g} (tau {TAUS[np.argmin(errors)]}) {when}"
+            for name, errors in of_tau.items()
+        ]
     return Finding(
-        found,
-        f"Least errors: {'; '.join(said)}.",
+        measured_parts,
+        f"Least errors: {'; '.join(sentences)}.",
         "m' C^-1 m is quadratic in the noise of the trace m and so reads too high by its variance, which shrinks "
         f"only as 1/tau (area in episodes 200-1000 at tau {TAU}: {mean_ci(fits(data, 'sample', 'area'))} of the true "
         "one); in m.w only the small part of the noise is squared that m and w share.",
@@ -117,11 +144,17 @@ def _start(data: Data) -> list[Part]:
     "Scalar against vector:",
 )
 def _scalar(data: Data) -> Finding:
-    found = []
+    parts = []
     for when, half in HALVES.items():
-        shape, area = zip(*(likeness(c.at("scalar")[half], c.at("vector")[half]) for c in judged(data)), strict=True)
-        found += [Part(f"correlation {when}", shape, at_least(0.9)), Part(f"area over the vector's {when}", area, AREA)]
-    return Finding(found, cause=_gap(judged(data)))
+        shape, area = zip(
+            *(likeness(c.at("scalar")[half], c.at("vector")[half]) for c in judged(data)),
+            strict=True,
+        )
+        parts += [
+            Part(f"correlation {when}", shape, at_least(0.9)),
+            Part(f"area over the vector's {when}", area, AREA),
+        ]
+    return Finding(parts, cause=_gap(judged(data)))
 
 
 def _gap(curves: list[Curves]) -> str:
@@ -131,7 +164,13 @@ def _gap(curves: list[Curves]) -> str:
     the drift is left.
     """
     alone, older = (
-        np.mean([[c.at(name)[h].sum() / c.at("vector")[h].sum() for h in HALVES.values()] for c in curves], axis=0)
+        np.mean(
+            [
+                [c.at(name)[h].sum() / c.at("vector")[h].sum() for h in HALVES.values()]
+                for c in curves
+            ],
+            axis=0,
+        )
         for name in ("exact_trace", "exact_trace_older_w")
     )
     drift = alone - older

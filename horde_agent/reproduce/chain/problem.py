@@ -14,10 +14,16 @@ from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"
-N_STATES, MIDDLE = 5, 2
-TARGET_RIGHT, BEHAVIOUR_RIGHT = 0.95, 0.2
-ALPHA, ALPHA_W, LAM = 0.05, 0.1, 0.0
-N_RUNS, N_EPISODES, CHANGE_AFTER = 100, 2000, 1000
+N_STATES = 5
+MIDDLE = 2
+TARGET_RIGHT = 0.95
+BEHAVIOUR_RIGHT = 0.2
+ALPHA = 0.05
+ALPHA_W = 0.1
+LAM = 0.0
+N_RUNS = 100
+N_EPISODES = 2000
+CHANGE_AFTER = 1000
 GAMMAS = (0.9, 1.0)
 TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
 TAU = 20
@@ -33,10 +39,11 @@ PHI = features("inverted")
 
 def chain() -> SmallMDP:
     """Return the chain; action 0 goes left, 1 right."""
-    left, right = np.eye(N_STATES, k=-1), np.eye(N_STATES, k=1)
+    step_left = np.eye(N_STATES, k=-1)
+    step_right = np.eye(N_STATES, k=1)
     reward = np.zeros((2, N_STATES))
     reward[1, -1] = 1.0
-    return SmallMDP(np.stack([left, right]), reward, np.eye(N_STATES)[MIDDLE])
+    return SmallMDP(np.stack([step_left, step_right]), reward, np.eye(N_STATES)[MIDDLE])
 
 
 def going_right(probability: float) -> Floats:
@@ -46,7 +53,8 @@ def going_right(probability: float) -> Floats:
 
 def expectations(gamma: float) -> Expectations:
     """Return A, b and C of the learner on the chain, exactly."""
-    target, behaviour = going_right(TARGET_RIGHT), going_right(BEHAVIOUR_RIGHT)
+    target = going_right(TARGET_RIGHT)
+    behaviour = going_right(BEHAVIOUR_RIGHT)
     return chain().expectations(target, behaviour, PHI, gamma, LAM)
 
 
@@ -58,14 +66,16 @@ def steps_per_episode() -> float:
 
 def walk(rng: np.random.Generator, n_episodes: int) -> Bools:
     """Return the actions of episodes of the behaviour policy, simulated all at once: True for right, shape (T,)."""
-    episode, state = np.arange(n_episodes), np.full(n_episodes, MIDDLE)
+    episode = np.arange(n_episodes)
+    state = np.full(n_episodes, MIDDLE)
     steps = []
     while episode.size:
         is_right = rng.random(episode.size) < BEHAVIOUR_RIGHT
         steps.append((episode, is_right))
         state = state + 2 * is_right - 1
         goes_on = (state >= 0) & (state < N_STATES)
-        episode, state = episode[goes_on], state[goes_on]
+        episode = episode[goes_on]
+        state = state[goes_on]
     episode, is_right = (np.concatenate(column) for column in zip(*steps, strict=True))
     return np.asarray(is_right[np.argsort(episode, kind="stable")])
 
@@ -80,15 +90,21 @@ class Runs:
     """
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float) -> None:
-        self.theta, self.w, self.alpha, self.alpha_w = theta.copy(), np.zeros(theta.shape), alpha, alpha_w
+        self.theta = theta.copy()
+        self.w = np.zeros(theta.shape)
+        self.alpha = alpha
+        self.alpha_w = alpha_w
 
-    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+    def learn(
+        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
+    ) -> tuple[Floats, Floats, Floats]:
         """Learn from a transition of each run and return delta, delta e, and e.w before this step.
 
         phi and phi_tp1 are of shape (n_runs, n); c, gamma and rho of (n_runs,).
         """
         delta = c + gamma_tp1 * dot(self.theta, phi_tp1) - dot(self.theta, phi)
-        error, e_w = (rho * delta)[:, None] * phi, rho * dot(self.w, phi)
+        error = (rho * delta)[:, None] * phi
+        e_w = rho * dot(self.w, phi)
         self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
         self.w += self.alpha_w * (error - dot(self.w, phi)[:, None] * phi)
         return delta, error, e_w
@@ -112,11 +128,16 @@ class EstimatingRuns(Runs):
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, taus: Sequence[float]) -> None:
         super().__init__(theta, alpha, alpha_w)
-        self._rate, self._n_steps, (n_runs, n) = 1.0 / np.array(taus, dtype=np.float64), 0, theta.shape
-        self._m, self._s = np.zeros((n_runs, len(taus), n)), np.zeros((n_runs, len(taus)))
+        self._rate = 1.0 / np.array(taus, dtype=np.float64)
+        self._n_steps = 0
+        (n_runs, n) = theta.shape
+        self._m = np.zeros((n_runs, len(taus), n))
+        self._s = np.zeros((n_runs, len(taus)))
         self._mean_phi_phi = np.zeros((n_runs, n, n))
 
-    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+    def learn(
+        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
+    ) -> tuple[Floats, Floats, Floats]:
         """Learn from a transition of each run, as in `Runs`: features (n_runs, n), all else (n_runs,)."""
         delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
         self._n_steps += 1
@@ -141,7 +162,9 @@ class Recorded(NamedTuple):
     mean_phi_phi: Floats  # (E, n, n): running mean of phi phi'
 
 
-def live(runs: Runs, gamma: float, act: Callable[[], Bools], new_theta: Callable[[Integers], Floats]) -> list[Floats]:
+def live(
+    runs: Runs, gamma: float, act: Callable[[], Bools], new_theta: Callable[[Integers], Floats]
+) -> list[Floats]:
     """Learn on the chain and return the runs' numbers after each episode, each (n_runs, N_EPISODES + 1, ...).
 
     Args:
@@ -150,16 +173,21 @@ def live(runs: Runs, gamma: float, act: Callable[[], Bools], new_theta: Callable
         act: Returns the next actions: True for right, shape (n_runs,).
         new_theta: Returns what theta becomes after episode 1000, (n, 5), in runs by their numbers, (n,).
     """
-    phi, n_runs = np.vstack([PHI, np.zeros(N_STATES)]), len(runs.theta)  # the last row is the end
+    # The last row is the end
+    phi = np.vstack([PHI, np.zeros(N_STATES)])
+    n_runs = len(runs.theta)
     curves = [np.zeros((n_runs, N_EPISODES + 1, *now.shape[1:])) for now in runs.numbers]
-    state, episode = np.full(n_runs, MIDDLE), np.zeros(n_runs, dtype=np.int64)
+    state = np.full(n_runs, MIDDLE)
+    episode = np.zeros(n_runs, dtype=np.int64)
     while episode.min() < N_EPISODES:
         is_right = act()
         reached = state + 2 * is_right - 1
         is_over = (reached < 0) | (reached == N_STATES)
-        after, rho = phi[np.where(is_over, N_STATES, reached)], RHO[is_right.astype(int)]
-        runs.learn(phi[state], after, reached == N_STATES, np.where(is_over, 0.0, gamma), rho)
-        state, episode = np.where(is_over, MIDDLE, reached), episode + is_over
+        next_phi = phi[np.where(is_over, N_STATES, reached)]
+        rho = RHO[is_right.astype(int)]
+        runs.learn(phi[state], next_phi, reached == N_STATES, np.where(is_over, 0.0, gamma), rho)
+        state = np.where(is_over, MIDDLE, reached)
+        episode = episode + is_over
         ended = np.flatnonzero(is_over & (episode <= N_EPISODES))
         for curve, now in zip(curves, runs.numbers, strict=True):
             curve[ended, episode[ended]] = now[ended]
@@ -174,14 +202,18 @@ def learn(seed: int, gamma: float) -> Recorded:
     After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the generator seeded by
     (seed, k).
     """
-    actions, fresh = [], np.zeros((N_RUNS, N_STATES))
+    actions = []
+    fresh = np.zeros((N_RUNS, N_STATES))
     for k in range(N_RUNS):
         rng = np.random.default_rng([seed, k])
-        before, fresh[k] = walk(rng, CHANGE_AFTER), rng.random(N_STATES)
-        actions.append(np.concatenate([before, walk(rng, N_EPISODES - CHANGE_AFTER)]))
+        first_walk = walk(rng, CHANGE_AFTER)
+        fresh[k] = rng.random(N_STATES)
+        actions.append(np.concatenate([first_walk, walk(rng, N_EPISODES - CHANGE_AFTER)]))
     steps = zip_longest(*actions, fillvalue=False)
     runs = EstimatingRuns(np.zeros((N_RUNS, N_STATES)), ALPHA, ALPHA_W, TAUS)
-    return Recorded(*live(runs, gamma, lambda: np.array(next(steps)), lambda changed: fresh[changed]))
+    return Recorded(
+        *live(runs, gamma, lambda: np.array(next(steps)), lambda changed: fresh[changed])
+    )
 
 
 MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
@@ -214,7 +246,9 @@ def squared_lengths(m: Floats, C: Floats) -> Floats:
 
 
 # The windows in which curves are compared, in episodes: all before the change, the rise of w, after it, the change.
-BEFORE, RISE, SETTLED = slice(1, CHANGE_AFTER + 1), slice(1, 200), slice(200, CHANGE_AFTER + 1)
+BEFORE = slice(1, CHANGE_AFTER + 1)
+RISE = slice(1, 200)
+SETTLED = slice(200, CHANGE_AFTER + 1)
 CHANGED = slice(CHANGE_AFTER + 1, N_EPISODES + 1)
 ONLINE = ("vector", "scalar")
 
@@ -229,7 +263,9 @@ class Curves(NamedTuple):
     def at(self, measure: str, tau: int = TAU, field: str = "mean") -> Floats:
         """Return a measure's mean curve, (E + 1,), or its standard error, if that is the `field`."""
         values: Floats = getattr(self, field)[measure]
-        return values[:, TAUS.index(tau)] if values.ndim == 2 else values
+        if values.ndim == 2:
+            return values[:, TAUS.index(tau)]
+        return values
 
 
 class Fit(NamedTuple):
@@ -242,7 +278,8 @@ class Fit(NamedTuple):
     area_changed: float
     peak: float  # the largest value after the change
     peak_after: int  # episodes after the change
-    error: float  # root mean square difference in episodes 1 to 1000, over the root mean square of the true curve
+    # Root mean square difference in episodes 1 to 1000, over the root mean square of the true curve
+    error: float
     error_changed: float
 
 
@@ -270,9 +307,13 @@ def _relative_error(curve: Floats, true: Floats) -> float:
 
 def mean_curves(seed: int, gamma: float) -> Curves:
     """Learn in independent runs and return their means."""
-    known, curves = expectations(gamma), learn(seed, gamma)
-    each = [measures(Recorded(*of_run), known) for of_run in zip(*curves, strict=True)]
-    runs = {name: np.stack(parts) for name, parts in zip(MEASURES, zip(*each, strict=True), strict=True)}
+    expected = expectations(gamma)
+    curves = learn(seed, gamma)
+    runs_measured = [measures(Recorded(*of_run), expected) for of_run in zip(*curves, strict=True)]
+    runs = {
+        name: np.stack(parts)
+        for name, parts in zip(MEASURES, zip(*runs_measured, strict=True), strict=True)
+    }
     mean = {name: values.mean(axis=0) for name, values in runs.items()}
     error = {name: values.std(axis=0, ddof=1) / np.sqrt(N_RUNS) for name, values in runs.items()}
     return Curves(mean, error, not any(runs[name][:, 0].any() for name in ONLINE))
@@ -285,7 +326,9 @@ Data = dict[tuple[float, int], Curves]
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn in 100 runs for each seed and gamma, at either scale."""
     keys = product(GAMMAS, study.seeds)
-    data = study.in_parallel({(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys})
+    data = study.in_parallel(
+        {(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys}
+    )
     return data, {
         "runs per seed": N_RUNS,
         "episodes": N_EPISODES,

@@ -39,7 +39,11 @@ def _top(found: Sweep) -> Finding:
     spread = {f"spread of {rule}": found.spread(rule) for rule in SENSITIVE}
     return Finding(
         [
-            Part("best area of ETD over the lowest of all rules", area["ETD"] / min(area.values()), at_most(1.02)),
+            Part(
+                "best area of ETD over the lowest of all rules",
+                area["ETD"] / min(area.values()),
+                at_most(1.02),
+            ),
             Part("spread of ETD", found.spread("ETD"), at_most(1.5)),
             *parts(spread, at_least(2.5)),
         ],
@@ -47,10 +51,19 @@ def _top(found: Sweep) -> Finding:
     )
 
 
-@CLAIMS.add("Middle tier: TD and the five gradient methods are alike.", "gradient methods and TD form the second tier")
+@CLAIMS.add(
+    "Middle tier: TD and the five gradient methods are alike.",
+    "gradient methods and TD form the second tier",
+)
 def _middle(found: Sweep) -> list[Part]:
     areas = np.array([found.best(rule).of_seeds for rule in ("TD", *GRADIENT)])
-    return [Part("largest over smallest of their best areas", areas.max(axis=0) / areas.min(axis=0), at_most(1.25))]
+    return [
+        Part(
+            "largest over smallest of their best areas",
+            areas.max(axis=0) / areas.min(axis=0),
+            at_most(1.25),
+        )
+    ]
 
 
 @CLAIMS.add(
@@ -59,7 +72,10 @@ def _middle(found: Sweep) -> list[Part]:
     "Best areas over TD's:",
 )
 def _bottom(found: Sweep) -> list[Part]:
-    return parts({rule: found.best(rule).of_seeds / found.best("TD").of_seeds for rule in CLIPPING}, at_least(1.4))
+    return parts(
+        {rule: found.best(rule).of_seeds / found.best("TD").of_seeds for rule in CLIPPING},
+        at_least(1.4),
+    )
 
 
 @CLAIMS.add(
@@ -79,10 +95,14 @@ def _levels(found: Sweep) -> list[Part]:
 def identities(found: Sweep) -> dict[str, float]:
     """Return the largest relative differences between errors that must be equal, over all settings and runs."""
     area = {rule: found.errors["area"][:, k] for k, rule in enumerate(VARIANTS)}
-    one, half = LAMBDAS.index(1.0), LAMBDAS.index(0.5)
+    one = LAMBDAS.index(1.0)
+    half = LAMBDAS.index(0.5)
     pairs = {f"TD and {rule} at 0": (area["TD"][:, 0], area[rule][:, 0]) for rule in CLIPPING}
     pairs["Tree Backup and V-trace"] = (area["Tree Backup"], area["V-trace"])
-    pairs["Tree Backup at 1 and ABTD from .5"] = (area["Tree Backup"][:, one, None], area["ABTD"][:, half:])
+    pairs["Tree Backup at 1 and ABTD from .5"] = (
+        area["Tree Backup"][:, one, None],
+        area["ABTD"][:, half:],
+    )
     return {name: float((np.abs(a - b) / np.abs(a)).max()) for name, (a, b) in pairs.items()}
 
 

@@ -11,7 +11,8 @@ from horde_agent.reproduce.study import Study
 from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
 
 TITLE = "Eleven rules on the Collision problem"
-GAMMA, BETA = 0.9, 0.4
+GAMMA = 0.9
+BETA = 0.4
 VARIANTS = {
     "TD": Variant("td"),
     "GTD": Variant("gtd"),
@@ -27,16 +28,18 @@ VARIANTS = {
 }
 LAMBDAS = (0.0, 0.5, 0.9, 1.0)
 EXPONENTS = {"paper": np.arange(-18.0, 1.0), "quick": np.arange(-17.0, 1.0, 3.0)}
-N_RUNS, N_TUNING = {"paper": 50, "quick": 2}, {"paper": 10, "quick": 1}
+N_RUNS = {"paper": 50, "quick": 2}
+N_TUNING = {"paper": 10, "quick": 1}
 RUNS = Runs(collision, value_error, steps=20_000, every=10, share_last=0.01)
 
 
 def gather(study: Study) -> tuple[Sweep, dict[str, object]]:
     """Learn by every rule and setting from the same trajectories."""
-    exponents, n_runs = EXPONENTS[study.scale], N_RUNS[study.scale]
+    exponents = EXPONENTS[study.scale]
+    n_runs = N_RUNS[study.scale]
     tasks = {"Collision": (RUNS, Grid(VARIANTS, 2.0**exponents, LAMBDAS))}
-    found = sweep(study, tasks, n_runs, N_TUNING[study.scale])["Collision"]
-    return found, {
+    results = sweep(study, tasks, n_runs, N_TUNING[study.scale])["Collision"]
+    return results, {
         "runs of each seed": n_runs,
         "steps": RUNS.steps,
         "log2 alpha": f"{exponents[0]:g} to {exponents[-1]:g}, {exponents.size} values",
@@ -44,5 +47,5 @@ def gather(study: Study) -> tuple[Sweep, dict[str, object]]:
         "alpha_w / alpha": 1,
         "beta": BETA,
         "seed for the best settings": TUNING_SEED,
-        "best alpha on the grid's rim": found.on_rim() or "none",
+        "best alpha on the grid's rim": results.on_rim() or "none",
     }

@@ -25,12 +25,16 @@ def _presence(data: Data) -> list[Part]:
     return parts(_by_gap(data, problem.PRESENCE), at_least(0.8))
 
 
-@CLAIMS.add("Hand-made traces bridge it.", "hand-made traces are the baselines", "Error over variance:")
+@CLAIMS.add(
+    "Hand-made traces bridge it.", "hand-made traces are the baselines", "Error over variance:"
+)
 def _traces(data: Data) -> list[Part]:
     return parts(_by_gap(data, MICRO, TRACES), at_most(0.35))
 
 
-@CLAIMS.add("A short memory fails on long gaps.", "the shape only", "With the traces .5 and .8 alone:")
+@CLAIMS.add(
+    "A short memory fails on long gaps.", "the shape only", "With the traces .5 and .8 alone:"
+)
 def _short_traces(data: Data) -> Finding:
     errors = _by_gap(data, problem.SHORT_TRACES)
     short, long = (found.mean() for found in errors.values())
@@ -45,10 +49,11 @@ def _short_traces(data: Data) -> Finding:
     source="a question of ours",
 )
 def _loop(data: Data) -> Finding:
-    found, alone = data.gap[SHORT], data.gap[SHORT][problem.ALONE]
-    is_less = found[problem.CLOSED] <= 0.6 * alone
+    gaps = data.gap[SHORT]
+    alone = data.gap[SHORT][problem.ALONE]
+    is_less = gaps[problem.CLOSED] <= 0.6 * alone
     controls = {
-        f"mean of {name} over {problem.ALONE}": found[name].mean() / alone.mean()
+        f"mean of {name} over {problem.ALONE}": gaps[name].mean() / alone.mean()
         for name in (problem.OPEN, problem.FOREIGN)
     }
     share = f"share of seeds with {problem.CLOSED} at most .6 of {problem.ALONE}"

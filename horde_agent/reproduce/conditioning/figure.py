@@ -11,13 +11,22 @@ from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axe
 from horde_agent.reproduce.means import mean_ci
 
 _SHOWN = {problem.PRESENCE: COLOURS[0], problem.MICRO: COLOURS[2], problem.CLOSED: COLOURS[1]}
-_BARS = (problem.PRESENCE, problem.MICRO, problem.TRACES, problem.ALONE, problem.CLOSED, problem.OPEN, problem.FOREIGN)
+_BARS = (
+    problem.PRESENCE,
+    problem.MICRO,
+    problem.TRACES,
+    problem.ALONE,
+    problem.CLOSED,
+    problem.OPEN,
+    problem.FOREIGN,
+)
 
 
 def pictures(data: Data) -> dict[str, Picture]:
     """Draw the mean predictions around the CS, and every representation's error."""
     canvas, panels = new_canvas(13.0, 3.8, 3)
-    y, bars = np.arange(len(_BARS)), panels[-1]
+    y = np.arange(len(_BARS))
+    bars = panels[-1]
     for k, (m, axes) in enumerate(zip((problem.SHORT, problem.LONG), panels, strict=False)):
         curves = data.around_cs[m]
         t = np.arange(len(curves["return"])) - problem.BEFORE_CS
@@ -25,9 +34,18 @@ def pictures(data: Data) -> dict[str, Picture]:
         for name, colour in _SHOWN.items():
             axes.plot(t, curves[name], color=colour, linewidth=1.3, label=name)
         axes.axvline(0, color="0.7", linewidth=0.9, linestyle=":")
-        style_axes(axes, f"US about {m} steps after the CS", legend=k == 0, xlabel="steps since the CS")
+        style_axes(
+            axes, f"US about {m} steps after the CS", legend=k == 0, xlabel="steps since the CS"
+        )
         means, half_widths = np.transpose([mean_ci(data.gap[m][name]) for name in _BARS])
-        bars.barh(y + 0.38 * k, means, 0.36, color=COLOURS[3 + k], xerr=np.nan_to_num(half_widths), label=f"m {m}")
+        bars.barh(
+            y + 0.38 * k,
+            means,
+            0.36,
+            color=COLOURS[3 + k],
+            xerr=np.nan_to_num(half_widths),
+            label=f"m {m}",
+        )
     panels[0].set_ylabel("prediction of the US")
     bars.set_yticks(y + 0.19, _BARS, fontsize=8)
     bars.invert_yaxis()
@@ -45,7 +63,9 @@ def tables(data: Data) -> list[Table]:
     """Return the errors of all representations in trace conditioning and in noisy patterning."""
     rows = []
     for name in data.gap[problem.SHORT]:
-        kind = "constant steps (the Horde's)" if name in problem.LOOPS else "Adam (the authors')"
+        kind = "Adam (the authors')"
+        if name in problem.LOOPS:
+            kind = "constant steps (the Horde's)"
         errors = {f"m {m}": mean_ci(found[name]) for m, found in data.gap.items()}
         rows.append({"features": name, "TD(.9) with": kind, **errors})
     note = (
@@ -56,7 +76,9 @@ def tables(data: Data) -> list[Table]:
         "Four CS, two patterns (sizes of ours). Not judged: a linear prediction from single stimuli, present or "
         "past, cannot distinguish a pattern from its parts."
     )
-    patterning = [{"features": name, "error": mean_ci(found)} for name, found in data.patterning.items()]
+    patterning = [
+        {"features": name, "error": mean_ci(found)} for name, found in data.patterning.items()
+    ]
     return [
         Table.of("Trace conditioning: error over variance", rows, note),
         Table.of("Noisy patterning: error over variance", patterning, not_judged),

@@ -11,17 +11,26 @@ from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.tiles import Tilings, encode
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import returns_along
-from horde_agent.problems.conditioning import CS_STEPS, US_STEPS, Conditioning, Patterning, Signals, TraceConditioning
+from horde_agent.problems.conditioning import (
+    CS_STEPS,
+    US_STEPS,
+    Conditioning,
+    Patterning,
+    Signals,
+    TraceConditioning,
+)
 from horde_agent.reproduce.means import join
 from horde_agent.reproduce.study import Job, Study
 from horde_agent.types import Floats, Tiles
 
 TITLE = "Classical conditioning: memory by traces and by predictions fed back"
-SHORT, LONG = 10, 30
+SHORT = 10
+LONG = 30
 """Mean intervals between CS and US, m; gamma = 1 - 1/m."""
 LAM = 0.9
 PATTERNING_GAMMA = 0.75
-N_DISTRACTORS, WITH_DISTRACTORS = 10, " and distractors"
+N_DISTRACTORS = 10
+WITH_DISTRACTORS = " and distractors"
 TUNED_ON = (100, 101, 102)
 """Seeds that are not judged."""
 OTHER_STREAM = 1_000
@@ -50,7 +59,10 @@ class Representation(NamedTuple):
 
 
 BASE_WIDTH = 0.08
-PRESENCE, MICRO, TRACES, SHORT_TRACES = "presence", "microstimuli", "onset traces", "onset traces .5 and .8"
+PRESENCE = "presence"
+MICRO = "microstimuli"
+TRACES = "onset traces"
+SHORT_TRACES = "onset traces .5 and .8"
 REPRESENTATIONS = {
     PRESENCE: Representation(),
     MICRO: Representation((), 16),
@@ -58,7 +70,9 @@ REPRESENTATIONS = {
     SHORT_TRACES: Representation((0.5, 0.8)),
 }
 ADAM_STEP = 0.001  # .0005, .001 and .01 were tried on the seeds `TUNED_ON`
-ADAM_M, ADAM_V, ADAM_EPSILON = 0.9, 0.999, 1e-8
+ADAM_M = 0.9
+ADAM_V = 0.999
+ADAM_EPSILON = 1e-8
 PIECE = 10_000  # steps whose features are computed at a time
 
 
@@ -94,7 +108,9 @@ class AdamLearner(NamedTuple):
 
 
 @kernel
-def learn_by_adam(phi: Floats, cumulant: Floats, gamma: float, step_size: float, learner: AdamLearner) -> None:
+def learn_by_adam(
+    phi: Floats, cumulant: Floats, gamma: float, step_size: float, learner: AdamLearner
+) -> None:
     """Learn in place by TD(lambda) with Adam's step sizes from features, (n_steps, n), and cumulants, (n_steps,).
 
     A cumulant is that on reaching its step; the first is not used.
@@ -113,32 +129,54 @@ def learn_by_adam(phi: Floats, cumulant: Floats, gamma: float, step_size: float,
             g = delta * e[k]
             m[k] = ADAM_M * m[k] + (1.0 - ADAM_M) * g
             v[k] = ADAM_V * v[k] + (1.0 - ADAM_V) * g * g
-            theta[k] += step_size * (m[k] / (1.0 - powers[0])) / (np.sqrt(v[k] / (1.0 - powers[1])) + ADAM_EPSILON)
+            theta[k] += (
+                step_size
+                * (m[k] / (1.0 - powers[0]))
+                / (np.sqrt(v[k] / (1.0 - powers[1])) + ADAM_EPSILON)
+            )
 
 
 def predict_by_hand(learned: Signals, scored: Signals, of: Representation, gamma: float) -> Floats:
     """Learn the US from one stream and return the predictions along another with fixed weights, shape (n_steps,)."""
     n = 1 + learned.shape[1] * (1 + len(of.decays) + of.n_bases)
     learner = AdamLearner(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.ones(2))
-    since, us = steps_since_onset(learned), learned[:, 0].astype(np.float64)
+    n_steps_since = steps_since_onset(learned)
+    us = learned[:, 0].astype(np.float64)
     for first in range(0, len(learned), PIECE):
         piece = slice(max(first - 1, 0), first + PIECE)
-        learn_by_adam(features_of(learned[piece], since[piece], of, gamma), us[piece], gamma, ADAM_STEP, learner)
-    since = steps_since_onset(scored)
+        learn_by_adam(
+            features_of(learned[piece], n_steps_since[piece], of, gamma),
+            us[piece],
+            gamma,
+            ADAM_STEP,
+            learner,
+        )
+    n_steps_since = steps_since_onset(scored)
     pieces = [slice(first, first + PIECE) for first in range(0, len(scored), PIECE)]
-    return np.concatenate([features_of(scored[piece], since[piece], of, gamma) @ learner.theta for piece in pieces])
+    return np.concatenate(
+        [
+            features_of(scored[piece], n_steps_since[piece], of, gamma) @ learner.theta
+            for piece in pieces
+        ]
+    )
 
 
 # ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
 
 GAMMAS = (0.0, 0.8, 1.0 - 1.0 / SHORT, 1.0 - 1.0 / LONG)
 """Discounts of the demons about the US, and of those about the CS."""
-CHANNEL, GAMMA = np.repeat([0, 1], len(GAMMAS)), np.tile(GAMMAS, 2)
-LARGEST: Floats = np.array([sum(g**k for k in range(n)) for n in (US_STEPS, CS_STEPS) for g in GAMMAS])
+CHANNEL = np.repeat([0, 1], len(GAMMAS))
+GAMMA = np.tile(GAMMAS, 2)
+LARGEST: Floats = np.array(
+    [sum(g**k for k in range(n)) for n in (US_STEPS, CS_STEPS) for g in GAMMAS]
+)
 """Each demon's return at the onset of its stimulus: the prediction that is coded as 1."""
 SMALLEST_TRACE = 1e-30  # denormal numbers would be slow
 TILINGS = {"intervals": [8], "tilings": 8}
-ALONE, CLOSED, OPEN, FOREIGN = "presence alone", "loop closed", "loop open", "predictions of another stream"
+ALONE = "presence alone"
+CLOSED = "loop closed"
+OPEN = "loop open"
+FOREIGN = "predictions of another stream"
 LOOPS = (ALONE, CLOSED, OPEN, FOREIGN)
 """What the tiles code in addition to the stimuli: nothing; the demons' own last predictions; those of demons that see
 only the stimuli; those of a closed loop in another stream."""
@@ -161,7 +199,13 @@ class LoopLearner(NamedTuple):
 
 @kernel
 def run_loop(
-    signals: Signals, fed: Floats, made: Floats, tilings: Tilings, alpha: float, is_closed: bool, learner: LoopLearner
+    signals: Signals,
+    fed: Floats,
+    made: Floats,
+    tilings: Tilings,
+    alpha: float,
+    is_closed: bool,
+    learner: LoopLearner,
 ) -> None:
     """Predict, and learn by TD(lambda), along a stream; the prediction made at step t is an input of step t + 1.
 
@@ -174,7 +218,7 @@ def run_loop(
         is_closed: Whether `fed` are the demons' own predictions, and written here.
         learner: Changed in place.
     """
-    theta, e, gamma, largest, channel, coded, before, tiles = learner
+    theta, e, gamma, largest, channel, coded, previous_tiles, tiles = learner
     n_stimuli = signals.shape[1]
     for t in range(signals.shape[0]):
         for k in range(n_stimuli):
@@ -184,16 +228,17 @@ def run_loop(
         encode(coded, tilings, tiles)
         for i in range(theta.shape[0]):
             if t > 0 and alpha > 0.0:
-                y, y_before = total(theta[i], tiles), total(theta[i], before)
+                y = total(theta[i], tiles)
+                y_before = total(theta[i], previous_tiles)
                 delta = signals[t, channel[i]] + gamma[i] * y - y_before
-                for tile in before:
+                for tile in previous_tiles:
                     e[i, tile] += 1.0
                 follow_trace(theta[i], e[i], alpha * delta, gamma[i] * LAM)
             made[t, i] = total(theta[i], tiles)
             if is_closed and t + 1 < signals.shape[0]:
                 fed[t + 1, i] = min(max(made[t, i] / largest[i], 0.0), 1.0)
         for k in range(tiles.shape[0]):
-            before[k] = tiles[k]
+            previous_tiles[k] = tiles[k]
 
 
 @inner_kernel
@@ -202,7 +247,10 @@ def follow_trace(theta: Floats, e: Floats, step: float, decay: float) -> None:
     for k in range(theta.shape[0]):
         theta[k] += step * e[k]
         decayed = decay * e[k]
-        e[k] = decayed if decayed > SMALLEST_TRACE else 0.0
+        if decayed > SMALLEST_TRACE:
+            e[k] = decayed
+        else:
+            e[k] = 0.0
 
 
 @inner_kernel
@@ -220,12 +268,15 @@ Predictions = tuple[Floats, Floats]
 """The predictions along both, each (n_steps, D)."""
 
 
-def predict(env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None) -> Predictions:
+def predict(
+    env: Conditioning, streams: Streams, variant: str, others: Predictions | None = None
+) -> Predictions:
     """Learn along one stream of an environment and predict along another with fixed weights, by one of `LOOPS`.
 
     `others` are the predictions that are coded with the loop open, made one step before.
     """
-    coder, n = Interface.of(env).coder, len(GAMMA)
+    coder = Interface.of(env).coder
+    n = len(GAMMA)
     if variant != ALONE:
         coder = coder.extended([{"group": "fed back", **TILINGS}], ["fed back"] * n)
     learner = LoopLearner(
@@ -238,13 +289,13 @@ def predict(env: Conditioning, streams: Streams, variant: str, others: Predictio
         before=np.zeros(coder.n_active, dtype=np.int64),
         tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
     )
-    made = np.zeros((len(streams[0]), n)), np.zeros((len(streams[1]), n))
+    predictions = np.zeros((len(streams[0]), n)), np.zeros((len(streams[1]), n))
     for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
         fed = np.zeros((len(streams[k]), 0 if variant == ALONE else n))
         if others is not None:
             fed[1:] = np.clip(others[k][:-1] / LARGEST, 0.0, 1.0)
-        run_loop(streams[k], fed, made[k], coder.tilings, rate, variant == CLOSED, learner)
-    return made
+        run_loop(streams[k], fed, predictions[k], coder.tilings, rate, variant == CLOSED, learner)
+    return predictions
 
 
 def draw_streams(env: Conditioning, seed: int, size: Size) -> Streams:
@@ -257,9 +308,12 @@ def predict_by_loops(isi: int, seed: int, streams: Streams, size: Size) -> dict[
     """Return the predictions of the US along the scored stream, shape (n_steps,), of each of `LOOPS`."""
     env = TraceConditioning(isi)
     elsewhere = predict(env, draw_streams(env, seed + OTHER_STREAM, size), CLOSED)
-    made = {name: predict(env, streams, name) for name in (ALONE, CLOSED)}
-    made |= {OPEN: predict(env, streams, OPEN, made[ALONE]), FOREIGN: predict(env, streams, FOREIGN, elsewhere)}
-    return {name: found[1][:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in made.items()}
+    predictions = {name: predict(env, streams, name) for name in (ALONE, CLOSED)}
+    predictions |= {
+        OPEN: predict(env, streams, OPEN, predictions[ALONE]),
+        FOREIGN: predict(env, streams, FOREIGN, elsewhere),
+    }
+    return {name: found[1][:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in predictions.items()}
 
 
 def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
@@ -269,7 +323,9 @@ def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
     """
     onsets = np.flatnonzero(np.diff(signals[:, 1], prepend=0.0) > 0)
     places = onsets[:, np.newaxis] + np.arange(-BEFORE_CS, 2 * isi)
-    return np.asarray(values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0))
+    return np.asarray(
+        values[places[(places[:, 0] >= 0) & (places[:, -1] < len(values))]].mean(axis=0)
+    )
 
 
 def score(isi: int, seed: int, size: Size) -> tuple[dict[str, float], dict[str, Floats]]:
@@ -278,21 +334,28 @@ def score(isi: int, seed: int, size: Size) -> tuple[dict[str, float], dict[str, 
     Returns:
         Mean squared errors over the variance of the returns by name; `mean_around_cs` of predictions and of the return.
     """
-    gamma = 1.0 - 1.0 / isi if isi else PATTERNING_GAMMA
-    errors, around_cs = {}, {}
+    gamma = PATTERNING_GAMMA
+    if isi:
+        gamma = 1.0 - 1.0 / isi
+    errors = {}
+    around_cs = {}
     envs: dict[str, Conditioning] = {"": Patterning(task=seed)}
     if isi:
         envs = {"": TraceConditioning(isi), WITH_DISTRACTORS: TraceConditioning(isi, N_DISTRACTORS)}
     for ending, env in envs.items():
         streams = draw_streams(env, seed, size)
         # The end of the stream cuts off the last returns.
-        actual = returns_along(streams[1][:, 0].astype(np.float64), gamma)[: -round(10 / (1 - gamma))]
-        made = {name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()}
+        actual = returns_along(streams[1][:, 0].astype(np.float64), gamma)[
+            : -round(10 / (1 - gamma))
+        ]
+        predictions = {
+            name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()
+        }
         if isi and not ending:
-            made |= predict_by_loops(isi, seed, streams, size)
-            shown = made | {"return": actual}
+            predictions |= predict_by_loops(isi, seed, streams, size)
+            shown = predictions | {"return": actual}
             around_cs = {name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()}
-        for name, y in made.items():
+        for name, y in predictions.items():
             errors[name + ending] = float(nmsre_at_rest(y[: len(actual)], actual, actual.var()))
     return errors, around_cs
 
@@ -300,9 +363,13 @@ def score(isi: int, seed: int, size: Size) -> tuple[dict[str, float], dict[str, 
 class Data(NamedTuple):
     """The measurements."""
 
-    gap: dict[int, dict[str, Floats]]  # error over variance in trace conditioning, by mean interval and name, per seed
+    gap: dict[
+        int, dict[str, Floats]
+    ]  # error over variance in trace conditioning, by mean interval and name, per seed
     patterning: dict[str, Floats]  # the same in noisy patterning, by name
-    around_cs: dict[int, dict[str, Floats]]  # `mean_around_cs` in the first seed by mean interval and name
+    around_cs: dict[
+        int, dict[str, Floats]
+    ]  # `mean_around_cs` in the first seed by mean interval and name
 
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
@@ -310,11 +377,18 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
     costs = {SHORT: 8.0, LONG: 8.0, 0: 1.0}  # 0: noisy patterning
-    found = study.in_parallel(
-        {(m, s): Job(f"m {m}, seed {s}", score, (m, s, size), cost) for m, cost in costs.items() for s in seeds}
+    results = study.in_parallel(
+        {
+            (m, s): Job(f"m {m}, seed {s}", score, (m, s, size), cost)
+            for m, cost in costs.items()
+            for s in seeds
+        }
     )
-    errors = {m: {name: np.array([found[m, s][0][name] for s in seeds]) for name in found[m, 0][0]} for m in costs}
-    return Data(errors, errors.pop(0), {m: found[m, 0][1] for m in (SHORT, LONG)}), {
+    errors = {
+        m: {name: np.array([results[m, s][0][name] for s in seeds]) for name in results[m, 0][0]}
+        for m in costs
+    }
+    return Data(errors, errors.pop(0), {m: results[m, 0][1] for m in (SHORT, LONG)}), {
         "seeds": seeds,
         "step sizes tried on seeds": TUNED_ON,
         "step sizes": "; ".join(

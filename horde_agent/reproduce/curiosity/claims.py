@@ -7,37 +7,59 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most
-from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, TEST_EVERY, THRESHOLD, Data, Record
+from horde_agent.reproduce.curiosity.problem import (
+    CHANGED,
+    MINUTE,
+    TEST_EVERY,
+    THRESHOLD,
+    Data,
+    Record,
+)
 from horde_agent.reproduce.means import join, mean_ci
 from horde_agent.types import Bools, Floats
 
-RECOVERED, WITHIN = 1.5, 10 * MINUTE
+RECOVERED = 1.5
+WITHIN = 10 * MINUTE
 
 
 class Reaction(NamedTuple):
     """How a robot reacts to the change; steps are counted from the change on."""
 
     before: float  # share of the 10 minutes before the change with surprise about any question
-    crossed: Bools  # whether each question is surprised within 60 s of the first use of the changed policy, shape (2,)
-    settled: int  # step from which on the changed question is without surprise for a minute; the end if there is none
-    followed: float  # share of the steps with surprise about it, until then, that take its policy's action
+    # Whether each question is surprised within 60 s of the first use of the changed policy, shape (2,)
+    crossed: Bools
+    # Step from which on the changed question is without surprise for a minute; the end if there is none
+    settled: int
+    # Share of the steps with surprise about it, until then, that take its policy's action
+    followed: float
     later: Floats  # share of the steps after that with surprise about each question, shape (2,)
 
 
 def reaction(record: Record, change_at: int) -> Reaction:
     """Measure the reaction to a change at step `change_at`."""
     is_surprised = record.drive > THRESHOLD
-    after, taken = is_surprised[change_at:], record.taken[change_at:]
-    first_use = int((taken == CHANGED).argmax())
-    crossed = np.asarray(after[first_use : first_use + MINUTE].any(axis=0))
-    begins = int(after[:, CHANGED].argmax()) if crossed[CHANGED] else first_use
-    quiet = np.convolve(after[begins:, CHANGED], np.ones(MINUTE), "valid") == 0
-    settled = begins + int(quiet.argmax()) if quiet.any() else len(after)
-    during = after[:settled, CHANGED]
-    followed = float((taken[:settled][during] == CHANGED).mean()) if during.any() else 0.0
-    later = after[settled:].mean(axis=0) if settled < len(after) else np.ones(2)
-    before = is_surprised[max(change_at - WITHIN, 0) : change_at].any(axis=1)
-    return Reaction(float(before.mean()), crossed, settled, followed, later)
+    surprises = is_surprised[change_at:]
+    choices = record.taken[change_at:]
+    first_use = int((choices == CHANGED).argmax())
+    crossed = np.asarray(surprises[first_use : first_use + MINUTE].any(axis=0))
+    begins = first_use
+    if crossed[CHANGED]:
+        begins = int(surprises[:, CHANGED].argmax())
+    quiet = np.convolve(surprises[begins:, CHANGED], np.ones(MINUTE), "valid") == 0
+    if quiet.any():
+        settled = begins + int(quiet.argmax())
+    else:
+        settled = len(surprises)
+    during = surprises[:settled, CHANGED]
+    followed = 0.0
+    if during.any():
+        followed = float((choices[:settled][during] == CHANGED).mean())
+    if settled < len(surprises):
+        later = surprises[settled:].mean(axis=0)
+    else:
+        later = np.ones(2)
+    share_before = is_surprised[max(change_at - WITHIN, 0) : change_at].any(axis=1)
+    return Reaction(float(share_before.mean()), crossed, settled, followed, later)
 
 
 def recovery(record: Record, change_at: int) -> int:
@@ -46,11 +68,13 @@ def recovery(record: Record, change_at: int) -> int:
     If it never is, it is as long as there are tests.
     """
     tested = record.tested
-    is_after, error = tested >= change_at, record.error[tested]
-    before, after = error[~is_after].mean(), error[is_after]
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(after, 3), axis=1)
+    is_after = tested >= change_at
+    error = record.error[tested]
+    mean_before = error[~is_after].mean()
+    errors = error[is_after]
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(errors, 3), axis=1)
     steps = np.append(tested[is_after][2:], tested[-1] + TEST_EVERY) - change_at
-    is_back = np.append(smooth <= RECOVERED * before, True)
+    is_back = np.append(smooth <= RECOVERED * mean_before, True)
     return int(steps[is_back.argmax()])
 
 
@@ -64,7 +88,9 @@ UNSURPRISED = at_most(0.05)
 CLAIMS = Claims("White, Modayil & Sutton (2014)")
 
 
-@CLAIMS.add("Before the change the robot is not surprised.", "the shape only; another robot, another sensor")
+@CLAIMS.add(
+    "Before the change the robot is not surprised.", "the shape only; another robot, another sensor"
+)
 def _unsurprised(data: Data) -> list[Part]:
     shares = [found.before for found in reactions(data)]
     return [Part("share of the 10 minutes before the change with surprise", shares, UNSURPRISED)]
@@ -76,10 +102,10 @@ def _unsurprised(data: Data) -> list[Part]:
     "Share of the seeds with surprise within 60 s of the policy's first use:",
 )
 def _surprised(data: Data) -> list[Part]:
-    changed, other = np.mean([found.crossed for found in reactions(data)], axis=0)
+    changed, elsewhere = np.mean([found.crossed for found in reactions(data)], axis=0)
     return [
         Part("about the changed question", changed, at_least(0.9), ".0%"),
-        Part("about the other one", other, at_most(0.2), ".0%"),
+        Part("about the other one", elsewhere, at_most(0.2), ".0%"),
     ]
 
 
@@ -89,16 +115,30 @@ def _surprised(data: Data) -> list[Part]:
     "Back to normal is a robot without surprise for a minute:",
 )
 def _acts_and_stops(data: Data) -> Finding:
-    found = reactions(data)
-    of_each = join(str(mean_ci(shares)) for shares in np.transpose([reacts.later for reacts in found]))
+    reaction_list = reactions(data)
+    of_each = join(
+        str(mean_ci(shares)) for shares in np.transpose([reacts.later for reacts in reaction_list])
+    )
     return Finding(
         [
-            Part("share of the surprised time on the changed policy", [r.followed for r in found], at_least(0.8)),
-            Part("share back to normal in 10 minutes", np.mean([r.settled <= WITHIN for r in found]), at_least(0.9)),
-            Part("share of the later time with surprise, worse question", [r.later.max() for r in found], UNSURPRISED),
+            Part(
+                "share of the surprised time on the changed policy",
+                [r.followed for r in reaction_list],
+                at_least(0.8),
+            ),
+            Part(
+                "share back to normal in 10 minutes",
+                np.mean([r.settled <= WITHIN for r in reaction_list]),
+                at_least(0.9),
+            ),
+            Part(
+                "share of the later time with surprise, worse question",
+                [r.later.max() for r in reaction_list],
+                UNSURPRISED,
+            ),
         ],
-        f"Back to normal after {mean_ci([r.settled / MINUTE for r in found])} minutes; later surprised about the "
-        f"changed question, the other one: {of_each}.",
+        f"Back to normal after {mean_ci([r.settled / MINUTE for r in reaction_list])} minutes; "
+        f"later surprised about the changed question, the other one: {of_each}.",
     )
 
 
@@ -110,17 +150,28 @@ def _acts_and_stops(data: Data) -> Finding:
 )
 def _learns_faster(data: Data) -> Finding:
     curious, twin = (
-        np.array([recovery(record, data.size.before) for record in data.lives[kind]]) for kind in ("curious", "twin")
+        np.array([recovery(record, data.size.before) for record in data.lives[kind]])
+        for kind in ("curious", "twin")
     )
     return Finding(
-        [Part("median over the seeds of curious over twin", np.median(curious / twin), at_most(0.5), ".2f")],
+        [
+            Part(
+                "median over the seeds of curious over twin",
+                np.median(curious / twin),
+                at_most(0.5),
+                ".2f",
+            )
+        ],
         f"Medians: curious {np.median(curious):.0f}, twin {np.median(twin):.0f}.",
     )
 
 
 def shares_drawn(data: Data, kind: str) -> list[float]:
     """Return the share of phase B at the policy of the question about noise, in each life of a kind."""
-    return [float((record.followed[data.size.before :] == CHANGED).mean()) for record in data.lives[kind]]
+    return [
+        float((record.followed[data.size.before :] == CHANGED).mean())
+        for record in data.lives[kind]
+    ]
 
 
 @CLAIMS.add(
@@ -129,10 +180,17 @@ def shares_drawn(data: Data, kind: str) -> list[float]:
     "White noise as cumulant, shares of phase B:",
 )
 def _noise(data: Data) -> list[Part]:
-    by_ude = [(record.drive[data.size.before :, CHANGED] > THRESHOLD).mean() for record in data.lives["noise, UDE"]]
+    by_ude = [
+        (record.drive[data.size.before :, CHANGED] > THRESHOLD).mean()
+        for record in data.lives["noise, UDE"]
+    ]
     return [
         Part("with surprise about noise", by_ude, UNSURPRISED),
-        Part("at its policy with |delta| as drive", shares_drawn(data, "noise, |delta|"), at_least(0.5)),
+        Part(
+            "at its policy with |delta| as drive",
+            shares_drawn(data, "noise, |delta|"),
+            at_least(0.5),
+        ),
     ]
 
 

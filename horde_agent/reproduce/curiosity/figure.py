@@ -14,26 +14,50 @@ from horde_agent.reproduce.means import join
 def pictures(data: Data) -> dict[str, Picture]:
     """Draw surprise around the change, the errors of curious robots and their twins, and the pull of noise."""
     canvas, (left, middle, right) = new_canvas(13.0, 3.8, 3, width_ratios=[1.4, 1.2, 0.9])
-    record, change_at = data.lives["curious"][0], data.size.before
+    record = data.lives["curious"][0]
+    change_at = data.size.before
     shown = slice(max(change_at - 3 * MINUTE, 0), change_at + 7 * MINUTE)
     t = (np.arange(len(record.drive))[shown] - change_at) / MINUTE
-    for question, name, colour in ((OTHER, "counter-clockwise", COLOURS[0]), (CHANGED, "clockwise", COLOURS[1])):
+    for question, name, colour in (
+        (OTHER, "counter-clockwise", COLOURS[0]),
+        (CHANGED, "clockwise", COLOURS[1]),
+    ):
         left.plot(t, record.drive[shown, question], color=colour, linewidth=1.2, label=name)
     left.axhline(THRESHOLD, color="0.4", linewidth=0.9, linestyle="--", label="threshold")
     is_followed = record.followed[shown] == CHANGED
-    left.fill_between(t, 0, 1, where=is_followed, transform=left.get_xaxis_transform(), color=COLOURS[1], alpha=0.12)
+    left.fill_between(
+        t,
+        0,
+        1,
+        where=is_followed,
+        transform=left.get_xaxis_transform(),
+        color=COLOURS[1],
+        alpha=0.12,
+    )
     style_axes(left, "surprise", legend=True, xlabel="minutes since the change", ylabel="UDE")
     t = (record.tested - change_at) / MINUTE
     is_shown = (t >= -1) & (t < 4)
     for kind, colour in (("twin", COLOURS[0]), ("curious", COLOURS[1])):
         error = np.median([life.error[record.tested] for life in data.lives[kind]], axis=0)
         middle.plot(t[is_shown], error[is_shown], color=colour, linewidth=1.3, label=kind)
-    style_axes(middle, "error of the changed question", legend=True, xlabel="minutes since the change", yscale="log")
+    style_axes(
+        middle,
+        "error of the changed question",
+        legend=True,
+        xlabel="minutes since the change",
+        yscale="log",
+    )
     for x, kind in enumerate(("noise, UDE", "noise, |delta|")):
         shares = shares_drawn(data, kind)
         right.plot(np.full(len(shares), x), shares, "o", color=COLOURS[2], alpha=0.6)
     right.set_xticks([0, 1], ["by UDE", "by |delta|"])
-    style_axes(right, "time spent on noise", ylabel="share of phase B", ylim=(-0.03, 1.03), xlim=(-0.5, 1.5))
+    style_axes(
+        right,
+        "time spent on noise",
+        ylabel="share of phase B",
+        ylim=(-0.03, 1.03),
+        xlim=(-0.5, 1.5),
+    )
     caption = (
         "Left: UDE of both questions in the curious life of the first seed; the friction of clockwise rotation "
         "rises at 0, and the robot follows that policy in the shaded time. Middle: error of the changed question "

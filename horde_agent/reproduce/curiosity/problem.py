@@ -24,8 +24,10 @@ from horde_agent.types import Floats, Integers, Tiles
 
 TITLE = "Surprise and curiosity: UDE drives the behaviour"
 MINUTE = 600  # steps
-GAMMA, LAM = 0.8, 0.9
-STEP_SIZE, BETA0 = 0.01, 0.005
+GAMMA = 0.8
+LAM = 0.9
+STEP_SIZE = 0.01
+BETA0 = 0.005
 FRICTION = 1.75
 """With 1.6 the mean motor current of steady rotation rises by 3.4 of its standard deviations, with 1.75 by 4.3."""
 TUNED_ON = (100, 101, 102)
@@ -39,9 +41,12 @@ CURRENT = 0.0285, 0.0331
 
 TARGETS = ("rotate_clockwise", "rotate_counterclockwise")
 """Actions of the two questions' policies; the friction of the first changes."""
-CHANGED, OTHER, NORMAL = 0, 1, -1
+CHANGED = 0
+OTHER = 1
+NORMAL = -1
 FOLLOW = 0.9  # probability of the followed policy's action; otherwise the robot stops
-ROTATE_STEPS, STOP_STEPS = 20, 15
+ROTATE_STEPS = 20
+STOP_STEPS = 15
 
 PAIRS = (("curious", "twin"), ("noise, UDE", "noise, |delta|"))
 """Kinds of lives, two of which are one life in phase A: curious or not about the changed robot; curious by UDE or by
@@ -66,14 +71,17 @@ class Bouts:
     """
 
     def __init__(self, rotations: tuple[int, ...], stop: int) -> None:
-        self._rotations, self.stop = rotations, stop
-        self._action, self._left = stop, STOP_STEPS
+        self._rotations = rotations
+        self.stop = stop
+        self._action = stop
+        self._left = STOP_STEPS
 
     def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
         """Return the next action and its probability, whatever the state."""
         b = 1.0
         if self._left == 0 and self._action == self.stop:
-            self._action, self._left = self._rotations[int(rng.integers(2))], ROTATE_STEPS
+            self._action = self._rotations[int(rng.integers(2))]
+            self._left = ROTATE_STEPS
             b = 0.5
         elif self._left == 0:
             self.forget()
@@ -82,16 +90,21 @@ class Bouts:
 
     def forget(self) -> None:
         """Begin with a stop."""
-        self._action, self._left = self.stop, STOP_STEPS
+        self._action = self.stop
+        self._left = STOP_STEPS
 
 
 class Record(NamedTuple):
     """One life."""
 
-    drive: Floats  # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
-    taken: Integers  # question of the policy that takes the taken action, or `NORMAL`, shape (n_steps,)
+    # UDE of each question after each step, or its mean |rho delta|, shape (n_steps, 2)
+
+    drive: Floats
+    # Question of the policy that takes the taken action, or `NORMAL`, shape (n_steps,)
+    taken: Integers
     followed: Integers  # question of the followed policy, or `NORMAL`, shape (n_steps,)
-    error: Floats  # mean squared error of the changed question in a test before each step, NaN without one, (n_steps,)
+    # Mean squared error of the changed question in a test before each step, NaN without one, (n_steps,)
+    error: Floats
 
     @property
     def tested(self) -> Integers:
@@ -99,9 +112,11 @@ class Record(NamedTuple):
         return np.flatnonzero(~np.isnan(self.error))
 
 
-TEST_EVERY, TESTED_FOR = 50, 10 * MINUTE
+TEST_EVERY = 50
+TESTED_FOR = 10 * MINUTE
 """Steps between two tests, and for how long before and after the change there are tests."""
-TEST_STEPS, SCORED = 50, slice(10, 30)
+TEST_STEPS = 50
+SCORED = slice(10, 30)
 """Steps of a test, and those of its predictions that are scored: at full speed, with 20 or more terms of the return."""
 
 
@@ -118,22 +133,37 @@ class Curious(LifeHooks):
         followed: Question of the last followed policy, or `NORMAL`.
     """
 
-    def __init__(self, normal: Bouts, actions: tuple[int, ...], size: Size, *, is_tested: bool = False) -> None:
-        self._normal, self._actions, self._size, self._is_tested = normal, actions, size, is_tested
-        self.drive, self.threshold, self.by_ude, self.followed = np.zeros(2), np.inf, True, NORMAL
-        self._ude, self._mean, self._n = UDE(2, BETA0), UnbiasedTrace(2, BETA0), 0
+    def __init__(
+        self, normal: Bouts, actions: tuple[int, ...], size: Size, *, is_tested: bool = False
+    ) -> None:
+        self._normal = normal
+        self._actions = actions
+        self._size = size
+        self._is_tested = is_tested
+        self.drive = np.zeros(2)
+        self.threshold = np.inf
+        self.by_ude = True
+        self.followed = NORMAL
+        self._ude = UDE(2, BETA0)
+        self._mean = UnbiasedTrace(2, BETA0)
+        self._n = 0
         n = size.before + size.after
-        taken, followed = np.zeros((2, n), dtype=np.int64)
-        self.record = Record(np.zeros((n, 2)), taken, followed, np.full(n, np.nan))
+        choices, followed = np.zeros((2, n), dtype=np.int64)
+        self.record = Record(np.zeros((n, 2)), choices, followed, np.full(n, np.nan))
 
     def draw(self, rng: np.random.Generator, *_state: Any) -> tuple[int, float]:
         """Return the next action and its probability, whatever the state."""
         first = int(self.drive.argmax())
-        self.followed = first if self.drive[first] > self.threshold else NORMAL
+        if self.drive[first] > self.threshold:
+            self.followed = first
+        else:
+            self.followed = NORMAL
         if self.followed == NORMAL:
             return self._normal.draw(rng)
         self._normal.forget()
-        return (self._actions[first], FOLLOW) if rng.random() < FOLLOW else (self._normal.stop, 1.0 - FOLLOW)
+        if rng.random() < FOLLOW:
+            return (self._actions[first], FOLLOW)
+        return (self._normal.stop, 1.0 - FOLLOW)
 
     def forget(self) -> None:
         """Begin with a stop."""
@@ -141,21 +171,31 @@ class Curious(LifeHooks):
 
     def before_step(self, life: Life) -> None:
         """Test the changed question if it is due."""
-        is_due = life.steps % TEST_EVERY == 0 and -TESTED_FOR <= life.steps - self._size.before < TESTED_FOR
+        is_due = (
+            life.steps % TEST_EVERY == 0
+            and -TESTED_FOR <= life.steps - self._size.before < TESTED_FOR
+        )
         if self._is_tested and is_due:
             self.record.error[life.steps] = measure_error(life)
 
     def after_step(self, event: StepEvent) -> None:
         """Update the drive."""
-        life, k, action = event.life, event.row.step, event.row.action
+        life = event.life
+        k = event.row.step
+        action = event.row.action
         if event.row.phase != Phase.BEHAVE:
             return
         if life.student.learning_steps > self._n:
             self._n = life.student.learning_steps
             self._ude.update(life.horde.td_error, life.horde.rho)
             self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
-        self.record.drive[k] = self.drive = self._ude.value() if self.by_ude else self._mean.value.copy()
-        self.record.taken[k] = self._actions.index(action) if action in self._actions else NORMAL
+        self.record.drive[k] = self.drive = (
+            self._ude.value() if self.by_ude else self._mean.value.copy()
+        )
+        if action in self._actions:
+            self.record.taken[k] = self._actions.index(action)
+        else:
+            self.record.taken[k] = NORMAL
         self.record.followed[k] = self.followed
 
 
@@ -164,7 +204,9 @@ def measure_error(life: Life) -> float:
 
     The robot is put back afterwards: a test takes no time of the life.
     """
-    state, interface, question = life.body.save_state(), life.interface, life.horde.questions[CHANGED]
+    state = life.body.save_state()
+    interface = life.interface
+    question = life.horde.questions[CHANGED]
     predicted, cumulants = np.zeros((2, TEST_STEPS))
     for k in range(TEST_STEPS):
         observation = life.env.unwrapped.step(interface.actions.index(TARGETS[CHANGED]))[0]
@@ -190,21 +232,30 @@ def live(_study: Study, seed: int, kinds: tuple[str, str], size: Size) -> Record
                 life.restore(state)
             else:
                 life.run(size.before)
-                state, other = life.state(), deepcopy(curious)
+                state = life.state()
+                rival = deepcopy(curious)
             curious.by_ude = kind != "noise, |delta|"
-            curious.threshold = np.inf if kind == "twin" else THRESHOLD if curious.by_ude else DELTA_THRESHOLD
+            if kind == "twin":
+                curious.threshold = np.inf
+            elif curious.by_ude:
+                curious.threshold = THRESHOLD
+            else:
+                curious.threshold = DELTA_THRESHOLD
             life.run(size.after)
         env.close()
         records.append(curious.record)
-        curious = other
+        curious = rival
     return Record(*map(np.stack, zip(*records, strict=True)))
 
 
-def _new_robot(seed: int, size: Size, *, is_noise: bool) -> tuple[Any, Interface, Horde, tuple[int, ...]]:
+def _new_robot(
+    seed: int, size: Size, *, is_noise: bool
+) -> tuple[Any, Interface, Horde, tuple[int, ...]]:
     """Return a robot, its interface, a Horde, and the actions of its questions' policies."""
     change = (size.before * 0.1, "clockwise", FRICTION)
     env = make_body("simulator", physics="planar", friction_changes=() if is_noise else (change,))
-    interface, rng = Interface.of(env), np.random.default_rng([seed, 1])
+    interface = Interface.of(env)
+    rng = np.random.default_rng([seed, 1])
     motors = [i for i, channel in enumerate(interface.channels) if channel.group == "motor_current"]
 
     def mean_current(observation: Floats, _tiles: Tiles) -> float:
@@ -213,13 +264,19 @@ def _new_robot(seed: int, size: Size, *, is_noise: bool) -> tuple[Any, Interface
     def white_noise(*_state: Any) -> float:
         return float(rng.normal(*CURRENT))
 
-    n_actions, actions = len(interface.actions), tuple(map(interface.actions.index, TARGETS))
+    n_actions = len(interface.actions)
+    actions = tuple(map(interface.actions.index, TARGETS))
     cumulants = (white_noise if is_noise else mean_current, mean_current)
-    asked = [
+    questions = [
         GVF(name, ConstantAction(action, n_actions), cumulant, GAMMA, lam=LAM)
         for name, action, cumulant in zip(TARGETS, actions, cumulants, strict=True)
     ]
-    return env, interface, new_horde(interface, asked, config=LearnerConfig(step_size=STEP_SIZE)), actions
+    return (
+        env,
+        interface,
+        new_horde(interface, questions, config=LearnerConfig(step_size=STEP_SIZE)),
+        actions,
+    )
 
 
 class Data(NamedTuple):
@@ -234,9 +291,11 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
     size = SIZES[study.scale]
     seeds = study.at_least(size.seeds)
     pairs = product(PAIRS, seeds)
-    found = study.in_parallel({(k, s): Job(f"{k[0]}, seed {s}", live, (study, s, k, size)) for k, s in pairs})
+    results = study.in_parallel(
+        {(k, s): Job(f"{k[0]}, seed {s}", live, (study, s, k, size)) for k, s in pairs}
+    )
     lives: dict[str, list[Record]] = {}
-    for (kinds, _), both in found.items():
+    for (kinds, _), both in results.items():
         for k, kind in enumerate(kinds):
             lives.setdefault(kind, []).append(Record(*(array[k] for array in both)))
     return Data(lives, size), {

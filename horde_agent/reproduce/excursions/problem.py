@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,17 +33,24 @@ class Variant(NamedTuple):
     w_rule: str = "every-step"
     step_size: float = 0.1
     secondary_ratio: float = 0.001
+    offset: float | Literal["mean"] = 0.0
 
     def config(self) -> LearnerConfig:
         """Return the learner's settings."""
-        return LearnerConfig(**self._asdict(), vector_mspbe=False)
+        settings: dict[str, Any] = self._asdict()
+        return LearnerConfig(**settings, vector_mspbe=False)
 
 
 STEPS = {"paper": 261_681, "quick": 6_000}
 PAPER = Variant()
 # The paper's pseudo-code is "plain"; the two others bound its trace.
-RULES = [Variant(trace_rule, w_rule) for trace_rule in ("clipped", "capped", "plain") for w_rule in W_RULES]
+RULES = [
+    Variant(trace_rule, w_rule)
+    for trace_rule in ("clipped", "capped", "plain")
+    for w_rule in W_RULES
+]
 LARGER_STEPS = [Variant(step_size=size) for size in (0.2, 0.5, 1.0)]
+WITH_OFFSETS = Variant(step_size=0.05, offset="mean")  # the defaults of `horde learn`
 SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -52,7 +59,8 @@ SMALLER_RATIOS = [Variant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 class Lesson(NamedTuple):
     """What one variant learned from one life."""
 
-    made: Floats  # predictions before each test, as they were made then, see `lessons.predict_at_tests`
+    # Predictions before each test, as they were made then, see `lessons.predict_at_tests`
+    made: Floats
     last: Floats  # the same of the weights at the end of the life
     sound: Bools  # which demons did not diverge, shape (n_demons,)
     max_trace: float  # largest |e|
@@ -62,8 +70,11 @@ class Lesson(NamedTuple):
 @cached(Lesson)
 def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
     """Learn from a life under a variant."""
-    interface, lessons = interface_of(study), TrainingData(read(life))
-    horde = compiled_horde(interface, excursions(interface), config=variant.config(), mode="deferred")
+    interface = interface_of(study)
+    lessons = TrainingData(read(life))
+    horde = compiled_horde(
+        interface, excursions(interface), config=variant.config(), mode="deferred"
+    )
     learned = learn(lessons, horde, interface)
     last = predict_at_tests(lessons, horde, interface)
     ms = 1e3 * learned.seconds / learned.n_updates
@@ -72,7 +83,8 @@ def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
 
 @cached(Offline)
 def _learn_offline(study: Study, seed: int, life: Path) -> Offline:
-    interface, rng = interface_of(study), np.random.default_rng([seed, 2])
+    interface = interface_of(study)
+    rng = np.random.default_rng([seed, 2])
     return offline(TrainingData(read(life)), excursions(interface), interface, rng)
 
 
@@ -85,9 +97,13 @@ class VariantResult:
     """
 
     def __init__(self, lesson: Lesson, life: TrainingData, questions: Sequence[GVF]) -> None:
-        self.outcomes, self._last = (outcomes(life, questions, predictions) for predictions in lesson[:2])
+        self.outcomes, self._last = (
+            outcomes(life, questions, predictions) for predictions in lesson[:2]
+        )
         # Of each excursion among all of the life, by policy.
-        self._number = [np.flatnonzero(life.test_action == test.policy.action) for test in self.outcomes]
+        self._number = [
+            np.flatnonzero(life.test_action == test.policy.action) for test in self.outcomes
+        ]
         self.sound, self.max_trace, self.ms_per_update = lesson[2:]
 
     @property
@@ -98,10 +114,10 @@ class VariantResult:
     @property
     def variance(self) -> Floats:
         """Variance of each question's returns, shape (n_demons,); NaN without a test."""
-        found = np.full(len(self.sound), np.nan)
+        variance = np.full(len(self.sound), np.nan)
         for test in self.outcomes:
-            found[test.policy.demons] = test.returns.var(axis=0)
-        return found
+            variance[test.policy.demons] = test.returns.var(axis=0)
+        return variance
 
     @property
     def n_diverged(self) -> int:
@@ -122,12 +138,14 @@ class VariantResult:
 
         The predictions are those of the final weights, or those made at the time.
         """
-        found = np.full(len(self.sound), np.nan)
+        nmsre = np.full(len(self.sound), np.nan)
         for test, number in zip(self._last if last else self.outcomes, self._number, strict=True):
-            mine = which[number]
-            if mine.any():
-                found[test.policy.demons] = nmsre_at_rest(test.predictions[mine], test.returns[mine], test.variance())
-        return np.where(self.sound, found, np.nan)
+            chosen = which[number]
+            if chosen.any():
+                nmsre[test.policy.demons] = nmsre_at_rest(
+                    test.predictions[chosen], test.returns[chosen], test.variance()
+                )
+        return np.where(self.sound, nmsre, np.nan)
 
 
 class LifeSummary(NamedTuple):
@@ -143,7 +161,8 @@ class LifeSummary(NamedTuple):
     @classmethod
     def of(cls, life: TrainingData) -> LifeSummary:
         """Return the summary of a recorded life."""
-        phase, n_steps = life.stream.rows["phase"], life.stream.n_steps
+        phase = life.stream.rows["phase"]
+        n_steps = life.stream.n_steps
         return cls(
             n_steps,
             int(life.n_learned[-1]),
@@ -205,9 +224,10 @@ class Summary(NamedTuple):
     @classmethod
     def of(cls, values: Floats) -> Summary:
         """Return the summary of values of any shape; NaN if there is none."""
-        known = values[~np.isnan(values)]
-        found = (known.mean(), np.median(known), (known < 1.0).mean()) if known.size else (np.nan,) * 3
-        return cls(*map(float, found))
+        finite = values[~np.isnan(values)]
+        if not finite.size:
+            return cls(np.nan, np.nan, np.nan)
+        return cls(float(finite.mean()), float(np.median(finite)), float((finite < 1.0).mean()))
 
 
 N_PARTS = 5
@@ -239,36 +259,49 @@ def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) 
 
     The channels are those that each question is about.
     """
-    nmsre, names = lesson.nmsre, np.array([channel.name for channel in channels])
+    nmsre = lesson.nmsre
+    names = np.array([channel.name for channel in channels])
     sums = {name: float(np.nansum(nmsre[names == name])) for name in dict.fromkeys(names.tolist())}
     most = max(sums, key=sums.__getitem__)
-    mine = names == most
-    variance = float(np.median(lesson.variance[mine]))
-    return Contribution(most, sums[most] / float(np.nansum(nmsre)), variance, Summary.of(nmsre[~mine]).mean)
+    in_channel = names == most
+    variance = float(np.median(lesson.variance[in_channel]))
+    return Contribution(
+        most, sums[most] / float(np.nansum(nmsre)), variance, Summary.of(nmsre[~in_channel]).mean
+    )
 
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn under every variant; cached results are reused."""
-    first, lived = study.seeds[0], simulate_lives(study, lives(study))
-    pairs = [(variant, seed) for variant in RULES for seed in study.seeds]
+    first = study.seeds[0]
+    recordings = simulate_lives(study, lives(study))
+    pairs = [(variant, seed) for variant in [*RULES, WITH_OFFSETS] for seed in study.seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
     # "capped", which learns on the plain engine, takes the longest.
     costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
     jobs: dict[Any, Job] = {
-        (v, s): Job(f"{'-'.join(map(str, v))} on life {s}", learn_variant, (study, lived[s], v), costs.get(v[:2], 1.0))
+        (v, s): Job(
+            f"{'-'.join(map(str, v))} on life {s}",
+            learn_variant,
+            (study, recordings[s], v),
+            costs.get(v[:2], 1.0),
+        )
         for v, s in pairs
     }
-    jobs[Offline] = Job("off-line solutions", _learn_offline, (study, first, lived[first]), 3.0)
-    found = study.in_parallel(jobs)
+    jobs[Offline] = Job(
+        "off-line solutions", _learn_offline, (study, first, recordings[first]), 3.0
+    )
+    job_results = study.in_parallel(jobs)
 
     interface = interface_of(study)
     questions = excursions(interface)
-    recorded = {seed: TrainingData(read(path)) for seed, path in lived.items()}
+    recorded = {seed: TrainingData(read(path)) for seed, path in recordings.items()}
     results: dict[Variant, dict[int, VariantResult]] = {}
     for variant, seed in pairs:
-        results.setdefault(variant, {})[seed] = VariantResult(found[variant, seed], recorded[seed], questions)
+        results.setdefault(variant, {})[seed] = VariantResult(
+            job_results[variant, seed], recorded[seed], questions
+        )
     summaries = {seed: LifeSummary.of(life) for seed, life in recorded.items()}
-    return Data(interface, questions, results, summaries, found[Offline]), {
+    return Data(interface, questions, results, summaries, job_results[Offline]), {
         "steps of each life": STEPS[study.scale],
         "questions": len(questions),
         "alpha": f"{PAPER.step_size:g} / {interface.coder.n_active}",

@@ -10,11 +10,15 @@ from horde_agent.reproduce.horde2011.problem import Data, Stops, Wandering
 from horde_agent.reproduce.means import join, mean_ci, rank_correlation
 from horde_agent.types import Floats
 
-STEPS_RANKED, LEAST_RANK = 5, 0.8
+STEPS_RANKED = 5
+LEAST_RANK = 0.8
 """Least length of an approach whose predictions are ranked, and the correlation from which they fall along it."""
-LEARNED_STOPS, STOPS_TO_ADAPT, STOPS_MEANT = 500, 200, 20
+LEARNED_STOPS = 500
+STOPS_TO_ADAPT = 200
+STOPS_MEANT = 20
 """Stops of a floor that are not judged; those until the gap to a new floor is looked at, over how many of the last."""
-OF_HAND, OF_RANDOM = 0.9, 1.5
+OF_HAND = 0.9
+OF_RANDOM = 1.5
 """Least light of the policy found, over that by the policy written by hand and over that at random."""
 
 CLAIMS = Claims("Sutton et al. (2011)")
@@ -32,7 +36,9 @@ def _share_falling(life: Wandering) -> float:
     """Return the share of approaches along which the predictions fall as the time left does."""
     pairs = zip(life.predicted, life.time.tolist(), strict=True)
     ranks = [rank_correlation(y[:n], n - np.arange(n)) for y, n in pairs if n >= STEPS_RANKED]
-    return float(np.mean(np.array(ranks) >= LEAST_RANK)) if ranks else 0.0
+    if ranks:
+        return float(np.mean(np.array(ranks) >= LEAST_RANK))
+    return 0.0
 
 
 @CLAIMS.add(
@@ -43,7 +49,9 @@ def _share_falling(life: Wandering) -> float:
 )
 def _obstacle(data: Data) -> Finding:
     missed = sum(int((life.time == 0).sum()) for life in data.wanderings)
-    nmse, falling = ([measure(life) for life in data.wanderings] for measure in (_nmse, _share_falling))
+    nmse, falling = (
+        [measure(life) for life in data.wanderings] for measure in (_nmse, _share_falling)
+    )
     return Finding(
         [
             Part("NMSE against the measured times", nmse, at_most(0.5)),
@@ -58,7 +66,9 @@ def _obstacle(data: Data) -> Finding:
 def _obstacle_cause(data: Data) -> str:
     """Return what differs, measured: bias and correlation of the predictions, and what the features allow."""
     met = [life.time > 0 for life in data.wanderings]
-    pairs = [(life.time[m], life.predicted[m, 0]) for life, m in zip(data.wanderings, met, strict=True)]
+    pairs = [
+        (life.time[m], life.predicted[m, 0]) for life, m in zip(data.wanderings, met, strict=True)
+    ]
     at_once = np.mean([np.mean(times == 1) for times, _ in pairs])
     return (
         f"By life, mean error {join(((y - times).mean() for times, y in pairs), '.1f')} steps, correlation with the "
@@ -72,15 +82,18 @@ def late_means(stops: Stops) -> Floats:
     """Return the mean prediction and the mean time of the learned stops of each floor, shape (3, 2)."""
     floors = [stops.floor == k for k in range(len(problem.FLOORS))]
     pairs = [(stops.predicted[floor], stops.time[floor]) for floor in floors]
-    return np.array([[of[min(LEARNED_STOPS, len(of) // 2) :].mean() for of in pair] for pair in pairs])
+    return np.array(
+        [[of[min(LEARNED_STOPS, len(of) // 2) :].mean() for of in pair] for pair in pairs]
+    )
 
 
 def gaps_closed(stops: Stops) -> list[float]:
     """Return the share of the gap between two floors' times that predictions closed 200 stops after each change."""
-    times, closed = late_means(stops)[:, 1], []
+    times = late_means(stops)[:, 1]
+    closed = []
     for floor in range(1, len(problem.FLOORS)):
-        found = stops.predicted[stops.floor == floor][:STOPS_TO_ADAPT][-STOPS_MEANT:].mean()
-        closed.append(float((found - times[floor - 1]) / (times[floor] - times[floor - 1])))
+        settled_time = stops.predicted[stops.floor == floor][:STOPS_TO_ADAPT][-STOPS_MEANT:].mean()
+        closed.append(float((settled_time - times[floor - 1]) / (times[floor] - times[floor - 1])))
     return closed
 
 
@@ -95,11 +108,16 @@ def _stop(data: Data) -> Finding:
         f"friction x {factor:g}: {mean_ci(means[:, k, 0])}, measured {mean_ci(means[:, k, 1])}"
         for k, factor in enumerate(problem.FLOORS)
     )
-    error, closed = np.abs(means[..., 0] / means[..., 1] - 1.0).max(), min(map(min, map(gaps_closed, data.stops)))
+    error = np.abs(means[..., 0] / means[..., 1] - 1.0).max()
+    closed = min(map(min, map(gaps_closed, data.stops)))
     return Finding(
         [
             Part("largest error of a predicted mean time", error, at_most(0.2), ".0%"),
-            Part("largest change of the mean prediction to the next floor", np.diff(means[..., 0]).max(), below(0.0)),
+            Part(
+                "largest change of the mean prediction to the next floor",
+                np.diff(means[..., 0]).max(),
+                below(0.0),
+            ),
             Part("least share of the gap to the new time closed", closed, at_least(0.5)),
         ],
         f"Predicted steps until rest, {floors}.",
@@ -121,7 +139,9 @@ def light_from(data: Data, heading: int) -> Floats:
 def _light(data: Data) -> Finding:
     def over_limit(light: Floats) -> float:
         demanded = max(OF_HAND * light[1], OF_RANDOM * light[2])
-        return float(light[0] / demanded) if demanded > 0.0 else np.inf
+        if demanded > 0.0:
+            return float(light[0] / demanded)
+        return np.inf
 
     light, returns = (
         np.mean([of_life.mean(axis=0) for of_life in each], axis=0)
@@ -132,8 +152,14 @@ def _light(data: Data) -> Finding:
     return Finding(
         [
             Part("mean light over the demanded light", over_limit(light), at_least(1.0)),
-            Part(f"headings, of {problem.N_HEADINGS}, with at least the demanded light", n, at_least(7)),
-            Part("rank correlation of the value at the start with the return", ranks, at_least(0.6)),
+            Part(
+                f"headings, of {problem.N_HEADINGS}, with at least the demanded light",
+                n,
+                at_least(7),
+            ),
+            Part(
+                "rank correlation of the value at the start with the return", ranks, at_least(0.6)
+            ),
         ],
         f"Mean light {join(f'{y:.3f} {name}' for name, y in zip(problem.SEEKERS, light, strict=True))}.",
         f"Discounted light: {join(f'{y:.2f} {name}' for name, y in zip(problem.SEEKERS, returns, strict=True))}.",
@@ -146,10 +172,17 @@ def _light(data: Data) -> Finding:
     "Most steps in a row with the target policy's action:",
 )
 def _off_policy(data: Data) -> Finding:
-    longest = np.max([[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0)
+    longest = np.max(
+        [[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0
+    )
     return Finding(
-        parts(dict(zip(("forward", "light", "stop"), longest, strict=True)), at_most(problem.LONGEST_BOUT)),
-        cause="A stop takes longer than 1 s at little friction." if longest[-1] > problem.LONGEST_BOUT else "",
+        parts(
+            dict(zip(("forward", "light", "stop"), longest, strict=True)),
+            at_most(problem.LONGEST_BOUT),
+        ),
+        cause="A stop takes longer than 1 s at little friction."
+        if longest[-1] > problem.LONGEST_BOUT
+        else "",
     )
 
 
@@ -159,8 +192,8 @@ def _off_policy(data: Data) -> Finding:
     "Median processor time per step in a third of the life:",
 )
 def _constant_cost(data: Data) -> Finding:
-    each = [(w.ms, len(w.ms) // 3 + 1) for w in data.wanderings]
-    thirds = [(np.median(ms[:n]), np.median(ms[-n:])) for ms, n in each]
+    series = [(w.ms, len(w.ms) // 3 + 1) for w in data.wanderings]
+    thirds = [(np.median(ms[:n]), np.median(ms[-n:])) for ms, n in series]
     growth = max(last / first - 1.0 for first, last in thirds)
     return Finding(
         [Part("largest growth from the first third to the last", growth, at_most(0.05), ".1%")],

@@ -12,21 +12,28 @@ def better_rules(data: Data) -> dict[str, str]:
 
     Both a rule's defaults and its best settings are judged: neither was chosen on these lives.
     """
-    found = {}
+    gains_by_rule = {}
     for name in data.best:
         judged = {"default": data.defaults[name], data.chosen[name].settings: data.best[name]}
-        gains = {settings: _clear_gain(data.gains(name, scores), scores) for settings, scores in judged.items()}
-        said = [f"{gain} ({settings})" for settings, gain in gains.items() if gain]
-        if said:
-            found[name] = f"{' and '.join(said)} on {len(data.best[name][0].nmsre)} questions"
-    return found
+        gains = {
+            settings: _clear_gain(data.gains(name, scores), scores)
+            for settings, scores in judged.items()
+        }
+        sentences = [f"{gain} ({settings})" for settings, gain in gains.items() if gain]
+        if sentences:
+            gains_by_rule[name] = (
+                f"{' and '.join(sentences)} on {len(data.best[name][0].nmsre)} questions"
+            )
+    return gains_by_rule
 
 
 def _clear_gain(gains: list[float], scores: list[Score]) -> Mean | None:
     """Return the gain if it is positive in every life, with its interval above 0, and no demon diverged."""
     gain = mean_ci(gains)
     is_clear = len(gains) > 1 and min(gains) > 0 and gain.mean - gain.half_width > 0
-    return gain if is_clear and all(score.sound.all() for score in scores) else None
+    if is_clear and all(score.sound.all() for score in scores):
+        return gain
+    return None
 
 
 CLAIMS = Claims("section 7 (future work)")
@@ -39,11 +46,11 @@ CLAIMS = Claims("section 7 (future work)")
     "of the gain above 0, and no diverged demon:",
 )
 def _better(data: Data) -> Finding:
-    found = better_rules(data)
-    said = "; ".join(f"{name} by {gain}" for name, gain in found.items()) or "no rule"
+    gains_by_rule = better_rules(data)
+    sentence = "; ".join(f"{name} by {gain}" for name, gain in gains_by_rule.items()) or "no rule"
     error = mean_ci([score.error for score in data.defaults[DEFAULT]])
-    also = f"Mean of the NMSRE, at most 1 each: {DEFAULT} {error}. Better: {said}."
-    return Finding([Part("number of such rules", len(found), at_least(1))], also)
+    also = f"Mean of the NMSRE, at most 1 each: {DEFAULT} {error}. Better: {sentence}."
+    return Finding([Part("number of such rules", len(gains_by_rule), at_least(1))], also)
 
 
 REMARKS = (

@@ -17,21 +17,33 @@ from horde_agent.types import Floats
 
 def pictures(data: Data) -> dict[str, Picture]:
     """Draw by how much every rule is better than the default one on its questions, one dot per life."""
-    both = (data.defaults, data.best)
-    order = sorted(data.best, key=lambda name: max(np.mean(data.gains(name, scores[name])) for scores in both))
+    score_tables = (data.defaults, data.best)
+    order = sorted(
+        data.best,
+        key=lambda name: max(np.mean(data.gains(name, scores[name])) for scores in score_tables),
+    )
     canvas, (axes,) = new_canvas(9.0, 1.0 + 0.3 * len(order))
     for shift, colour, (label, scores) in zip(
-        (0.15, -0.15), COLOURS, {"default settings": data.defaults, "best of the grid": data.best}.items(), strict=False
+        (0.15, -0.15),
+        COLOURS,
+        {"default settings": data.defaults, "best of the grid": data.best}.items(),
+        strict=False,
     ):
         for y, name in enumerate(order):
             of_lives = data.gains(name, scores[name])
-            axes.plot(of_lives, [y + shift] * len(of_lives), "o", color=colour, label=None if y else label)
+            axes.plot(
+                of_lives, [y + shift] * len(of_lives), "o", color=colour, label=None if y else label
+            )
     axes.axvline(0.0, color="0.5")
     named = [f"{name} ({len(data.best[name][0].nmsre)} questions)" for name in order]
     axes.set_yticks(range(len(order)), named)
-    title = f"{DEFAULT}'s error (mean NMSRE, at most 1 each) minus the rule's, on the same questions"
+    title = (
+        f"{DEFAULT}'s error (mean NMSRE, at most 1 each) minus the rule's, on the same questions"
+    )
     style_axes(axes, title, legend=True, xlabel="gain: high is good")
-    caption = "Gain of every update rule over the default one, one dot per life; the best rule on top."
+    caption = (
+        "Gain of every update rule over the default one, one dot per life; the best rule on top."
+    )
     return {"league": (canvas, caption)}
 
 
@@ -56,7 +68,9 @@ def _row(data: Data, name: str, settings: str, scores: list[Score]) -> dict[str,
     nmsre = [score.nmsre[score.sound & ~np.isnan(score.nmsre)] for score in scores]
 
     def mean_of(statistic: Callable[[Floats], Any]) -> float | None:
-        return float(np.mean([statistic(values) for values in nmsre])) if all(map(len, nmsre)) else None
+        if all(map(len, nmsre)):
+            return float(np.mean([statistic(values) for values in nmsre]))
+        return None
 
     return {
         "rule": name,

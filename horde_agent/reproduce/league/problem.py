@@ -33,7 +33,8 @@ class Size(NamedTuple):
     life: int  # steps of a reported life
     tuning: int  # steps of the tuning life
     every: int  # distance between two of the 795 questions
-    every_plain: int  # the same for rules of the plain engine, which takes some hundred times as long per question
+    # The same for rules of the plain engine, which takes some hundred times as long per question
+    every_plain: int
     tries: int  # grid entries of each rule
 
 
@@ -51,35 +52,55 @@ class Entry(NamedTuple):
     @property
     def settings(self) -> str:
         """The settings that are not defaults."""
-        given = zip(self._fields[1:], self[1:], strict=True)
-        return ", ".join(f"{name} {value:g}" for name, value in given if value is not None) or "default"
+        pairs = zip(self._fields[1:], self[1:], strict=True)
+        return (
+            ", ".join(f"{name} {value:g}" for name, value in pairs if value is not None)
+            or "default"
+        )
 
     def config(self) -> LearnerConfig:
         """Return the learner's options."""
-        parameters = {} if self.eta is None else {"eta": self.eta}
+        parameters = {}
+        if self.eta is not None:
+            parameters = {"eta": self.eta}
         sizes = {"step_size": self.step_size, "secondary_ratio": self.secondary_ratio}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
-        return LearnerConfig(algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given)
+        return LearnerConfig(
+            algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given
+        )
 
     def every(self, size: Size) -> int:
         """Return the distance between two of the 795 questions that it learns."""
-        return size.every_plain if self.config().needs_plain_engine else size.every
+        if self.config().needs_plain_engine:
+            return size.every_plain
+        return size.every
 
 
 def grid(name: str) -> list[Entry]:
     """Return the settings that are tried of a rule, the defaults first: three step sizes, and ratios if it has w."""
-    of = rule(name)
-    ratios = [None, *(ratio for ratio in (0.1, 1.0) if "w" in of.WEIGHTS and ratio != of.SECONDARY_RATIO)]
-    if of.IGNORES_STEP_SIZE:
-        return [Entry(name), *(Entry(name, eta=factor * of.parameters().eta) for factor in (0.3, 3.0))]
-    sizes = [None, 0.3 * of.STEP_SIZE, 3.0 * of.STEP_SIZE]
+    definition = rule(name)
+    ratios = [
+        None,
+        *(
+            ratio
+            for ratio in (0.1, 1.0)
+            if "w" in definition.WEIGHTS and ratio != definition.SECONDARY_RATIO
+        ),
+    ]
+    if definition.IGNORES_STEP_SIZE:
+        return [
+            Entry(name),
+            *(Entry(name, eta=factor * definition.parameters().eta) for factor in (0.3, 3.0)),
+        ]
+    sizes = [None, 0.3 * definition.STEP_SIZE, 3.0 * definition.STEP_SIZE]
     return [Entry(name, size, ratio) for size in sizes for ratio in ratios]
 
 
 class Score(NamedTuple):
     """What an entry learned from one life."""
 
-    nmsre: Floats  # final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,)
+    # Final two-pass NMSRE of each question, NaN if it was tested fewer than two times, shape (n,)
+    nmsre: Floats
     sound: Bools  # whether each demon did not diverge, shape (n,)
     rupee: Floats  # RUPEE of each at the end, shape (n,)
     ms: float  # milliseconds per learning step, features and each demon's prediction included
@@ -89,22 +110,28 @@ class Score(NamedTuple):
     def error(self) -> float:
         """Mean over the questions of the NMSRE, at most 1 each; 1 for a diverged demon."""
         tested = ~np.isnan(self.nmsre)
-        return float(np.where(self.sound, np.minimum(self.nmsre, 1.0), 1.0)[tested].mean()) if tested.any() else 1.0
+        if tested.any():
+            return float(np.where(self.sound, np.minimum(self.nmsre, 1.0), 1.0)[tested].mean())
+        return 1.0
 
     def of_every(self, stride: int) -> Score:
         """Return the score on one of every `stride` of its questions."""
-        return self._replace(**{name: getattr(self, name)[::stride] for name in ("nmsre", "sound", "rupee")})
+        return self._replace(
+            **{name: getattr(self, name)[::stride] for name in ("nmsre", "sound", "rupee")}
+        )
 
 
 @cached(Score)
 def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
     """Learn one of every `every` questions from a life by an entry."""
-    interface, lessons = interface_of(study), TrainingData(read(life))
-    asked, config = excursions(interface)[::every], entry.config()
-    horde = compiled_horde(interface, asked, config=config)
+    interface = interface_of(study)
+    lessons = TrainingData(read(life))
+    questions = excursions(interface)[::every]
+    config = entry.config()
+    horde = compiled_horde(interface, questions, config=config)
     rupee = horde.new_rupee(rupee_beta0(config.step_size, PAPER_LAMBDA))
     learned = learn(lessons, horde, interface, rupee=rupee)
-    nmsre = final_nmsre(outcomes(lessons, asked, learned.predictions), horde.n_demons)
+    nmsre = final_nmsre(outcomes(lessons, questions, learned.predictions), horde.n_demons)
     n_bytes = sum(array.nbytes for array in horde.state().values())
     return Score(nmsre, sound_demons(horde), rupee.value(), float(learned.ms.mean()), n_bytes / 1e6)
 
@@ -127,23 +154,36 @@ class Data(NamedTuple):
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Choose each rule's best settings on the tuning life, then score every rule on the others."""
     size = SIZES[study.scale]
-    specs = [LifeSpec(TUNING_SEED, size.tuning), *(LifeSpec(seed, size.life) for seed in study.seeds)]
-    lived = simulate_lives(study, specs)
+    specs = [
+        LifeSpec(TUNING_SEED, size.tuning),
+        *(LifeSpec(seed, size.life) for seed in study.seeds),
+    ]
+    recordings = simulate_lives(study, specs)
 
     def scores(entries: Iterable[Entry], seeds: Iterable[int]) -> dict[tuple[Entry, int], Score]:
         return study.in_parallel(
             {
-                (e, s): Job(f"{e.rule} ({e.settings}), life {s}", score, (study, lived[s], e, e.every(size)))
+                (e, s): Job(
+                    f"{e.rule} ({e.settings}), life {s}",
+                    score,
+                    (study, recordings[s], e, e.every(size)),
+                )
                 for e, s in product(entries, seeds)
             }
         )
 
     tried = {name: grid(name)[: size.tries] for name in RULES}
     of_tuning = scores([entry for entries in tried.values() for entry in entries], [TUNING_SEED])
-    chosen = {name: min(tried[name], key=lambda entry: of_tuning[entry, TUNING_SEED].error) for name in RULES}
-    found = scores(dict.fromkeys([*map(Entry, RULES), *chosen.values()]), study.seeds)
+    chosen = {
+        name: min(tried[name], key=lambda entry: of_tuning[entry, TUNING_SEED].error)
+        for name in RULES
+    }
+    score_table = scores(dict.fromkeys([*map(Entry, RULES), *chosen.values()]), study.seeds)
     defaults, best = (
-        {name: [found[entry, seed] for seed in study.seeds] for name, entry in entries.items()}
+        {
+            name: [score_table[entry, seed] for seed in study.seeds]
+            for name, entry in entries.items()
+        }
         for entries in ({name: Entry(name) for name in RULES}, chosen)
     )
     return Data(defaults, best, chosen, size), {

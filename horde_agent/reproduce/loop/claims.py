@@ -5,8 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, below, parts
-from horde_agent.reproduce.loop.problem import ALONE, CAP_S, CLOSED, GAMMAS, OPEN, TRUTH, VARIANTS, Data
-from horde_agent.reproduce.loop.worlds import N_STATES, RING, best_without_memory, composed_values, ring_values
+from horde_agent.reproduce.loop.problem import (
+    ALONE,
+    CAP_S,
+    CLOSED,
+    GAMMAS,
+    OPEN,
+    TRUTH,
+    VARIANTS,
+    Data,
+)
+from horde_agent.reproduce.loop.worlds import (
+    N_STATES,
+    RING,
+    best_without_memory,
+    composed_values,
+    ring_values,
+)
 from horde_agent.reproduce.means import mean_ci
 
 CLAIMS = Claims("section 3, figure 1")
@@ -18,26 +33,30 @@ CLAIMS = Claims("section 3, figure 1")
     "Least is the smallest gain of all seeds, or the lower end of the 95 % interval of their mean, whichever is less:",
 )
 def _memory(data: Data) -> Finding:
-    least, said, n_wide = {}, [], 0
+    least = {}
+    sentences = []
+    n_wide = 0
     for k, gamma in enumerate(GAMMAS):
         errors = {variant: data.nmse(variant, k) for variant in VARIANTS}
         for variant in (ALONE, OPEN):
             gains = errors[variant] - errors[CLOSED]
             gain = mean_ci(gains)
             lower_end = gain.mean - gain.half_width
-            least[f"least gain over {variant}, gamma {gamma:g}"] = np.nanmin([gains.min(), lower_end])
-            said.append(f"gain over {variant} {gain}")
+            least[f"least gain over {variant}, gamma {gamma:g}"] = np.nanmin(
+                [gains.min(), lower_end]
+            )
+            sentences.append(f"gain over {variant} {gain}")
             n_wide += bool(gains.min() > 0 >= lower_end)
         of_truth = (errors[ALONE] - errors[TRUTH]).mean()
-        said += [f"{variant} {error.mean():.3f}" for variant, error in errors.items()]
-        said[-1] += f" at gamma {gamma:g}" + (
+        sentences += [f"{variant} {error.mean():.3f}" for variant, error in errors.items()]
+        sentences[-1] += f" at gamma {gamma:g}" + (
             f" (the loop has {(errors[ALONE] - errors[CLOSED]).mean() / of_truth:.0%} of its gain)"
             if of_truth > 0
             else ""
         )
     return Finding(
         parts(least, above(0.0)),
-        f"Error over variance of the time since the wall was touched: {'; '.join(said)}.",
+        f"Error over variance of the time since the wall was touched: {'; '.join(sentences)}.",
         f"{n_wide} of {len(least)} gains are above 0 in every life, with an interval that holds 0 all the same."
         if n_wide
         else "",
@@ -51,12 +70,17 @@ def _memory(data: Data) -> Finding:
     source="section 3 (after Littman et al., 2002; Sutton & Tanner, 2005)",
 )
 def _cycle_world(data: Data) -> Finding:
-    true, least = ring_values(), best_without_memory()
+    true = ring_values()
+    least = best_without_memory()
     worst = {name: float(np.abs(found - true).max()) for name, found in data.ring._asdict().items()}
     without = float(np.sqrt(((data.ring.without - true) ** 2).mean()))
     return Finding(
         [
-            Part(f"largest error with the loop in the cycle world of {RING} states", worst["looped"], below(0.01)),
+            Part(
+                f"largest error with the loop in the cycle world of {RING} states",
+                worst["looped"],
+                below(0.01),
+            ),
             Part("root mean squared error without it", without, at_least(least)),
         ],
         f"With the loop and lambda 0: largest error {worst['without_trace']:.2f}, as TD(0) networks fail there.",
@@ -72,7 +96,10 @@ def _cycle_world(data: Data) -> Finding:
 def _composed(data: Data) -> Finding:
     true = composed_values()
     prediction, about_it = np.abs(data.composed - true).max(axis=0)
-    errors = {"largest error of the prediction": prediction, "largest error of the one about it": about_it}
+    errors = {
+        "largest error of the prediction": prediction,
+        "largest error of the one about it": about_it,
+    }
     return Finding(
         parts(errors, below(0.12)),
         f"Answers of the latter lie between {true[:, 1].min():.2f} and {true[:, 1].max():.2f}.",

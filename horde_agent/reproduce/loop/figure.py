@@ -17,7 +17,9 @@ _SHOWN = 600  # steps: a minute
 
 def pictures(data: Data) -> dict[str, Picture]:
     """Draw a minute of the first life's predictions, and its errors."""
-    outcomes = {variant: next(iter(of_variant.values())) for variant, of_variant in data.outcomes.items()}
+    outcomes = {
+        variant: next(iter(of_variant.values())) for variant, of_variant in data.outcomes.items()
+    }
     canvas, (left, right) = new_canvas(12.0, 3.8, 2, width_ratios=[2.4, 1.0])
     actual = outcomes[ALONE].actual
     first = _liveliest(actual)
@@ -29,7 +31,9 @@ def pictures(data: Data) -> dict[str, Picture]:
     left.set_ylim(top=1.2 * float(actual[span].max()))
     legend = {"loc": "upper center", "ncols": 3}
     ylabel = f"return at gamma {GAMMAS[-1]:g}"
-    style_axes(left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel)
+    style_axes(
+        left, "time since the wall was touched", legend=legend, xlabel="time (s)", ylabel=ylabel
+    )
     y = np.arange(len(outcomes))
     for k, (gamma, colour) in enumerate(zip(GAMMAS, COLOURS[2:], strict=False)):
         errors = [outcome.nmse[k] for outcome in outcomes.values()]
@@ -49,7 +53,9 @@ def _liveliest(actual: np.ndarray) -> int:
     """Return where the minute begins in which the return changes most."""
     changes = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(actual)))])
     n = max(len(actual) - _SHOWN, 1)
-    return int(np.argmax(changes[-n:] - changes[:n])) if len(actual) > _SHOWN else 0
+    if len(actual) > _SHOWN:
+        return int(np.argmax(changes[-n:] - changes[:n]))
+    return 0
 
 
 def tables(data: Data) -> list[Table]:
@@ -57,8 +63,15 @@ def tables(data: Data) -> list[Table]:
     rows = []
     for (k, gamma), variant in product(enumerate(GAMMAS), VARIANTS):
         errors = data.nmse(variant, k)
-        row = {"gamma": f"{gamma:g}", "coded in addition to the observation": variant, "mean": mean_ci(errors)}
-        rows.append(row | {f"seed {s}": error for s, error in zip(data.outcomes[variant], errors, strict=True)})
+        row = {
+            "gamma": f"{gamma:g}",
+            "coded in addition to the observation": variant,
+            "mean": mean_ci(errors),
+        }
+        rows.append(
+            row
+            | {f"seed {s}": error for s, error in zip(data.outcomes[variant], errors, strict=True)}
+        )
     note = (
         "The truth itself is the time since the touch, known one step late: what a perfect memory would have. A "
         "prediction fed back is also a new feature of the observation of one step before; with the loop open it is "
@@ -72,6 +85,10 @@ def tables(data: Data) -> list[Table]:
         '"then" predicts along a walk that goes mostly right (gamma 0.8).'
     )
     return [
-        Table.of("Time since the wall was touched: mean squared error over variance, held out", rows, note),
+        Table.of(
+            "Time since the wall was touched: mean squared error over variance, held out",
+            rows,
+            note,
+        ),
         Table.of("Compositional questions in a corridor of five states", answers, of_answers),
     ]

@@ -24,15 +24,20 @@ from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.types import Bools, Floats
 
 TITLE = "The loop of figure 1: predictions fed back as features"
-NEAR, CAP_S = 0.8, 5.0
+NEAR = 0.8
+CAP_S = 5.0
 """An infrared distance sensor that reads at least NEAR touches the wall; time is counted up to CAP_S seconds."""
 GAMMAS = (0.0, 0.8)
-MINUTE, HELD_OUT = 600, 3
+MINUTE = 600
+HELD_OUT = 3
 """Steps of a piece of a life; every third piece is held out."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
 CONFIG = LearnerConfig(vector_mspbe=False)
 
-ALONE, CLOSED, OPEN, TRUTH = "observation alone", "loop closed", "loop open", "the truth itself"
+ALONE = "observation alone"
+CLOSED = "loop closed"
+OPEN = "loop open"
+TRUTH = "the truth itself"
 VARIANTS = (ALONE, CLOSED, OPEN, TRUTH)
 """What the tiles code in addition to the observation, one step late.
 
@@ -44,24 +49,31 @@ demons that see the observation alone make it. The truth is what a perfect memor
 class Outcome(NamedTuple):
     """Result of one variant on one life."""
 
-    nmse: Floats  # mean squared error of the final weights over the variance of the returns, held out, per gamma
+    # Mean squared error of the final weights over the variance of the returns, held out, per gamma
+    nmse: Floats
     actual: Floats  # the held-out returns at the longest gamma, shape (n_rows,)
     predicted: Floats  # their predictions, shape (n_rows,)
 
 
 def with_channels(
-    interface: Interface, channels: Sequence[ChannelInfo], high: Floats, tables: Sequence[Mapping[str, Any]] = ()
+    interface: Interface,
+    channels: Sequence[ChannelInfo],
+    high: Floats,
+    tables: Sequence[Mapping[str, Any]] = (),
 ) -> Interface:
     """Return an interface with further channels behind its own, from 0 to `high`, (n,), coded by tables of tilings."""
-    low, own = np.zeros(len(high)), interface.scaler
-    scaler = Scaler(np.append(own.low, low), np.append(own.high, high))
+    low = np.zeros(len(high))
+    base_scaler = interface.scaler
+    scaler = Scaler(np.append(base_scaler.low, low), np.append(base_scaler.high, high))
     coder = interface.coder.extended(tables, [channel.group for channel in channels])
     return replace(interface, channels=(*interface.channels, *channels), coder=coder, scaler=scaler)
 
 
 def remembering(interface: Interface) -> Interface:
     """Return an interface with a further channel, "since_contact", that no tile reads."""
-    return with_channels(interface, [ChannelInfo("since_contact", "memory", "1", is_sensor=True)], np.ones(1))
+    return with_channels(
+        interface, [ChannelInfo("since_contact", "memory", "1", is_sensor=True)], np.ones(1)
+    )
 
 
 def with_memory(stream: Stream, interface: Interface) -> Stream:
@@ -72,8 +84,8 @@ def with_memory(stream: Stream, interface: Interface) -> Stream:
     near = [i for i, channel in enumerate(interface.channels) if channel.group == "ir_distance"]
     touches = np.asarray((stream.rows["observation"][:, near] >= NEAR).any(axis=1))
     broken = are_broken(stream.rows["flags"])
-    since = since_touch(touches, broken, round(CAP_S / interface.period_s))
-    return _widened(stream, since[:, np.newaxis])
+    n_steps_since = since_touch(touches, broken, round(CAP_S / interface.period_s))
+    return _widened(stream, n_steps_since[:, np.newaxis])
 
 
 def _widened(stream: Stream, columns: Floats) -> Stream:
@@ -83,7 +95,8 @@ def _widened(stream: Stream, columns: Floats) -> Stream:
     for name in stream.rows.dtype.names or ():
         if name != "observation":
             rows[name] = stream.rows[name]
-    rows["observation"][:, :n], rows["observation"][:, n:] = stream.rows["observation"], columns
+    rows["observation"][:, :n] = stream.rows["observation"]
+    rows["observation"][:, n:] = columns
     return Stream(rows, stream.header)
 
 
@@ -92,8 +105,8 @@ def since_touch(touches: Bools, broken: Bools, cap: int) -> Floats:
     place = np.arange(len(touches))
     last = np.maximum.accumulate(np.where(touches, place, -cap))
     last_break = np.maximum.accumulate(np.where(broken, place, 0))
-    since = np.where(last < last_break, cap, place - last)
-    return np.asarray(np.minimum(since, cap) / cap, dtype=np.float64)
+    n_steps_since = np.where(last < last_break, cap, place - last)
+    return np.asarray(np.minimum(n_steps_since, cap) / cap, dtype=np.float64)
 
 
 def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]]:
@@ -102,13 +115,13 @@ def variant_of(interface: Interface, variant: str) -> tuple[Interface, list[GVF]
     With the loop open, `with_copy` adds the rest.
     """
     channel = Channel(interface.index("since_contact"))
-    asked = [GVF(f"since_contact/g{gamma:g}", Behaviour(), channel, gamma) for gamma in GAMMAS]
+    questions = [GVF(f"since_contact/g{gamma:g}", Behaviour(), channel, gamma) for gamma in GAMMAS]
     if variant == CLOSED:
-        return interface.feeding_back(asked, [{"questions": ["*"], **TILINGS}]), asked
+        return interface.feeding_back(questions, [{"questions": ["*"], **TILINGS}]), questions
     if variant == TRUTH:
         tables = [{"group": "memory", **TILINGS, "tilings": len(GAMMAS) * TILINGS["tilings"]}]
-        return replace(interface, coder=interface.coder.extended(tables, [])), asked
-    return interface, asked
+        return replace(interface, coder=interface.coder.extended(tables, [])), questions
+    return interface, questions
 
 
 def learn_in_turn(stream: Stream, interface: Interface, asked: list[GVF]) -> list[Floats]:
@@ -139,14 +152,14 @@ def with_copy(stream: Stream, interface: Interface) -> tuple[Stream, Interface]:
 
     They learn in the same minutes; each begins with 0, as the loop does.
     """
-    said = np.zeros((len(stream), len(GAMMAS)))
-    made = learn_in_turn(stream, *variant_of(interface, ALONE))
-    for piece, of_piece in zip(pieces(len(stream)), made, strict=True):
-        said[piece.start + 1 : piece.stop] = of_piece[:-1]
+    predictions = np.zeros((len(stream), len(GAMMAS)))
+    learned_pieces = learn_in_turn(stream, *variant_of(interface, ALONE))
+    for piece, of_piece in zip(pieces(len(stream)), learned_pieces, strict=True):
+        predictions[piece.start + 1 : piece.stop] = of_piece[:-1]
     channels = [ChannelInfo(f"copy/g{gamma:g}", "copy", "1", is_sensor=False) for gamma in GAMMAS]
     longest = 1.0 / (1.0 - np.array(GAMMAS))
     widened = with_channels(interface, channels, longest, [{"group": "copy", **TILINGS}])
-    return _widened(stream, said), widened
+    return _widened(stream, predictions), widened
 
 
 @cached(Outcome)
@@ -161,12 +174,15 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str) -> Outco
     """Learn in turn, and score the predictions made with fixed weights in the second half of the life."""
     if variant == OPEN:
         stream, interface = with_copy(stream, interface)
-    made, cuts = learn_in_turn(stream, *variant_of(interface, variant)), pieces(len(stream))
-    actual = returns_of(stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS))
+    learned_pieces = learn_in_turn(stream, *variant_of(interface, variant))
+    cuts = pieces(len(stream))
+    actual = returns_of(
+        stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS)
+    )
     # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
     late = round(CAP_S / interface.period_s)
     scored = [k for k in range(len(cuts) // 2, len(cuts)) if is_held_out(k)]
-    predicted = np.concatenate([made[k][late:, : len(GAMMAS)] for k in scored])
+    predicted = np.concatenate([learned_pieces[k][late:, : len(GAMMAS)] for k in scored])
     happened = np.concatenate([actual[cuts[k]][late:] for k in scored])
     nmse = nmsre_at_rest(predicted, happened, happened.var(axis=0))
     return Outcome(nmse, happened[:, -1], predicted[:, -1])
@@ -204,16 +220,19 @@ class Data(NamedTuple):
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn in every variant from each seed's life, and in both small worlds."""
-    steps, seeds = STEPS[study.scale], [seed + FRESH_FROM[study.scale] for seed in study.seeds]
-    lived = simulate_lives(study, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
-    found = study.in_parallel(
+    steps = STEPS[study.scale]
+    seeds = [seed + FRESH_FROM[study.scale] for seed in study.seeds]
+    recordings = simulate_lives(study, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
+    results = study.in_parallel(
         {
-            (variant, seed): Job(f"{variant}, life {seed}", learn_memory, (study, path, variant, steps))
+            (variant, seed): Job(
+                f"{variant}, life {seed}", learn_memory, (study, path, variant, steps)
+            )
             for variant in VARIANTS
-            for seed, path in lived.items()
+            for seed, path in recordings.items()
         }
     )
-    outcomes = {variant: {seed: found[variant, seed] for seed in seeds} for variant in VARIANTS}
+    outcomes = {variant: {seed: results[variant, seed] for seed in seeds} for variant in VARIANTS}
     ring = Ring(learn_ring(FED_BACK), learn_ring(()), learn_ring(FED_BACK, lam=0.0))
     return Data(outcomes, ring, learn_corridor(np.random.default_rng(0))), {
         "steps of each life": steps,

@@ -19,7 +19,8 @@ Tables = Sequence[Mapping[str, Any]]
 
 # ---- the cycle world ------------------------------------------------------------------------------------------------
 
-RING, RING_GAMMA = 6, 0.8
+RING = 6
+RING_GAMMA = 0.8
 FED_BACK: Tables = ({"questions": ["*"], "intervals": [8], "tilings": 8},)
 
 
@@ -55,10 +56,12 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
     coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
     channels = (ChannelInfo("bit", "bit", "1", is_sensor=True),)
     interface = Interface(channels, ("go",), 1.0, coder, Scaler(np.zeros(1), np.ones(1)))
-    asked = [GVF("bit", Behaviour(), Channel(0), RING_GAMMA, lam=lam)]
+    questions = [GVF("bit", Behaviour(), Channel(0), RING_GAMMA, lam=lam)]
     if tables:
-        interface = interface.feeding_back(asked, tables)
-    horde = new_horde(interface, asked, config=LearnerConfig(secondary_ratio=0.01, dtype="float64"))
+        interface = interface.feeding_back(questions, tables)
+    horde = new_horde(
+        interface, questions, config=LearnerConfig(secondary_ratio=0.01, dtype="float64")
+    )
     horde.begin(np.ones(1), interface.encode(np.ones(1)))
     y = np.zeros(1)
     for t in range(1, n_steps):
@@ -67,26 +70,29 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
         horde.learn(0, 1.0, bit, tiles)
         if tables:
             y = horde.predict(tiles)
-    found = np.zeros(RING)
+    predictions = np.zeros(RING)
     for t in range(3 * RING):  # the loop runs with fixed weights
         y = horde.predict(interface.encode(np.array([float(t % RING == 0)]), y if tables else None))
-        found[t % RING] = y[0]
-    return found
+        predictions[t % RING] = y[0]
+    return predictions
 
 
 # ---- the corridor ---------------------------------------------------------------------------------------------------
 
 N_STATES = 5
 _LEFT_WALL = np.eye(N_STATES)[0]
-THEN_GAMMA, THEN_RIGHT = 0.5, 0.2
-FIRST_GAMMA, FIRST_RIGHT = 0.8, 0.8
+THEN_GAMMA = 0.5
+THEN_RIGHT = 0.2
+FIRST_GAMMA = 0.8
+FIRST_RIGHT = 0.8
 
 
 def corridor_value(p_right: float, gamma: float, cumulant: Floats = _LEFT_WALL) -> Floats:
     """Return (I - gamma P)^-1 P c of going right with a probability, between walls at both ends, shape (5,)."""
     stay = np.eye(N_STATES)
-    right, left = np.vstack([stay[1:], stay[-1:]]), np.vstack([stay[:1], stay[:-1]])
-    P = p_right * right + (1.0 - p_right) * left
+    to_right = np.vstack([stay[1:], stay[-1:]])
+    to_left = np.vstack([stay[:1], stay[:-1]])
+    P = p_right * to_right + (1.0 - p_right) * to_left
     return np.asarray(np.linalg.solve(stay - gamma * P, P @ cumulant), dtype=np.float64)
 
 
@@ -108,18 +114,20 @@ def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = 
     def policy(p_right: float) -> PolicyFunction:
         return PolicyFunction(lambda _observation, _tiles: np.array([1.0 - p_right, p_right]), 2)
 
-    asked = [
+    questions = [
         GVF("then", policy(THEN_RIGHT), Channel(0), THEN_GAMMA, lam=0.5),
         GVF("first", policy(FIRST_RIGHT), Prediction("then"), FIRST_GAMMA, lam=0.5),
     ]
     config = LearnerConfig(step_size=0.02, dtype="float64", engine=engine)
-    horde = Horde(asked, n_features=N_STATES, n_active=1, config=config)
-    state, found, n_steps = 0, [], 15_000
+    horde = Horde(questions, n_features=N_STATES, n_active=1, config=config)
+    state = 0
+    predictions = []
+    n_steps = 15_000
     horde.begin(np.ones(1), np.array([state]))
     for t in range(n_steps):
         action = int(rng.integers(2))
         state = min(max(state + (1 if action else -1), 0), N_STATES - 1)
         horde.learn(action, 0.5, np.array([float(state == 0)]), np.array([state]))
         if t >= n_steps // 3 and t % 20 == 0:
-            found.append([horde.predict(np.array([s])) for s in range(N_STATES)])
-    return np.asarray(np.mean(found, axis=0))
+            predictions.append([horde.predict(np.array([s])) for s in range(N_STATES)])
+    return np.asarray(np.mean(predictions, axis=0))

@@ -16,13 +16,14 @@ CLAIMS = Claims("chapter 7")
 
 
 def _follows(data: Data, rule: str) -> list[Part]:
-    curves, found = data.chains[rule], []
+    curves = data.chains[rule]
+    parts = []
     for name, half in (("episodes 200-1000", SETTLED), ("after the reset", CHANGED)):
         ranks = [rank_correlation(c.rupee[half], c.true[half]) for c in curves]
         areas = [c.rupee[half].sum() / c.true[half].sum() for c in curves]
-        found.append(Part(f"rank correlation, {name}", ranks, at_least(0.9)))
-        found.append(Part(f"ratio of areas, {name}", areas, within(0.5, 2.0)))
-    return found
+        parts.append(Part(f"rank correlation, {name}", ranks, at_least(0.9)))
+        parts.append(Part(f"ratio of areas, {name}", areas, within(0.5, 2.0)))
+    return parts
 
 
 for _rule, _text in (
@@ -43,31 +44,49 @@ def before_reset(data: Data, life: Tracking) -> int:
     "Early is when every question was tested for the first time, late just before the reset:",
 )
 def _questions(data: Data) -> Finding:
-    ranks, medians = [], []
+    ranks = []
+    medians = []
     for life in data.tracked:
-        last, first = before_reset(data, life), int(np.argmax(np.isfinite(life.nmsre[:, life.judged]).all(axis=1)))
-        pairs = [(life.rupee[k, life.judged], np.sqrt(life.nmsre[k, life.judged])) for k in (first, last)]
+        last = before_reset(data, life)
+        first = int(np.argmax(np.isfinite(life.nmsre[:, life.judged]).all(axis=1)))
+        pairs = [
+            (life.rupee[k, life.judged], np.sqrt(life.nmsre[k, life.judged])) for k in (first, last)
+        ]
         ranks.append(rank_correlation(*pairs[1]))
         medians.append([[np.median(values) for values in pair] for pair in pairs])
     (rupee, error), (rupee_last, error_last) = np.mean(medians, axis=0)
-    falls = {"median RUPEE, late over early": rupee_last / rupee, "median root NMSRE": error_last / error}
+    falls = {
+        "median RUPEE, late over early": rupee_last / rupee,
+        "median root NMSRE": error_last / error,
+    }
     return Finding(
-        [Part("rank correlation over the questions, late", ranks, at_least(0.5)), *parts(falls, below(1.0))],
+        [
+            Part("rank correlation over the questions, late", ranks, at_least(0.5)),
+            *parts(falls, below(1.0)),
+        ],
         f"Late medians {rupee_last:.3g} and {error_last:.3g}; RUPEE is divided by the deviation of the return.",
     )
 
 
 @CLAIMS.add("RUPEE reacts to lost weights within 1/beta0 updates.", "shape only")
 def _reacts(data: Data) -> Finding:
-    rises, after, limit = [], [], at_least(1.5)
+    rises = []
+    medians_after = []
+    limit = at_least(1.5)
     for life in data.tracked:
-        last, curve = before_reset(data, life), np.median(life.rupee[:, life.judged], axis=1)
-        within_reach = curve[(life.at > data.size.reset) & (life.at <= data.size.reset + 1.0 / BETA0)]
+        last = before_reset(data, life)
+        curve = np.median(life.rupee[:, life.judged], axis=1)
+        within_reach = curve[
+            (life.at > data.size.reset) & (life.at <= data.size.reset + 1.0 / BETA0)
+        ]
         rises.append(within_reach.max() / curve[last])
         reached = [k for k in range(last + 1, len(curve)) if limit.test(curve[k] / curve[last])]
-        after.append(life.at[reached[0]] - data.size.reset if reached else np.inf)
-    what = f"largest median RUPEE within {1.0 / BETA0:,.0f} updates over the median before"
-    return Finding([Part(what, rises, limit)], f"The limit is reached after {join(after, ',.0f')} updates.")
+        medians_after.append(life.at[reached[0]] - data.size.reset if reached else np.inf)
+    description = f"largest median RUPEE within {1.0 / BETA0:,.0f} updates over the median before"
+    return Finding(
+        [Part(description, rises, limit)],
+        f"The limit is reached after {join(medians_after, ',.0f')} updates.",
+    )
 
 
 @CLAIMS.add(
@@ -94,16 +113,19 @@ def _noise(data: Data) -> Finding:
     "1,000:",
 )
 def _announced(data: Data) -> Finding:
-    limit = np.concatenate([found.weight for found in data.bairds])
-    found, said = {}, []
+    limit = np.concatenate([measured.weight for measured in data.bairds])
+    measured = {}
+    sentences = []
     for name in ("rupee", "ude"):
         steps = np.concatenate([getattr(of_seed, name) for of_seed in data.bairds])
         in_time = (steps >= 0) & (steps < limit)
-        found[name.upper()] = in_time.mean()
-        said += [f"{name.upper()} after {np.median(steps[in_time]):,.0f}"] if in_time.any() else []
+        measured[name.upper()] = in_time.mean()
+        sentences += (
+            [f"{name.upper()} after {np.median(steps[in_time]):,.0f}"] if in_time.any() else []
+        )
     return Finding(
-        parts(found, at_least(1.0), ".0%"),
-        f"Median steps: {join([*said, f'a weight after {np.median(limit):,.0f}'])}.",
+        parts(measured, at_least(1.0), ".0%"),
+        f"Median steps: {join([*sentences, f'a weight after {np.median(limit):,.0f}'])}.",
         "UDE is divided by the standard deviation of the whole past of rho delta, which grows with the errors: it "
         f"rises to at most {mean_ci([of_seed.ude_rise for of_seed in data.bairds])} times its start.",
     )

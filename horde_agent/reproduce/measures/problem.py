@@ -33,10 +33,13 @@ class Runs(chain.Runs):
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:
         super().__init__(theta, alpha, alpha_w)
-        self._h, self._d = np.zeros(theta.shape), UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
+        self._h = np.zeros(theta.shape)
+        self._d = UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
         self.ude = UDE(len(theta), min(10.0 * alpha, 1.0))
 
-    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> tuple[Floats, Floats, Floats]:
+    def learn(
+        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
+    ) -> tuple[Floats, Floats, Floats]:
         """Learn from a transition of each run, as in `chain.Runs`: features (n_runs, n), all else (n_runs,)."""
         delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
         self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
@@ -67,21 +70,29 @@ class ChainCurves(NamedTuple):
 
 def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
     """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
-    rng, n = np.random.default_rng([seed, 7]), chain.N_STATES
+    rng = np.random.default_rng([seed, 7])
+    n = chain.N_STATES
     runs = Runs(np.zeros((n_runs, n)), chain.ALPHA, alpha_w, square=1.0)
     theta, rupee = chain.live(
-        runs, GAMMA, lambda: rng.random(n_runs) < chain.BEHAVIOUR_RIGHT, lambda changed: rng.random((len(changed), n))
+        runs,
+        GAMMA,
+        lambda: rng.random(n_runs) < chain.BEHAVIOUR_RIGHT,
+        lambda changed: rng.random((len(changed), n)),
     )
-    known = chain.expectations(GAMMA)
-    expected = theta @ known.A.T + known.b
-    mspbe = np.einsum("rei,ij,rej->re", expected, np.linalg.pinv(known.C, hermitian=True), expected)
+    expected_values = chain.expectations(GAMMA)
+    expected = theta @ expected_values.A.T + expected_values.b
+    mspbe = np.einsum(
+        "rei,ij,rej->re", expected, np.linalg.pinv(expected_values.C, hermitian=True), expected
+    )
     return ChainCurves(np.sqrt(mspbe).mean(axis=0), rupee.mean(axis=0))
 
 
 # ---- noise and divergence -------------------------------------------------------------------------------------------
 
 DEVIATIONS = (0.1, 0.3, 1.0, 3.0)
-N_NOISY, NOISE_STEPS, N_TILES = 50, 20_000, 457
+N_NOISY = 50
+NOISE_STEPS = 20_000
+N_TILES = 457
 
 
 class Noise(NamedTuple):
@@ -93,9 +104,12 @@ class Noise(NamedTuple):
 
 def noise(seed: int, n_steps: int = NOISE_STEPS) -> Noise:
     """Predict white noise of several standard deviations by 457 features that are always active, as the robot's."""
-    rng, deviation = np.random.default_rng([seed, 8]), np.repeat(DEVIATIONS, N_NOISY)
+    rng = np.random.default_rng([seed, 8])
+    deviation = np.repeat(DEVIATIONS, N_NOISY)
     runs = Runs(np.zeros((len(deviation), 1)), 0.1 / N_TILES, 1e-4 / N_TILES, square=N_TILES)
-    phi, ude, rupee = np.full((len(deviation), 1), np.sqrt(N_TILES)), [], np.zeros(len(deviation))
+    phi = np.full((len(deviation), 1), np.sqrt(N_TILES))
+    ude = []
+    rupee = np.zeros(len(deviation))
     for t in range(n_steps):
         runs.learn(phi, phi, deviation * rng.standard_normal(len(deviation)), 0.0, 1.0)
         if t >= 3 * n_steps // 4:
@@ -104,8 +118,12 @@ def noise(seed: int, n_steps: int = NOISE_STEPS) -> Noise:
     return Noise(np.array(ude), (rupee / len(ude)).reshape(len(DEVIATIONS), -1).mean(axis=1))
 
 
-BAIRD_ALPHA, BAIRD_GAMMA, BAIRD_RUNS, BAIRD_STEPS = 2.0**-8, 0.99, 10, 20_000
-LARGEST_WEIGHT, TIMES = 1e3, 10.0
+BAIRD_ALPHA = 2.0**-8
+BAIRD_GAMMA = 0.99
+BAIRD_RUNS = 10
+BAIRD_STEPS = 20_000
+LARGEST_WEIGHT = 1e3
+TIMES = 10.0
 
 
 class Announced(NamedTuple):
@@ -122,22 +140,36 @@ def baird(seed: int, n_steps: int = BAIRD_STEPS) -> Announced:
 
     Source: Baird (1995), in the form of Ghiassian et al. (2020); rho is 7 or 0, and every reward 0.
     """
-    rng, star = np.random.default_rng([seed, 9]), star_problem()
+    rng = np.random.default_rng([seed, 9])
+    star = star_problem()
     assert star.weights is not None, "TD starts away from the solution"
     runs = Runs(np.tile(star.weights, (BAIRD_RUNS, 1)), BAIRD_ALPHA, 0.0, square=5.0)
-    state, seen = np.full(BAIRD_RUNS, 6), []
+    state = np.full(BAIRD_RUNS, 6)
+    samples = []
     for _ in range(n_steps):
         is_solid = rng.random(BAIRD_RUNS) < 1.0 / 7.0
         reached = np.where(is_solid, 6, rng.integers(6, size=BAIRD_RUNS))
-        runs.learn(star.features[state], star.features[reached], 0.0, BAIRD_GAMMA, np.where(is_solid, 7.0, 0.0))
+        runs.learn(
+            star.features[state],
+            star.features[reached],
+            0.0,
+            BAIRD_GAMMA,
+            np.where(is_solid, 7.0, 0.0),
+        )
         state = reached
-        seen.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude.value()))
-        if seen[-1][0].min() > LARGEST_WEIGHT:
+        samples.append((np.abs(runs.theta).max(axis=1), runs.rupee, runs.ude.value()))
+        if samples[-1][0].min() > LARGEST_WEIGHT:
             break
-    weight, rupee, ude = np.array(seen).swapaxes(0, 1)
+    weight, rupee, ude = np.array(samples).swapaxes(0, 1)
     start = ude[:100].mean(axis=0)
-    exceeds = (weight > LARGEST_WEIGHT, rupee > TIMES * rupee[:100].mean(axis=0), ude > TIMES * start)
-    first_weight, first_rupee, first_ude = (np.where(each.any(axis=0), each.argmax(axis=0), -1) for each in exceeds)
+    exceeds = (
+        weight > LARGEST_WEIGHT,
+        rupee > TIMES * rupee[:100].mean(axis=0),
+        ude > TIMES * start,
+    )
+    first_weight, first_rupee, first_ude = (
+        np.where(each.any(axis=0), each.argmax(axis=0), -1) for each in exceeds
+    )
     return Announced(first_weight, first_rupee, first_ude, float((ude.max(axis=0) / start).max()))
 
 
@@ -161,7 +193,8 @@ class Tracking(NamedTuple):
     """RUPEE and NMSRE of the questions in one life."""
 
     at: Integers  # learning steps of the looks, shape (n_looks,)
-    rupee: Floats  # divided by the standard deviation of the question's returns, shape (n_looks, n_questions)
+    # Divided by the standard deviation of the question's returns, shape (n_looks, n_questions)
+    rupee: Floats
     nmsre: Floats  # latest NMSRE, NaN before the first test, shape (n_looks, n_questions)
     judged: Bools  # which questions are sound and have returns that vary, shape (n_questions,)
 
@@ -169,9 +202,10 @@ class Tracking(NamedTuple):
 @cached(Tracking)
 def track(study: Study, life: Path, size: Size) -> Tracking:
     """Learn the questions from a life, and set theta to 0 at the reset."""
-    interface, lessons = interface_of(study), TrainingData(read(life))
-    asked = excursions(interface)[:: size.stride]
-    horde = compiled_horde(interface, asked, config=LearnerConfig(vector_mspbe=False))
+    interface = interface_of(study)
+    lessons = TrainingData(read(life))
+    questions = excursions(interface)[:: size.stride]
+    horde = compiled_horde(interface, questions, config=LearnerConfig(vector_mspbe=False))
     rupee = horde.new_rupee(BETA0)
     looks: list[tuple[int, Floats]] = []
 
@@ -183,9 +217,9 @@ def track(study: Study, life: Path, size: Size) -> Tracking:
 
     learned = learn(lessons, horde, interface, rupee=rupee, after=look)
     at, rupees = (np.array(column) for column in zip(*looks, strict=True))
-    nmsre = latest_nmsre(lessons, asked, learned.predictions, at)
-    deviation = np.full(len(asked), np.nan)
-    for test in outcomes(lessons, asked, learned.predictions):
+    nmsre = latest_nmsre(lessons, questions, learned.predictions, at)
+    deviation = np.full(len(questions), np.nan)
+    for test in outcomes(lessons, questions, learned.predictions):
         deviation[test.policy.demons] = test.returns.std(axis=0)
     judged = sound_demons(horde) & (deviation > 1e-6)
     return Tracking(at, rupees / np.where(judged, deviation, 1.0), nmsre, judged)
@@ -205,8 +239,10 @@ class Data(NamedTuple):
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn the small problems, and the questions from the lives."""
     size = SIZES[study.scale]
-    lived = simulate_lives(study, [LifeSpec(seed, size.steps) for seed in study.seeds])
-    tracked = study.in_parallel({s: Job(f"life {s}", track, (study, path, size)) for s, path in lived.items()})
+    recordings = simulate_lives(study, [LifeSpec(seed, size.steps) for seed in study.seeds])
+    tracked = study.in_parallel(
+        {s: Job(f"life {s}", track, (study, path, size)) for s, path in recordings.items()}
+    )
     n_noise, n_runs = (NOISE_STEPS // 10, 20) if study.is_quick else (NOISE_STEPS, chain.N_RUNS)
     chains = {
         name: [chain_curves(seed, alpha_w, n_runs) for seed in study.seeds]

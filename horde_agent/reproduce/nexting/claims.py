@@ -17,7 +17,8 @@ EARLY = 3
 """Windows in the first 30 minutes."""
 LAST = slice(N_WINDOWS - 2, N_WINDOWS)
 DEADLINE_MS = 100.0
-BELOW_1, NEAR = at_least(0.75), at_most(0.10)
+BELOW_1 = at_least(0.75)
+NEAR = at_most(0.10)
 """Share of questions with an NMSE below 1, and the excess of an NMSE over that of an off-line solution."""
 
 
@@ -25,7 +26,8 @@ class Groups:
     """The questions with returns that vary in each life, `varies` of shape (n_lives, n_questions), by time scale."""
 
     def __init__(self, asked: Asked, varies: Bools) -> None:
-        self.asked, self.varies = asked, varies
+        self.asked = asked
+        self.varies = varies
 
     def medians(self, values: Floats, which: Bools | None = None) -> Floats:
         """Return the medians of values, (..., n_lives, n_questions), (of `which`), shape (..., n_lives, n_scales)."""
@@ -36,9 +38,13 @@ class Groups:
         return self._of_scales(np.nanmean, values < 1.0, which)
 
     def _of_scales(self, statistic: Any, values: Floats | Bools, which: Bools | None) -> Floats:
-        known = np.where(self.varies if which is None else self.varies & which, values, np.nan)
+        kept_values = np.where(
+            self.varies if which is None else self.varies & which, values, np.nan
+        )
         scales = range(len(self.asked.scales_s))
-        return np.stack([statistic(known[..., self.asked.scale == k], axis=-1) for k in scales], axis=-1)
+        return np.stack(
+            [statistic(kept_values[..., self.asked.scale == k], axis=-1) for k in scales], axis=-1
+        )
 
 
 class Scores(Groups):
@@ -47,19 +53,26 @@ class Scores(Groups):
     def __init__(self, data: Data) -> None:
         variance = np.array([life.variance for life in data.learned])
         super().__init__(data.asked, variance >= NO_VARIANCE)
-        each = zip(*((life.online, life.frozen, life.zero) for life in data.learned), strict=True)
-        online, frozen, zero = (np.stack(errors, axis=1) for errors in each)
-        half, whole = map(np.array, zip(*((life.half, life.whole) for life in data.offline), strict=True))
+        errors_of_lives = zip(
+            *((life.online, life.frozen, life.zero) for life in data.learned), strict=True
+        )
+        online, frozen, zero = (np.stack(errors, axis=1) for errors in errors_of_lives)
+        half, whole = map(
+            np.array, zip(*((life.half, life.whole) for life in data.offline), strict=True)
+        )
         self.curve, self.frozen_curve, self.zero, self.half, self.whole = (
             normalise(error, variance) for error in (online, frozen, zero[0], half, whole)
         )
-        self.online, self.frozen = self.curve[LAST].mean(axis=0), self.frozen_curve[LAST].mean(axis=0)
+        self.online = self.curve[LAST].mean(axis=0)
+        self.frozen = self.frozen_curve[LAST].mean(axis=0)
 
     @property
     def share_reached(self) -> Floats:
         """Share of the improvement that is reached after 30 minutes, by time scale and over all, (n_lives, 5)."""
         curves = (self.medians(v) for v in (self.zero, self.curve[EARLY - 1], self.curve[-1]))
-        first, early, last = (np.column_stack([values, np.median(values, axis=1)]) for values in curves)
+        first, early, last = (
+            np.column_stack([values, np.median(values, axis=1)]) for values in curves
+        )
         return np.asarray((first - early) / (first - last))
 
 
@@ -74,7 +87,10 @@ def _by_scale(found: Floats, form: str = ".3g") -> str:
 
 
 def _parts(what: str, found: Floats, limit: Limit) -> list[Part]:
-    return [Part(f"{what} {scale}".strip(), values, limit, ".0%") for scale, values in _of_scales(found).items()]
+    return [
+        Part(f"{what} {scale}".strip(), values, limit, ".0%")
+        for scale, values in _of_scales(found).items()
+    ]
 
 
 _WHAT = "Medians are over the questions with returns that vary, first within a time scale."
@@ -89,13 +105,18 @@ CLAIMS = Claims("abstract (2014)")
 )
 def _real_time(data: Data) -> Finding:
     n_many = len(TIME_SCALES_S) * (len(data.asked.interface.sensors) + data.size.many_bits)
-    found, faster = [], []
-    for n, times in ((len(data.asked.scale), [life.ms for life in data.learned]), (n_many, [data.many_ms])):
-        means, late = [ms.mean() for ms in times], [np.percentile(ms, 99) for ms in times]
-        found.append(Part(f"{n:,} predictions, mean", means, below(DEADLINE_MS), ".2f"))
-        found.append(Part(f"{n:,} predictions, 99th percentile", late, below(DEADLINE_MS), ".2f"))
+    parts = []
+    faster = []
+    for n, times in (
+        (len(data.asked.scale), [life.ms for life in data.learned]),
+        (n_many, [data.many_ms]),
+    ):
+        means = [ms.mean() for ms in times]
+        late = [np.percentile(ms, 99) for ms in times]
+        parts.append(Part(f"{n:,} predictions, mean", means, below(DEADLINE_MS), ".2f"))
+        parts.append(Part(f"{n:,} predictions, 99th percentile", late, below(DEADLINE_MS), ".2f"))
         faster.append(DEADLINE_MS / np.mean(means))
-    return Finding(found, f"On average {join(faster, '.0f')} times faster than real time.")
+    return Finding(parts, f"On average {join(faster, '.0f')} times faster than real time.")
 
 
 @CLAIMS.add(
@@ -121,7 +142,9 @@ def _half_an_hour(data: Data) -> Finding:
 )
 def _near_offline(data: Data) -> Finding:
     scores = Scores(data)
-    excess, frozen = (scores.medians(errors - scores.half) for errors in (scores.online, scores.frozen))
+    excess, frozen = (
+        scores.medians(errors - scores.half) for errors in (scores.online, scores.frozen)
+    )
     ratio = scores.medians(scores.online / np.maximum(scores.whole, 1e-12))
     return Finding(
         [
@@ -140,8 +163,11 @@ def _near_offline(data: Data) -> Finding:
     "Share of the questions that vary with an NMSE below 1 in the last 20 minutes:",
 )
 def _one_representation(data: Data) -> Finding:
-    scores, is_bit = Scores(data), ~data.asked.is_sensor
-    frozen, half = (_by_scale(scores.below_1(errors, is_bit), ".0%") for errors in (scores.frozen, scores.half))
+    scores = Scores(data)
+    is_bit = ~data.asked.is_sensor
+    frozen, half = (
+        _by_scale(scores.below_1(errors, is_bit), ".0%") for errors in (scores.frozen, scores.half)
+    )
     return Finding(
         _parts("sensors", scores.below_1(scores.online, ~is_bit), BELOW_1)
         + _parts("feature bits", scores.below_1(scores.online, is_bit), BELOW_1),
@@ -157,11 +183,15 @@ def _one_representation(data: Data) -> Finding:
 def _events(data: Data) -> Finding:
     scores = Scores(data)
     online, half, frozen = (
-        errors[:, -len(EVENTS) :].mean(axis=0) for errors in (scores.online, scores.half, scores.frozen)
+        errors[:, -len(EVENTS) :].mean(axis=0)
+        for errors in (scores.online, scores.half, scores.frozen)
     )
     limits = [below(1.0) if most >= 1.0 else at_most(most) for most in half + 0.15]
     return Finding(
-        [Part(str(event), of, limit, ".3f") for event, of, limit in zip(EVENTS, online, limits, strict=True)],
+        [
+            Part(str(event), of, limit, ".3f")
+            for event, of, limit in zip(EVENTS, online, limits, strict=True)
+        ],
         f"Off-line (b): {join(half, '.3f')}.",
         f"With weights frozen for ten minutes: {join(frozen, '.2f')}.",
     )
@@ -176,10 +206,17 @@ def _events(data: Data) -> Finding:
 def _autoregression(data: Data) -> Finding:
     longest = data.asked.of_longest
     variance = np.array([life.variance[longest] for life in data.learned])
-    its, online = normalise(np.array([life.autoregression for life in data.offline]), variance), Scores(data).online
-    medians = [np.median(errors, axis=1).mean() for errors in (online[:, longest], its)]
+    autoregression = normalise(np.array([life.autoregression for life in data.offline]), variance)
+    online = Scores(data).online
+    medians = [np.median(errors, axis=1).mean() for errors in (online[:, longest], autoregression)]
     return Finding(
-        [Part("share of the sensors with a lower NMSE", (online[:, longest] < its).mean(axis=1), at_least(0.5))],
+        [
+            Part(
+                "share of the sensors with a lower NMSE",
+                (online[:, longest] < autoregression).mean(axis=1),
+                at_least(0.5),
+            )
+        ],
         f"Median {medians[0]:.2f}, autoregression {medians[1]:.2f}.",
     )
 
@@ -192,15 +229,22 @@ def _autoregression(data: Data) -> Finding:
 def _real_log(data: Data) -> Finding | None:
     if data.log is None:
         return None
-    log, asked = data.log, Asked(data.asked.interface, data.size.bits, REAL_SCALES_S, events=())
-    groups = Groups(asked, log.varies[None])
+    log = data.log
+    asked_of_log = Asked(data.asked.interface, data.size.bits, REAL_SCALES_S, events=())
+    groups = Groups(asked_of_log, log.varies[None])
     excess = groups.medians((log.td - log.ridge)[None])
-    found, offline = [Part("TD(lambda) minus off-line (b), median", np.median(excess), NEAR)], []
-    for name, kind in (("sensors", asked.is_sensor), ("feature bits", ~asked.is_sensor)):
-        found += _parts(f"share of {name} with an NMSE below 1,", groups.below_1(log.td[None], kind), BELOW_1)
+    parts = [Part("TD(lambda) minus off-line (b), median", np.median(excess), NEAR)]
+    offline = []
+    for name, kind in (
+        ("sensors", asked_of_log.is_sensor),
+        ("feature bits", ~asked_of_log.is_sensor),
+    ):
+        parts += _parts(
+            f"share of {name} with an NMSE below 1,", groups.below_1(log.td[None], kind), BELOW_1
+        )
         offline.append(f"{name} {_by_scale(groups.below_1(log.ridge[None], kind), '.0%')}")
     return Finding(
-        found,
+        parts,
         f"Minus off-line: {_by_scale(excess)}. The shares off-line: {'; '.join(offline)}.",
         "The best linear predictor of the first 70 s does not transfer to the last 30 s either.",
     )

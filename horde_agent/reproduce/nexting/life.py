@@ -6,8 +6,9 @@ Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +35,18 @@ BITS_SEED = 2014
 FROZEN_EVERY = 4
 """Rows from one prediction of frozen weights to the next."""
 
+
+def _constant(value: float, *_state: Any) -> float:
+    """Return the value, whatever the state."""
+    return value
+
+
 # ---- the behaviour --------------------------------------------------------------------------------------------------
 
 NOISE = 0.01
-FORWARD, CLOCKWISE, COUNTERCLOCKWISE = 0, 2, 3
+FORWARD = 0
+CLOCKWISE = 2
+COUNTERCLOCKWISE = 3
 
 
 def wall_follower(interface: Interface) -> BehaviourPolicy:
@@ -46,18 +55,20 @@ def wall_follower(interface: Interface) -> BehaviourPolicy:
     It turns from a wall ahead, drives along a wall, and turns towards one that falls behind. Each action has `NOISE`,
     and the rest of the probability depends on the four reflections ahead and on the left.
     """
-    sensors = [interface.index(f"ir_distance_{i}") for i in range(4)]  # at 0, 45, 90 and 135 degrees left
+    sensors = [
+        interface.index(f"ir_distance_{i}") for i in range(4)
+    ]  # at 0, 45, 90 and 135 degrees left
 
     def probabilities(observation: Any, _tiles: Any) -> Floats:
-        ahead, ahead_left, left, behind_left = observation[sensors]
+        ahead, ahead_left, left_side, behind_left = observation[sensors]
         p = np.full(5, NOISE)
-        rest = 1.0 - 5 * NOISE
+        remaining = 1.0 - 5 * NOISE
         if max(ahead, ahead_left) > 0.5:
-            p[CLOCKWISE] += rest
-        elif left < 0.4 and behind_left > 0.1:
-            p[[FORWARD, COUNTERCLOCKWISE]] += 0.25 * rest, 0.75 * rest
+            p[CLOCKWISE] += remaining
+        elif left_side < 0.4 and behind_left > 0.1:
+            p[[FORWARD, COUNTERCLOCKWISE]] += 0.25 * remaining, 0.75 * remaining
         else:
-            p[FORWARD] += rest
+            p[FORWARD] += remaining
         return p
 
     return Follow(PolicyFunction(probabilities, 5))
@@ -83,9 +94,20 @@ class Until:
 
     def question(self, interface: Interface) -> GVF:
         """Return the question of a robot."""
-        place, period_s = interface.index(self.channel), interface.period_s
-        target = (lambda *_: period_s) if self.target == "time" else Channel(interface.index(self.target))
-        return GVF(str(self), Behaviour(), target, lambda o, _: float(self.gamma(o[place], period_s)), tested=False)
+        place = interface.index(self.channel)
+        period_s = interface.period_s
+        target: Channel | Callable[..., float]
+        if self.target == "time":
+            target = partial(_constant, period_s)
+        else:
+            target = Channel(interface.index(self.target))
+        return GVF(
+            str(self),
+            Behaviour(),
+            target,
+            lambda o, _: float(self.gamma(o[place], period_s)),
+            tested=False,
+        )
 
 
 EVENTS = (
@@ -110,7 +132,9 @@ class Asked:
     @property
     def bits(self) -> Integers:
         """The drawn features, shape (n_bits,); a larger draw holds a smaller one."""
-        return np.random.default_rng(BITS_SEED).permutation(self.interface.coder.n_features)[: self.n_bits]
+        return np.random.default_rng(BITS_SEED).permutation(self.interface.coder.n_features)[
+            : self.n_bits
+        ]
 
     @property
     def gammas(self) -> list[float]:
@@ -127,8 +151,10 @@ class Asked:
     def is_sensor(self) -> Bools:
         """Which questions are about a sensor at a time scale, shape (n_questions,)."""
         n = len(self.interface.sensors)
-        each = np.repeat([True, False], [n, self.n_bits])
-        return np.append(np.tile(each, len(self.scales_s)), np.zeros(len(self.events), np.bool_))
+        is_sensor = np.repeat([True, False], [n, self.n_bits])
+        return np.append(
+            np.tile(is_sensor, len(self.scales_s)), np.zeros(len(self.events), np.bool_)
+        )
 
     @property
     def of_longest(self) -> Bools:
@@ -137,7 +163,8 @@ class Asked:
 
     def questions(self) -> list[GVF]:
         """Return the questions."""
-        names, sensors = self.interface.names, self.interface.sensors
+        names = self.interface.names
+        sensors = self.interface.sensors
         targets: list[tuple[str, Channel | Feature]] = [(names[i], Channel(i)) for i in sensors]
         targets += [(f"feature_{i}", Feature(i)) for i in self.bits.tolist()]
         scales = zip(self.scales_s, self.gammas, strict=True)
@@ -167,7 +194,8 @@ class NextingLife:
     """A recorded life with its active features and returns."""
 
     def __init__(self, stream: Stream, asked: Asked) -> None:
-        self.asked, self.lessons = asked, TrainingData(stream)
+        self.asked = asked
+        self.lessons = TrainingData(stream)
         self.rows = LifeRows(self.lessons, asked.interface)
         self.live = LiveFeatures(self.rows.tiles, asked.interface.coder.n_features)
         self._follows = are_followed(stream.rows["flags"])
@@ -187,20 +215,30 @@ class NextingLife:
 
     def _returns(self, first: int, n: int) -> Floats:
         """Return the returns from n rows."""
-        asked, interface, reached = self.asked, self.asked.interface, slice(first, first + n + self.asked.horizon)
+        question_set = self.asked
+        interface = self.asked.interface
+        reached = slice(first, first + n + self.asked.horizon)
         follows = self._follows[reached]
         observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
         is_active = np.zeros((len(observation), interface.coder.n_features), np.bool_)
         np.put_along_axis(is_active, self.rows.tiles[reached].astype(np.int64), True, axis=1)
-        targets = np.column_stack([observation[:, interface.sensors], is_active[:, asked.bits]])
+        targets = np.column_stack(
+            [observation[:, interface.sensors], is_active[:, question_set.bits]]
+        )
         parts = []
-        for gamma in asked.gammas:
-            k, all_terms = terms_needed(gamma), returns_along(targets, gamma, follows)
+        for gamma in question_set.gammas:
+            k = terms_needed(gamma)
+            all_terms = returns_along(targets, gamma, follows)
             parts.append(all_terms[:n] - gamma**k * all_terms[k : n + k])
-        for event in asked.events:
+        for event in question_set.events:
             summed = np.full(len(observation), interface.period_s)
-            summed = summed if event.target == "time" else observation[:, interface.index(event.target)]
-            gamma_at = event.gamma(observation[:, interface.index(event.channel)], interface.period_s)
+            if event.target == "time":
+                summed = summed
+            else:
+                summed = observation[:, interface.index(event.target)]
+            gamma_at = event.gamma(
+                observation[:, interface.index(event.channel)], interface.period_s
+            )
             parts.append(returns_along(summed, gamma_at, follows)[:n, None])
         return np.concatenate(parts, axis=1)
 
@@ -216,18 +254,23 @@ def window(number: int, size: int) -> range:
 class Learned(NamedTuple):
     """Result of learning from a life."""
 
-    online: Floats  # mean squared error of each prediction when it was made, shape (n_windows, n_questions)
+    # Mean squared error of each prediction when it was made, shape (n_windows, n_questions)
+    online: Floats
     frozen: Floats  # the same with the weights of the start of the window
     zero: Floats  # mean squared return: the error of weights 0
     variance: Floats  # of the returns in the whole life, shape (n_questions,)
-    ms: Floats  # duration of each step in milliseconds, features and predictions included, shape (n_steps,)
+    # Duration of each step in milliseconds, features and predictions included, shape (n_steps,)
+    ms: Floats
     sound: Bools  # which demons did not diverge, shape (n_questions,)
 
 
 def learn_life(life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS) -> Learned:
     """Make a new Horde learn from a life once, and score its predictions in windows of `size` rows."""
-    row, n_demons = np.flatnonzero(life.lessons.does == LEARN), horde.n_demons
-    made, is_made, moments = np.zeros((size, n_demons), np.float32), np.zeros(size, np.bool_), Moments(n_demons)
+    row = np.flatnonzero(life.lessons.does == LEARN)
+    n_demons = horde.n_demons
+    predictions = np.zeros((size, n_demons), np.float32)
+    is_made = np.zeros(size, np.bool_)
+    moments = Moments(n_demons)
     errors: list[Floats] = []
 
     def weights() -> Any:
@@ -238,18 +281,23 @@ def learn_life(life: NextingLife, horde: Horde, size: int, n_windows: int = N_WI
     def score() -> None:
         nonlocal theta
         part = window(len(errors), size)
-        sums, n, n_frozen = np.zeros((3, n_demons)), 0, 0
+        sums = np.zeros((3, n_demons))
+        n = 0
+        n_frozen = 0
         for rows, returns in life.chunks(part):
-            known = is_made[rows - part.start]
-            rows, returns = rows[known], returns[known]
+            is_predicted = is_made[rows - part.start]
+            rows = rows[is_predicted]
+            returns = returns[is_predicted]
             moments.add(returns)
             phi = life.live.dense(life.rows.tiles[rows[::FROZEN_EVERY]])
-            sums[0] += ((made[rows - part.start] - returns) ** 2).sum(axis=0)
+            sums[0] += ((predictions[rows - part.start] - returns) ** 2).sum(axis=0)
             sums[1] += ((phi @ theta - returns[::FROZEN_EVERY]) ** 2).sum(axis=0)
             sums[2] += (returns**2).sum(axis=0)
-            n, n_frozen = n + len(rows), n_frozen + len(phi)
+            n = n + len(rows)
+            n_frozen = n_frozen + len(phi)
         errors.append(sums / np.maximum([[n], [n_frozen], [n]], 1))
-        is_made[:], theta = False, weights()
+        is_made[:] = False
+        theta = weights()
 
     def after(n: int) -> None:
         """Store the predictions after update number `n`; score those of the window that ended before."""
@@ -257,7 +305,8 @@ def learn_life(life: NextingLife, horde: Horde, size: int, n_windows: int = N_WI
         if len(errors) < min(number, n_windows):
             score()
         if number < n_windows:
-            made[place], is_made[place] = horde.predictions, True
+            predictions[place] = horde.predictions
+            is_made[place] = True
 
     ms = learn(life.lessons, horde, life.asked.interface, after=after).ms
     if len(errors) < n_windows:

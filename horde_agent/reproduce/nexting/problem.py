@@ -51,8 +51,11 @@ class Size(NamedTuple):
 
 
 SIZES = {"paper": Size(6_000, 487, 1_447, 6_000), "quick": Size(150, 40, 80, 300)}
-REAL_LOG = Path(__file__).resolve().parents[4] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
-REAL_SCALES_S, REAL_PASSES = (0.1, 0.5, 2.0), 30
+REAL_LOG = (
+    Path(__file__).resolve().parents[4] / "shared/data/critterbot_real_wandering_2010-10-05.csv.gz"
+)
+REAL_SCALES_S = (0.1, 0.5, 2.0)
+REAL_PASSES = 30
 """The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
 
 # ---- off-line solutions ---------------------------------------------------------------------------------------------
@@ -63,7 +66,8 @@ class Offline(NamedTuple):
 
     half: Floats  # of ridge regression on the first half of the life, shape (n_questions,)
     whole: Floats  # the same on all of it
-    autoregression: Floats  # on the sensor's last 20 readings at 8 s, fitted on the first half, shape (n_sensors,)
+    # On the sensor's last 20 readings at 8 s, fitted on the first half, shape (n_sensors,)
+    autoregression: Floats
 
 
 def offline(life: NextingLife, chooses: range, test: range) -> Offline:
@@ -71,7 +75,8 @@ def offline(life: NextingLife, chooses: range, test: range) -> Offline:
 
     The first half ends with the rows of `chooses`, on which each question's ridge is chosen.
     """
-    fits, rest = range(1, chooses.start), range(chooses.stop, test.stop)
+    fits = range(1, chooses.start)
+    judged_rows = range(chooses.stop, test.stop)
     mean = Moments(len(life.asked.scale))
     for _, returns in life.chunks(fits):
         mean.add(returns)
@@ -81,8 +86,10 @@ def offline(life: NextingLife, chooses: range, test: range) -> Offline:
     chosen = np.array(RIDGES)[np.argmin(scores, axis=0)]
     _add(life, problem, chooses)
     half = _errors(life, problem, chosen, test)
-    _add(life, problem, rest)
-    return Offline(half, _errors(life, problem, chosen, test), autoregression(life, [fits, chooses], test))
+    _add(life, problem, judged_rows)
+    return Offline(
+        half, _errors(life, problem, chosen, test), autoregression(life, [fits, chooses], test)
+    )
 
 
 def _add(life: NextingLife, problem: Problem, part: range) -> None:
@@ -92,9 +99,12 @@ def _add(life: NextingLife, problem: Problem, part: range) -> None:
             problem.add(phi, phi, (returns[block] - problem.constant).astype(np.float32))
 
 
-def _errors(life: NextingLife, problem: Problem, ridge: float | Floats, part: range, every: int = 1) -> Floats:
+def _errors(
+    life: NextingLife, problem: Problem, ridge: float | Floats, part: range, every: int = 1
+) -> Floats:
     """Return the mean squared errors of the solutions, shape (n_questions,); `ridge` as in `Problem.solve`."""
-    theta, errors = problem.solve(ridge).astype(np.float32), Moments(len(problem.constant))
+    theta = problem.solve(ridge).astype(np.float32)
+    errors = Moments(len(problem.constant))
     for rows, returns in life.chunks(part):
         predictions = life.live.dense(life.rows.tiles[rows[::every]]) @ theta + problem.constant
         errors.add((predictions - returns[::every]) ** 2)
@@ -104,12 +114,14 @@ def _errors(life: NextingLife, problem: Problem, ridge: float | Floats, part: ra
 def autoregression(life: NextingLife, fitted: list[range], test: range) -> Floats:
     """Return the mean squared errors of least squares on each sensor's last readings at 8 s, shape (n_sensors,)."""
     n_sensors = len(life.asked.interface.sensors)
-    A, b = np.zeros((n_sensors, LAGS + 1, LAGS + 1)), np.zeros((n_sensors, LAGS + 1, 1))
+    A = np.zeros((n_sensors, LAGS + 1, LAGS + 1))
+    b = np.zeros((n_sensors, LAGS + 1, 1))
     for part in fitted:
         for lags, returns in _lags(life, part):
             A += lags.swapaxes(1, 2) @ lags
             b += lags.swapaxes(1, 2) @ returns
-    theta, errors = np.linalg.pinv(A, hermitian=True) @ b, Moments(n_sensors)
+    theta = np.linalg.pinv(A, hermitian=True) @ b
+    errors = Moments(n_sensors)
     for lags, returns in _lags(life, test):
         errors.add(((lags @ theta - returns)[..., 0] ** 2).T)
     return errors.mean
@@ -117,11 +129,15 @@ def autoregression(life: NextingLife, fitted: list[range], test: range) -> Float
 
 def _lags(life: NextingLife, part: range) -> Iterator[tuple[Floats, Floats]]:
     """Yield 1 and the last readings, (n_sensors, n_rows, 21), and the returns at 8 s, (n_sensors, n_rows, 1)."""
-    sensors, observation = list(life.asked.interface.sensors), life.lessons.stream.rows["observation"]
+    sensors = list(life.asked.interface.sensors)
+    observation = life.lessons.stream.rows["observation"]
     for rows, returns in life.chunks(part):
-        rows, returns = rows[rows >= LAGS], returns[rows >= LAGS]
-        seen = sliding_window_view(observation[rows[0] - LAGS + 1 : rows[-1] + 1, sensors], LAGS, axis=0)
-        lags = seen[rows - rows[0]].swapaxes(0, 1).astype(np.float64)
+        returns = returns[rows >= LAGS]
+        rows = rows[rows >= LAGS]
+        windows = sliding_window_view(
+            observation[rows[0] - LAGS + 1 : rows[-1] + 1, sensors], LAGS, axis=0
+        )
+        lags = windows[rows - rows[0]].swapaxes(0, 1).astype(np.float64)
         yield np.insert(lags, 0, 1.0, axis=2), returns[:, life.asked.of_longest].T[..., None]
 
 
@@ -130,25 +146,26 @@ def _lags(life: NextingLife, part: range) -> Iterator[tuple[Floats, Floats]]:
 
 @cached(Learned)
 def _learn(study: Study, path: Path, size: Size) -> Learned:
-    asked = Asked(interface_of(study), size.bits)
-    horde = compiled_horde(asked.interface, asked.questions(), config=CONFIG)
-    return learn_life(NextingLife(read(path), asked), horde, size.window)
+    question_set = Asked(interface_of(study), size.bits)
+    horde = compiled_horde(question_set.interface, question_set.questions(), config=CONFIG)
+    return learn_life(NextingLife(read(path), question_set), horde, size.window)
 
 
 @cached(Offline)
 def _solve(study: Study, path: Path, size: Size) -> Offline:
     life = NextingLife(read(path), Asked(interface_of(study), size.bits))
     first, half, late, end = (
-        window(k, size.window).start for k in (N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)
+        window(k, size.window).start
+        for k in (N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)
     )
     return offline(life, range(first, half), range(late, end))
 
 
 def _time_many(study: Study, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
-    asked = Asked(interface_of(study), size.many_bits, events=())
-    horde = compiled_horde(asked.interface, asked.questions(), config=CONFIG)
-    return learn(TrainingData(read(path)[: size.many_steps]), horde, asked.interface).ms
+    question_set = Asked(interface_of(study), size.many_bits, events=())
+    horde = compiled_horde(question_set.interface, question_set.questions(), config=CONFIG)
+    return learn(TrainingData(read(path)[: size.many_steps]), horde, question_set.interface).ms
 
 
 class RealLog(NamedTuple):
@@ -162,17 +179,21 @@ class RealLog(NamedTuple):
 @cached(RealLog)
 def _learn_log(study: Study, size: Size) -> RealLog:
     env = make_body("replay", log=REAL_LOG)
-    asked = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
-    recorder = Recorder(len(asked.interface.channels))
+    question_set = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
+    recorder = Recorder(len(question_set.interface.channels))
     read_log(env, recorder)
     env.close()
     stream = recorder.stream()
-    life, n = NextingLife(stream, asked), int(LEARNED_SHARE * len(stream))
-    horde, first, test = asked.horde(CONFIG), TrainingData(stream[:n]), range(n, len(stream))
+    life = NextingLife(stream, question_set)
+    n = int(LEARNED_SHARE * len(stream))
+    horde = question_set.horde(CONFIG)
+    first = TrainingData(stream[:n])
+    test = range(n, len(stream))
     for _ in range(2 if study.is_quick else REAL_PASSES):
-        learn(first, horde, asked.interface)
+        learn(first, horde, question_set.interface)
     theta = horde.weights()[0][:, life.live.index].T
-    errors, variance = Moments(horde.n_demons), Moments(horde.n_demons)
+    errors = Moments(horde.n_demons)
+    variance = Moments(horde.n_demons)
     for rows, returns in life.chunks(test):
         errors.add((life.live.dense(life.rows.tiles[rows]) @ theta - returns) ** 2)
         variance.add(returns)
@@ -188,33 +209,42 @@ class Data(NamedTuple):
     size: Size  # lengths
     learned: list[Learned]  # by life
     offline: list[Offline]  # by life
-    many_ms: Floats  # duration of each step with more questions, in the first life, shape (n_steps,)
+    # Duration of each step with more questions, in the first life, shape (n_steps,)
+    many_ms: Floats
     log: RealLog | None  # from the real robot's log; None without it
 
 
 def lives(study: Study) -> list[LifeSpec]:
     """Return the lives: each has all windows, and the returns of the last one."""
     steps = N_WINDOWS * SIZES[study.scale].window + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
-    return [LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar") for s in study.seeds]
+    return [
+        LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar")
+        for s in study.seeds
+    ]
 
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives, learn from them, and solve them off-line."""
-    lived, size = simulate_lives(study, lives(study)), SIZES[study.scale]
+    recordings = simulate_lives(study, lives(study))
+    size = SIZES[study.scale]
     jobs: dict[Any, Job] = {
         (work, seed): Job(f"{name}, life {seed}", work, (study, path, size), 2.0)
         for name, work in (("off-line solutions", _solve), ("learning", _learn))
-        for seed, path in lived.items()
+        for seed, path in recordings.items()
     }
-    jobs[_time_many] = Job("more questions", _time_many, (study, lived[study.seeds[0]], size), 0.5)
+    jobs[_time_many] = Job(
+        "more questions", _time_many, (study, recordings[study.seeds[0]], size), 0.5
+    )
     if REAL_LOG.exists():
         jobs[_learn_log] = Job("the real robot's log", _learn_log, (study, size), 0.5)
-    found = study.in_parallel(jobs)
-    learned, solved = ([found[work, seed] for seed in study.seeds] for work in (_learn, _solve))
-    asked = Asked(interface_of(study), size.bits)
-    return Data(asked, size, learned, solved, found[_time_many], found.get(_learn_log)), {
+    results = study.in_parallel(jobs)
+    learned, solved = ([results[work, seed] for seed in study.seeds] for work in (_learn, _solve))
+    question_set = Asked(interface_of(study), size.bits)
+    return Data(
+        question_set, size, learned, solved, results[_time_many], results.get(_learn_log)
+    ), {
         "steps scored": N_WINDOWS * size.window,
-        "questions": len(asked.scale),
+        "questions": len(question_set.scale),
         "time scales (s)": TIME_SCALES_S,
         "seed of the feature bits": BITS_SEED,
         "seed of the life on which behaviour and events were chosen": TUNING_SEED,

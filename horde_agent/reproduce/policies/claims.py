@@ -13,7 +13,8 @@ from horde_agent.reproduce.policies import problem
 from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
 from horde_agent.reproduce.study import n_cores
 
-PAPER_CYCLE_MS, PERIOD_MS = 85.0, 100.0
+PAPER_CYCLE_MS = 85.0
+PERIOD_MS = 100.0
 W_SETTLES = 10_000
 """Learning steps after which w has moved: 1 / (alpha_w x active features) = 1 / (0.001 x 0.1)."""
 
@@ -22,7 +23,8 @@ class Fall(NamedTuple):
     """How far estimates fell from their peaks."""
 
     of_mean: float  # mean over the questions in the last tenth of the course, over that mean's peak
-    share: float  # share of the questions whose mean of the last tenth is nearer to 0 than half of their peak
+    # Share of the questions whose mean of the last tenth is nearer to 0 than half of their peak
+    share: float
     negative: float  # share of the questions with an estimate below 0 then, which no MSPBE is
     peak_at: int  # learning step of the mean's peak
 
@@ -33,9 +35,15 @@ def fall(course: PolicyScores) -> Fall:
     if not curves.shape[1]:
         return Fall(np.nan, 0.0, 0.0, 0)
     late = curves[-max(len(curves) // 10, 1) :].mean(axis=0)
-    mean, peaks = curves.mean(axis=1), curves.max(axis=0)
+    mean = curves.mean(axis=1)
+    peaks = curves.max(axis=0)
     share = float((np.abs(late) < 0.5 * peaks).mean())
-    return Fall(float(late.mean() / mean.max()), share, float((late < 0).mean()), int(course.step[mean.argmax()]))
+    return Fall(
+        float(late.mean() / mean.max()),
+        share,
+        float((late < 0).mean()),
+        int(course.step[mean.argmax()]),
+    )
 
 
 _TERMS = "In the last tenth, by the life that is farthest from the limit:"
@@ -43,7 +51,8 @@ _TERMS = "In the last tenth, by the life that is farthest from the limit:"
 
 def _fallen(courses: Sequence[PolicyScores], n_steps: int) -> Finding:
     falls = [fall(course) for course in courses]
-    cause, negative = "", float(np.mean([found.negative for found in falls]))
+    cause = ""
+    negative = float(np.mean([found.negative for found in falls]))
     if n_steps < 3 * W_SETTLES:
         cause = f"{n_steps:,} steps are too few to judge: for some {W_SETTLES:,} the estimates still rise with w."
     elif negative >= 0.05:
@@ -53,9 +62,21 @@ def _fallen(courses: Sequence[PolicyScores], n_steps: int) -> Finding:
         )
     return Finding(
         [
-            Part("|mean of the estimates| over its peak", np.max(np.abs([f.of_mean for f in falls])), below(0.5)),
-            Part("share of questions nearer to 0 than half of their peak", min(f.share for f in falls), at_least(0.9)),
-            Part("questions set aside", sum(course.n_diverged[-1].sum() for course in courses), at_most(0)),
+            Part(
+                "|mean of the estimates| over its peak",
+                np.max(np.abs([f.of_mean for f in falls])),
+                below(0.5),
+            ),
+            Part(
+                "share of questions nearer to 0 than half of their peak",
+                min(f.share for f in falls),
+                at_least(0.9),
+            ),
+            Part(
+                "questions set aside",
+                sum(course.n_diverged[-1].sum() for course in courses),
+                at_most(0),
+            ),
         ],
         f"Ends over peaks {join([f.of_mean for f in falls], '.3g')}, shares {join([f.share for f in falls], '.1%')}; "
         f"the mean's peak is at step {join([f.peak_at for f in falls], ',')}.",
@@ -84,7 +105,10 @@ def _progress(data: Data) -> Finding:
 def _cycle(data: Data) -> Finding:
     times = data.cycles[problem.FEW]
     return Finding(
-        [Part("p50", times["p50"], at_most(PAPER_CYCLE_MS)), Part("p99", times["p99"], at_most(PERIOD_MS))],
+        [
+            Part("p50", times["p50"], at_most(PAPER_CYCLE_MS)),
+            Part("p99", times["p99"], at_most(PERIOD_MS)),
+        ],
         f"At most {times['max']:.1f} ms, on {n_cores()} cores.",
     )
 
@@ -96,10 +120,13 @@ def _cycle(data: Data) -> Finding:
     source="section 8",
 )
 def _many(data: Data) -> Finding:
-    found = _fallen([data.many], data.size.many)
-    return found._replace(
-        parts=[*found.parts, Part("p99 of a cycle in ms", data.cycles[problem.MANY]["p99"], at_most(PERIOD_MS))],
-        also=f"{found.also} p50 of a cycle {data.cycles[problem.MANY]['p50']:.1f} ms.",
+    finding = _fallen([data.many], data.size.many)
+    return finding._replace(
+        parts=[
+            *finding.parts,
+            Part("p99 of a cycle in ms", data.cycles[problem.MANY]["p99"], at_most(PERIOD_MS)),
+        ],
+        also=f"{finding.also} p50 of a cycle {data.cycles[problem.MANY]['p50']:.1f} ms.",
     )
 
 
@@ -112,7 +139,10 @@ def _many(data: Data) -> Finding:
 def _plain(data: Data) -> Finding:
     growth = {gamma: np.median(data.growth) * (gamma * LAM) ** 2 for gamma in GAMMAS}
     plain = data.rules["plain"]
-    aside = {f"questions set aside at gamma {g:g}": n for g, n in zip(GAMMAS, plain.n_diverged[-1], strict=True)}
+    aside = {
+        f"questions set aside at gamma {g:g}": n
+        for g, n in zip(GAMMAS, plain.n_diverged[-1], strict=True)
+    }
     return Finding(
         parts(aside, at_most(0), ".0f"),
         f"By gamma: {join((plain.gamma == g).sum() for g in GAMMAS)} questions, largest |e| "

@@ -25,7 +25,8 @@ from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "A thousand policies, and ten thousand, learned from one behaviour"
-FEW, MANY = 1_000, 10_000
+FEW = 1_000
+MANY = 10_000
 LAM = 0.9
 GAMMAS = (0.0, 0.5, 0.8, 0.95)
 
@@ -40,7 +41,8 @@ class Size(NamedTuple):
 
 
 SIZES = {"paper": Size(261_681, 261_681, 261_681, 2_000), "quick": Size(6_000, 600, 300, 100)}
-N_SAMPLES, LEAST_BETWEEN = 500, 20
+N_SAMPLES = 500
+LEAST_BETWEEN = 20
 """Samples of a course, and the learning steps between two of them where the life is short."""
 TRACE_RULES = ("clipped", "capped", "plain")
 _STATES_LOOKED_AT = 60
@@ -50,7 +52,9 @@ class PolicyScores(NamedTuple):
     """Learning progress of n questions at four gammas, in S samples."""
 
     step: Integers  # learning steps at each sample, shape (S,)
-    mspbe: NDArray[np.float32]  # scalar estimates of each question then, float32, shape (S, n); 0 after it diverged
+    mspbe: NDArray[
+        np.float32
+    ]  # scalar estimates of each question then, float32, shape (S, n); 0 after it diverged
     max_trace: Floats  # largest |e| so far of each gamma's questions, shape (S, 4)
     n_diverged: Integers  # questions of each gamma set aside so far, shape (S, 4)
     gamma: Floats  # of each question, shape (n,)
@@ -58,7 +62,9 @@ class PolicyScores(NamedTuple):
 
     def of(self, which: Bools) -> PolicyScores:
         """Return the estimates of some of the questions; `which` has shape (n,)."""
-        return self._replace(mspbe=self.mspbe[:, which], gamma=self.gamma[which], is_sound=self.is_sound[which])
+        return self._replace(
+            mspbe=self.mspbe[:, which], gamma=self.gamma[which], is_sound=self.is_sound[which]
+        )
 
 
 def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
@@ -66,32 +72,39 @@ def asked(interface: Interface, seed: int, n: int) -> list[GVF]:
     return questions.policies(interface, np.random.default_rng([seed, 1]), n)
 
 
-def horde_of(interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred") -> Horde:
+def horde_of(
+    interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred"
+) -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
     config = LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
     return compiled_horde(interface, gvfs, config=config, mode=mode)
 
 
 @cached(PolicyScores)
-def learn_policies(study: Study, life: Path, seed: int, n: int, trace_rule: str, steps: int) -> PolicyScores:
+def learn_policies(
+    study: Study, life: Path, seed: int, n: int, trace_rule: str, steps: int
+) -> PolicyScores:
     """Learn the questions that belong to a seed from a life's first steps."""
     interface = interface_of(study)
     # Both engines visit, for demons that lie side by side, what the longest of their traces needs.
     gvfs = sorted(asked(interface, seed, n), key=attrgetter("continuation"))
-    return follow(TrainingData(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface)
+    return follow(
+        TrainingData(read(life)[: steps + 1]), horde_of(interface, gvfs, trace_rule), interface
+    )
 
 
 def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyScores:
     """Learn from a life and sample the questions' scores on the way."""
     n_updates = int(lessons.n_learned[-1])
-    every = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
+    interval = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
     gamma = np.array([gvf.continuation for gvf in horde.questions], dtype=np.float64)
     members = [gamma == g for g in GAMMAS]
     samples: list[tuple[int, NDArray[np.float32], list[float], list[int]]] = []
 
     def after(n: int) -> None:
-        if n % every == 0 or n == n_updates:
-            traces, aside = horde.max_traces, ~sound_demons(horde)
+        if n % interval == 0 or n == n_updates:
+            traces = horde.max_traces
+            aside = ~sound_demons(horde)
             largest = [float(traces[mine].max(initial=0.0)) for mine in members]
             counts = [int(aside[mine].sum()) for mine in members]
             samples.append((n, horde.mspbe_scalar.astype(np.float32), largest, counts))
@@ -99,7 +112,12 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyS
     learn(lessons, horde, interface, after=after)
     step, mspbe, max_trace, n_diverged = zip(*samples, strict=True)
     return PolicyScores(
-        np.array(step), np.stack(mspbe), np.array(max_trace), np.array(n_diverged), gamma, sound_demons(horde)
+        np.array(step),
+        np.stack(mspbe),
+        np.array(max_trace),
+        np.array(n_diverged),
+        gamma,
+        sound_demons(horde),
     )
 
 
@@ -114,7 +132,11 @@ def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dic
     interface = interface_of(study)
     horde = horde_of(interface, asked(interface, seed, n), "clipped", "eager")
     ms = learn(TrainingData(read(life)[: cycles + 1]), horde, interface).ms
-    return {"p50": float(np.median(ms)), "p99": float(np.percentile(ms, 99)), "max": float(ms.max())}
+    return {
+        "p50": float(np.median(ms)),
+        "p99": float(np.percentile(ms, 99)),
+        "max": float(ms.max()),
+    }
 
 
 # ---- heavy traces ---------------------------------------------------------------------------------------------------
@@ -125,7 +147,8 @@ def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Flo
 
     It is divided by (gamma lambda)^2. The policies look at the state, so pi(a)^2 is its mean over states of the life.
     """
-    rows, encode = read(life).rows, encoder(interface)
+    rows = read(life).rows
+    encode = encoder(interface)
     chosen = np.linspace(0, len(rows) - 1, _STATES_LOOKED_AT).astype(int)
     states = [(o, encode(o)) for o in rows["observation"][chosen]]
     behaviour = StickyRandom(len(interface.actions)).transition_probabilities()
@@ -143,7 +166,9 @@ class Data(NamedTuple):
 
     few: dict[int, PolicyScores]  # the scores of a thousand questions, by seed
     many: PolicyScores  # the scores of ten thousand, on the first seed's life
-    rules: dict[str, PolicyScores]  # those of a thousand there, by trace rule; each as long as `size.rules`
+    rules: dict[
+        str, PolicyScores
+    ]  # those of a thousand there, by trace rule; each as long as `size.rules`
     cycles: dict[int, dict[str, float]]  # p50, p99 and max in milliseconds, by number of policies
     growth: Floats  # of each policy, see `growth_factors`
     size: Size  # durations
@@ -151,8 +176,10 @@ class Data(NamedTuple):
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn from them; cached results are reused."""
-    size, seeds, first = SIZES[study.scale], study.seeds, study.seeds[0]
-    lived = simulate_lives(study, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
+    size = SIZES[study.scale]
+    seeds = study.seeds
+    first = study.seeds[0]
+    recordings = simulate_lives(study, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
     many = (first, MANY, "clipped", size.many)
     rules = {rule: (first, FEW, rule, size.rules) for rule in TRACE_RULES}
     few = {seed: (seed, FEW, "clipped", size.life) for seed in seeds}
@@ -161,26 +188,26 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         plan: Job(
             f"{n:,} policies, {rule}, life {seed}",
             learn_policies,
-            (study, lived[seed], *plan),
+            (study, recordings[seed], *plan),
             n * steps * (20.0 if rule == "capped" else 1.0),
         )
         for plan in (many, *rules.values(), *few.values())
         for seed, n, rule, steps in [plan]
     }
-    found = study.in_parallel(jobs)
+    results = study.in_parallel(jobs)
 
     def cycles(n: int) -> dict[str, float]:
-        args = (study, first, lived[first], n, max(size.cycles * FEW // n, 50))
+        args = (study, first, recordings[first], n, max(size.cycles * FEW // n, 50))
         job = Job(f"cycles of {n:,} policies", cycle_times, args)
         return dict(study.in_parallel({n: job})[n])  # alone, with all cores
 
     interface = interface_of(study)
     data = Data(
-        {seed: found[plan] for seed, plan in few.items()},
-        found[many],
-        {rule: found[plan] for rule, plan in rules.items()},
+        {seed: results[plan] for seed, plan in few.items()},
+        results[many],
+        {rule: results[plan] for rule, plan in rules.items()},
         {n: cycles(n) for n in (FEW, MANY)},
-        growth_factors(interface, asked(interface, first, FEW), lived[first]),
+        growth_factors(interface, asked(interface, first, FEW), recordings[first]),
         size,
     )
     return data, {

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, below, parts, within
+from horde_agent.reproduce.claims import (
+    Claims,
+    Finding,
+    Part,
+    above,
+    at_least,
+    below,
+    parts,
+    within,
+)
 from horde_agent.reproduce.means import correlation, format_means, join, mean_ci
 from horde_agent.reproduce.reset.problem import LIT, Agreement, Data, Reaction, Run
 from horde_agent.types import Bools, Floats
@@ -17,10 +26,15 @@ REACTS = at_least(0.5)
 """A measure reacts if it rises, after the change, by this multiple of its level before."""
 
 
-def reactions(data: Data, runs: Iterable[Run], which: Bools | None = None) -> dict[str, list[Reaction]]:
+def reactions(
+    data: Data, runs: Iterable[Run], which: Bools | None = None
+) -> dict[str, list[Reaction]]:
     """Return how each measure reacts in each run, over the questions `which`, shape (n_questions,), all when None."""
-    each = [{name: data.reaction(run.at, curve) for name, curve in run.means(which).items()} for run in runs]
-    return {name: [reaction[name] for reaction in each] for name in MEASURES}
+    reactions_of_runs = [
+        {name: data.reaction(run.at, curve) for name, curve in run.means(which).items()}
+        for run in runs
+    ]
+    return {name: [reaction[name] for reaction in reactions_of_runs] for name in MEASURES}
 
 
 def agreements(data: Data, run: Run) -> dict[str, list[Agreement]]:
@@ -33,26 +47,38 @@ def _numbers(
     data: Data, number: str, runs: Iterable[Run] | None = None, which: Bools | None = None
 ) -> dict[str, Floats]:
     """Return a number of each measure's `Reaction`, one per run, in the lives that lose theta if `runs` is None."""
-    found = reactions(data, data.reset.values() if runs is None else runs, which)
-    return {name: np.array([getattr(reaction, number) for reaction in each]) for name, each in found.items()}
+    reaction_table = reactions(data, data.reset.values() if runs is None else runs, which)
+    return {
+        name: np.array([getattr(reaction, number) for reaction in each])
+        for name, each in reaction_table.items()
+    }
 
 
 CLAIMS = Claims("section 5, figure 4")
 
 
 @CLAIMS.add(
-    "Both estimates are initially at zero, since w takes time to adapt", "both MSPBE estimates are initially at zero"
+    "Both estimates are initially at zero, since w takes time to adapt",
+    "both MSPBE estimates are initially at zero",
 )
 def _start_at_zero(data: Data) -> Finding:
-    tops, rises = [], []
+    tops = []
+    rises = []
     for run in data.reset.values():
-        means, before = run.means(), run.at <= data.change_at
+        means = run.means()
+        is_before = run.at <= data.change_at
         for name, of_each in zip(ESTIMATES, (run.vector, run.scalar), strict=True):
             mean = means[name]
             tops.append(np.nan if of_each[0].any() else mean.max())
-            rises.append(run.at[np.argmax(mean[before] >= 0.5 * mean[before].max())])
+            rises.append(run.at[np.argmax(mean[is_before] >= 0.5 * mean[is_before].max())])
     return Finding(
-        [Part("largest mean of each estimate, nan unless it begins at exactly 0", tops, above(0.0).in_each())],
+        [
+            Part(
+                "largest mean of each estimate, nan unless it begins at exactly 0",
+                tops,
+                above(0.0).in_each(),
+            )
+        ],
         f"Learning steps until half of the largest mean before the change: {join(rises, ',.0f')}.",
     )
 
@@ -78,15 +104,18 @@ def _all_react(data: Data) -> Finding:
 )
 def _same_shape(data: Data) -> Finding:
     runs = [agreements(data, run) for run in data.reset.values()]
-    best, said = {}, []
+    best = {}
+    sentences = []
     for name in ESTIMATES:
         for k, when in enumerate(("before", "after")):
-            plain, lag, at_lag = (np.nanmean(values) for values in zip(*(run[name][k] for run in runs), strict=True))
+            plain, lag, at_lag = (
+                np.nanmean(values) for values in zip(*(run[name][k] for run in runs), strict=True)
+            )
             best[f"correlation of {name} {when} the change at its best lag"] = at_lag
-            said.append(f"{name} {when} {plain:.2f} without a lag, the best is {lag:,.0f}")
+            sentences.append(f"{name} {when} {plain:.2f} without a lag, the best is {lag:,.0f}")
     return Finding(
         parts(best, at_least(0.75)),
-        f"Means over lives, lags in learning steps: {'; '.join(said)}.",
+        f"Means over lives, lags in learning steps: {'; '.join(sentences)}.",
         f"learning steps after the change until half of the rise is gone: {_halved(data)}",
     )
 
@@ -104,17 +133,21 @@ def _alike(data: Data) -> Finding:
     runs = list(data.reset.values())
     means = [run.means() for run in runs]
     alike = [correlation(m["vector"], m["scalar"]) for m in means]
-    before = [area(run, run.at <= data.change_at) for run in runs]
-    after = [area(run, run.at > data.change_at) for run in runs]
+    areas_before = [area(run, run.at <= data.change_at) for run in runs]
+    areas_after = [area(run, run.at > data.change_at) for run in runs]
     return Finding(
         [
             Part("correlation", alike, at_least(0.95).in_each()),
-            Part("ratio of areas", [area(run, run.at >= 0) for run in runs], within(0.8, 1.25).in_each()),
+            Part(
+                "ratio of areas",
+                [area(run, run.at >= 0) for run in runs],
+                within(0.8, 1.25).in_each(),
+            ),
         ],
         f"Ratio at the end {join([m['scalar'][-1] / m['vector'][-1] for m in means], '.2f')}.",
         "the two differ by the trace of delta e.(w_t - w_k), by what w did after step k, where it takes up the very "
-        f"samples that the trace holds; ratio of areas before the change {join(before, '.2f')}, after it "
-        f"{join(after, '.2f')}. The experiment `chain` measures what drift and shared samples contribute",
+        f"samples that the trace holds; ratio of areas before the change {join(areas_before, '.2f')}, after it "
+        f"{join(areas_after, '.2f')}. The experiment `chain` measures what drift and shared samples contribute",
     )
 
 
@@ -125,7 +158,10 @@ def _alike(data: Data) -> Finding:
 )
 def _lag(data: Data) -> Finding:
     # What stays above half of its rise until the end of the window takes longer than the window.
-    times = {name: np.nan_to_num(each, nan=np.inf) for name, each in _numbers(data, "halved_after").items()}
+    times = {
+        name: np.nan_to_num(each, nan=np.inf)
+        for name, each in _numbers(data, "halved_after").items()
+    }
     with np.errstate(invalid="ignore"):  # inf - inf is nan, and not above 0
         later = {f"{name} minus NMSRE": times[name] - times["NMSRE"] for name in ESTIMATES}
     return Finding(parts(later, above(0.0).in_each(), ",.0f"), f"Each: {_halved(data)}.")
@@ -133,9 +169,13 @@ def _lag(data: Data) -> Finding:
 
 def _halved(data: Data) -> str:
     def said(steps: float) -> str:
-        return "not within the window" if np.isnan(steps) else f"{steps:,.0f}"
+        if np.isnan(steps):
+            return "not within the window"
+        return f"{steps:,.0f}"
 
-    return "; ".join(f"{name} {join(map(said, each))}" for name, each in _numbers(data, "halved_after").items())
+    return "; ".join(
+        f"{name} {join(map(said, each))}" for name, each in _numbers(data, "halved_after").items()
+    )
 
 
 @CLAIMS.add(
@@ -156,12 +196,17 @@ def _wall_clock(data: Data) -> list[Part]:
 def _environment(data: Data) -> Finding | None:
     if not data.moved:
         return None
-    lit, other = (_numbers(data, "rise", data.moved.values(), which) for which in (data.is_lit, ~data.is_lit))
+    lit, unlit = (
+        _numbers(data, "rise", data.moved.values(), which) for which in (data.is_lit, ~data.is_lit)
+    )
     about = {f"{name}, about {LIT}": rises for name, rises in lit.items()}
-    more = {f"{name}, others minus about {LIT}": np.mean(other[name]) - np.mean(lit[name]) for name in MEASURES}
+    more = {
+        f"{name}, others minus about {LIT}": np.mean(unlit[name]) - np.mean(lit[name])
+        for name in MEASURES
+    }
     return Finding(
         parts(about, REACTS) + parts(more, below(0.0)),
-        f"All others: {format_means(other)}; within {data.reach:,} learning steps.",
+        f"All others: {format_means(unlit)}; within {data.reach:,} learning steps.",
         lambda: _others(data),
     )
 
@@ -169,12 +214,14 @@ def _environment(data: Data) -> Finding | None:
 def _others(data: Data) -> str:
     """Return which sensor carries the rise of the NMSRE of the questions that are not about light."""
     run = next(iter(data.moved.values()))
-    mine = np.flatnonzero(run.sound & ~data.is_lit)
-    after = (run.at > data.change_at) & (run.at <= data.change_at + data.reach)
-    at_peak = run.nmsre[after][np.argmax(run.means(~data.is_lit)["NMSRE"][after]), mine]
-    sensor = np.array([data.questions[i].name.rsplit("/", 1)[-1] for i in mine.tolist()])
+    demons = np.flatnonzero(run.sound & ~data.is_lit)
+    is_after = (run.at > data.change_at) & (run.at <= data.change_at + data.reach)
+    at_peak = run.nmsre[is_after][np.argmax(run.means(~data.is_lit)["NMSRE"][is_after]), demons]
+    sensor = np.array([data.questions[i].name.rsplit("/", 1)[-1] for i in demons.tolist()])
     most = max(dict.fromkeys(sensor), key=lambda name: float(at_peak[sensor == name].sum()))
-    rises = [data.reaction(other.at, other.medians(~data.is_lit)).rise for other in data.moved.values()]
+    rises = [
+        data.reaction(other.at, other.medians(~data.is_lit)).rise for other in data.moved.values()
+    ]
     return (
         f"at the peak of the others' mean NMSRE {most} alone holds "
         f"{at_peak[sensor == most].sum() / at_peak.sum():.0%} of it; their median "

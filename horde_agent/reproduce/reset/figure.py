@@ -41,15 +41,19 @@ def pictures(data: Data) -> dict[str, Picture]:
 
 
 def _lives(runs: dict[int, Run]) -> str:
-    return f"{len(runs)} lives" if len(runs) > 1 else "one life"
+    if len(runs) > 1:
+        return f"{len(runs)} lives"
+    return "one life"
 
 
-def _picture(data: Data, runs: dict[int, Run], panels: dict[str, Bools | None], width: float, height: float) -> Canvas:
-    canvas, each = new_canvas(width, height, len(panels))
-    for axes, (title, which) in zip(each, panels.items(), strict=True):
-        other = _draw(axes, data, list(runs.values()), which)
+def _picture(
+    data: Data, runs: dict[int, Run], panels: dict[str, Bools | None], width: float, height: float
+) -> Canvas:
+    canvas, panel_axes = new_canvas(width, height, len(panels))
+    for axes, (title, which) in zip(panel_axes, panels.items(), strict=True):
+        right_axes = _draw(axes, data, list(runs.values()), which)
         axes.set_title(title, fontsize=10)
-    lines = [*each[-1].get_lines()[:2], *other.get_lines()]
+    lines = [*panel_axes[-1].get_lines()[:2], *right_axes.get_lines()]
     canvas.legend(handles=lines, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
     return canvas
 
@@ -58,20 +62,30 @@ def _draw(axes: Axes, data: Data, runs: Sequence[Run], which: Bools | None) -> A
     """Draw the NMSRE on the left axis and both estimates on the right one, means over runs; return the right one."""
     n = min(len(run.at) for run in runs)
     at = runs[0].at[:n] / 1_000
-    means = {k: np.mean([run.means(which)[k][:n] for run in runs], axis=0) for k in ("NMSRE", *_LOOKS)}
+    means = {
+        k: np.mean([run.means(which)[k][:n] for run in runs], axis=0) for k in ("NMSRE", *_LOOKS)
+    }
     median = np.mean([run.medians(which)[:n] for run in runs], axis=0)
     axes.plot(at, means["NMSRE"], color="black", linewidth=1.8, label="NMSRE, mean")
     axes.plot(at, median, color="0.45", linewidth=1.3, label="NMSRE, median")
-    other = axes.twinx()
+    right_axes = axes.twinx()
     for name, (colour, style) in _LOOKS.items():
-        other.plot(at, means[name], color=colour, linestyle=style, linewidth=1.6, label=f"MSPBE, {name}")
+        right_axes.plot(
+            at, means[name], color=colour, linestyle=style, linewidth=1.6, label=f"MSPBE, {name}"
+        )
     axes.axvline(data.change_at / 1_000, color="0.35", linewidth=1.0, linestyle=":")
-    style_axes(axes, xlabel="training time (thousand learning steps)", ylabel="NMSRE", yscale="log", xlim=(0, at[-1]))
+    style_axes(
+        axes,
+        xlabel="training time (thousand learning steps)",
+        ylabel="NMSRE",
+        yscale="log",
+        xlim=(0, at[-1]),
+    )
     axes.spines["right"].set_visible(True)
-    other.set_ylabel("MSPBE estimate (squared scaled units)")
-    other.set_ylim(min(0.0, float(other.get_ylim()[0])), None)
-    other.spines["top"].set_visible(False)
-    return other
+    right_axes.set_ylabel("MSPBE estimate (squared scaled units)")
+    right_axes.set_ylim(min(0.0, float(right_axes.get_ylim()[0])), None)
+    right_axes.spines["top"].set_visible(False)
+    return right_axes
 
 
 def tables(data: Data) -> list[Table]:
@@ -80,9 +94,17 @@ def tables(data: Data) -> list[Table]:
 
 
 def _agreement(data: Data) -> Table:
-    columns = [f"{when}: {what}" for when in ("before", "after") for what in ("correlation", "best lag", "at that lag")]
+    columns = [
+        f"{when}: {what}"
+        for when in ("before", "after")
+        for what in ("correlation", "best lag", "at that lag")
+    ]
     rows = [
-        {"life": f"seed {seed}", "estimate": name, **dict(zip(columns, (*before, *after), strict=True))}
+        {
+            "life": f"seed {seed}",
+            "estimate": name,
+            **dict(zip(columns, (*before, *after), strict=True)),
+        }
         for seed, run in data.reset.items()
         for name, (before, after) in agreements(data, run).items()
     ]
@@ -99,10 +121,16 @@ _REACTION = ("mean before", "peak", "peak after", "half of the rise gone after")
 def _reaction(data: Data) -> Table:
     rows = []
     for seed, run in data.reset.items():
-        found = {name: each[0] for name, each in reactions(data, [run]).items()}
-        found["median NMSRE"] = data.reaction(run.at, run.medians())
-        for name, reaction in found.items():
-            rows.append({"life": f"seed {seed}", "measure": name, **dict(zip(_REACTION, reaction, strict=True))})
+        reaction_of = {name: each[0] for name, each in reactions(data, [run]).items()}
+        reaction_of["median NMSRE"] = data.reaction(run.at, run.medians())
+        for name, reaction in reaction_of.items():
+            rows.append(
+                {
+                    "life": f"seed {seed}",
+                    "measure": name,
+                    **dict(zip(_REACTION, reaction, strict=True)),
+                }
+            )
     return Table.of("The reaction to theta := 0", rows, "The last two columns in learning steps.")
 
 
@@ -114,7 +142,9 @@ def _lamp(data: Data) -> Table:
             row = {"questions": what, "number": which.sum(), "measure": name}
             row |= dict(zip(_REACTION, means, strict=True))
             rows.append(row | {"rise / level before": mean_ci([r.rise for r in each])})
-    return Table.of("The reaction to the moved lamp", rows, "Means over lives; times in learning steps.")
+    return Table.of(
+        "The reaction to the moved lamp", rows, "Means over lives; times in learning steps."
+    )
 
 
 def _cost(data: Data) -> Table:

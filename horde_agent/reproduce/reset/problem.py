@@ -18,7 +18,13 @@ from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions.problem import lives
 from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_life, simulate_lives
+from horde_agent.reproduce.lives import (
+    LifeSpec,
+    compiled_horde,
+    interface_of,
+    simulate_life,
+    simulate_lives,
+)
 from horde_agent.reproduce.means import correlation
 from horde_agent.reproduce.study import Job, Study, cached
 from horde_agent.types import Bools, Floats, Integers
@@ -37,7 +43,8 @@ WINDOW = 5_000 / 40_000
 """Window compared before a change, as a share of the learning steps before it."""
 LONGEST_LAG = 20_000 / 40_000
 """Lags looked at, likewise."""
-LAMP, NEW_PLACE = "lamp", (-0.8, -0.8, 0.45)
+LAMP = "lamp"
+NEW_PLACE = (-0.8, -0.8, 0.45)
 """From the north-east corner of the pen to the south-west one."""
 LIT = "light"
 """The sensor group that a lamp concerns."""
@@ -58,7 +65,9 @@ class Run(NamedTuple):
     seconds: float  # wall-clock time of learning
 
     def _sound(self, which: Bools | None) -> Bools:
-        return self.sound if which is None else self.sound & which
+        if which is None:
+            return self.sound
+        return self.sound & which
 
     def means(self, which: Bools | None = None) -> dict[str, Floats]:
         """Return the mean of each measure over the sound questions (of `which`), each of shape (n_looks,).
@@ -110,21 +119,24 @@ def _learn_moved(study: Study, seed: int, life: Path) -> Run:
 @cached(Run)
 def _learn(study: Study, life: Path, change_at: int, resets: bool) -> Run:
     """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
-    lessons, interface = TrainingData(first_steps(read(life), STEPS[study.scale])), interface_of(study)
-    questions, every = asked(interface), EVERY[study.scale]
+    lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
+    interface = interface_of(study)
+    questions = asked(interface)
+    interval = EVERY[study.scale]
     horde = compiled_horde(interface, questions, mode="deferred")
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
 
     def look(n: int) -> None:
         if n == change_at and resets:
             horde.reset_weights()
-        if n % every == 0:
+        if n % interval == 0:
             looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
 
     learned = learn(lessons, horde, interface, after=look)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
     nmsre = latest_nmsre(lessons, questions, learned.predictions, at)
-    sound, n_steps = sound_demons(horde), lessons.stream.n_steps
+    sound = sound_demons(horde)
+    n_steps = lessons.stream.n_steps
     return Run(at, nmsre, scalar, vector, sound, learned.n_updates, n_steps, learned.seconds)
 
 
@@ -137,7 +149,9 @@ class Data:
     change_at: int  # learning step of the change
     every: int  # learning steps between two looks
     reset: dict[int, Run]  # runs in which theta := 0 at the change, by seed
-    moved: dict[int, Run]  # runs in which the lamp moves then, by seed; empty if the robot has no movable lamp
+    moved: dict[
+        int, Run
+    ]  # runs in which the lamp moves then, by seed; empty if the robot has no movable lamp
 
     @property
     def reach(self) -> int:
@@ -153,14 +167,22 @@ class Data:
     def reaction(self, at: Integers, curve: Floats) -> Reaction:
         """Return how a curve reacts to the change; `at` are the learning steps of the looks, both (n_looks,)."""
         window = round(WINDOW * self.change_at)
-        before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
-        after = (at > self.change_at) & (at <= self.change_at + self.reach)
-        peak = int(np.argmax(curve[after]))
-        rest = curve[after][peak:]
-        half = before + 0.5 * (rest[0] - before)
-        fallen = np.flatnonzero(rest <= half)
-        halved = float(at[after][peak + fallen[0]] - self.change_at) if fallen.size else float("nan")
-        return Reaction(float(before), float(rest[0]), float(at[after][peak] - self.change_at), halved)
+        mean_before = curve[(at > self.change_at - window) & (at <= self.change_at)].mean()
+        is_after = (at > self.change_at) & (at <= self.change_at + self.reach)
+        peak = int(np.argmax(curve[is_after]))
+        after_peak = curve[is_after][peak:]
+        half = mean_before + 0.5 * (after_peak[0] - mean_before)
+        fallen = np.flatnonzero(after_peak <= half)
+        if fallen.size:
+            halved = float(at[is_after][peak + fallen[0]] - self.change_at)
+        else:
+            halved = float("nan")
+        return Reaction(
+            float(mean_before),
+            float(after_peak[0]),
+            float(at[is_after][peak] - self.change_at),
+            halved,
+        )
 
     def agreement(self, at: Integers, nmsre: Floats, estimate: Floats) -> list[Agreement]:
         """Return how an estimate agrees with the NMSRE before and after the change; shapes as in `reaction`."""
@@ -175,12 +197,15 @@ class Reaction(NamedTuple):
     before: float  # its mean before the change
     peak: float  # its largest value after it
     peak_after: float  # learning steps from the change to that peak
-    halved_after: float  # learning steps from the change until half of the rise is gone; NaN if it stays
+    # Learning steps from the change until half of the rise is gone; NaN if it stays
+    halved_after: float
 
     @property
     def rise(self) -> float:
         """Rise to the peak over the size of the level before, which an estimate may have below 0."""
-        return (self.peak - self.before) / abs(self.before) if self.before else float("inf")
+        if self.before:
+            return (self.peak - self.before) / abs(self.before)
+        return float("inf")
 
 
 class Agreement(NamedTuple):
@@ -196,31 +221,38 @@ def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agre
 
     Looks at which the NMSRE is NaN are left out; there are `every` learning steps between two looks.
     """
-    known = np.isfinite(nmsre)
-    nmsre, estimate = nmsre[known], estimate[known]
+    is_finite = np.isfinite(nmsre)
+    nmsre = nmsre[is_finite]
+    estimate = estimate[is_finite]
     lags = range(min(longest, len(nmsre) // 2) + 1)
-    found = np.array([correlation(nmsre[: len(nmsre) - k], estimate[k:]) for k in lags])
-    if not np.isfinite(found).any():
+    correlations = np.array([correlation(nmsre[: len(nmsre) - k], estimate[k:]) for k in lags])
+    if not np.isfinite(correlations).any():
         return Agreement(float("nan"), float("nan"), float("nan"))
-    best = int(np.nanargmax(found))
-    return Agreement(float(found[0]), float(best * every), float(found[best]))
+    best = int(np.nanargmax(correlations))
+    return Agreement(float(correlations[0]), float(best * every), float(correlations[best]))
 
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Live with and without a moved lamp, and learn from both."""
-    change_at, lived = CHANGE_AT[study.scale], simulate_lives(study, lives(study))
+    change_at = CHANGE_AT[study.scale]
+    recordings = simulate_lives(study, lives(study))
     jobs = {
         ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (study, path, change_at, True))
-        for seed, path in lived.items()
+        for seed, path in recordings.items()
     }
     if study.backend == "simulator":
         jobs |= {
-            ("moved", seed): Job(f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0)
-            for seed, path in lived.items()
+            ("moved", seed): Job(
+                f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0
+            )
+            for seed, path in recordings.items()
         }
     runs = study.in_parallel(jobs)
-    reset, moved = ({s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved"))
-    interface, config = interface_of(study), LearnerConfig()
+    reset, moved = (
+        {s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved")
+    )
+    interface = interface_of(study)
+    config = LearnerConfig()
     questions = asked(interface)
     return Data(interface, questions, change_at, EVERY[study.scale], reset, moved), {
         "steps of each life": STEPS[study.scale],
@@ -229,6 +261,7 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         "gamma": GAMMA,
         "change at learning step": change_at,
         "tau of the MSPBE estimates, learning steps": config.mspbe_tau,
-        "1 / (alpha_w active features), learning steps": 1.0 / (config.step_size * config.secondary_ratio),
+        "1 / (alpha_w active features), learning steps": 1.0
+        / (config.step_size * config.secondary_ratio),
         "the lamp goes to (x, y, z in m)": NEW_PLACE if moved else None,
     }

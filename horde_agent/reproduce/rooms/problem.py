@@ -24,8 +24,10 @@ VARIANTS = {
     "ABTD": Variant("abtd", psi_max=4.0),
 }
 GRID = Grid(VARIANTS, 2.0 ** np.arange(-14.0, 0.0, 2.0), (0.0, 0.9, 1.0))
-EVEN, HIGH = "Rooms", "High Variance Rooms"
-N_RUNS, N_TUNING = {"paper": 17, "quick": 1}, {"paper": 34, "quick": 1}
+EVEN = "Rooms"
+HIGH = "High Variance Rooms"
+N_RUNS = {"paper": 17, "quick": 1}
+N_TUNING = {"paper": 34, "quick": 1}
 STEPS = {"paper": 50_000, "quick": 5_000}
 
 Data = dict[str, Sweep]

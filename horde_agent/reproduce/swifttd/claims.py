@@ -6,14 +6,27 @@ import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, parts
 from horde_agent.reproduce.means import mean_ci
-from horde_agent.reproduce.swifttd.problem import LARGE, METAS, N_RANDOM, NOISY, PARTS, STEP_SIZES, SWIFT, Data, Variant
+from horde_agent.reproduce.swifttd.problem import (
+    LARGE,
+    METAS,
+    N_RANDOM,
+    NOISY,
+    PARTS,
+    STEP_SIZES,
+    SWIFT,
+    Data,
+    Variant,
+)
 
 CLAIMS = Claims("abstract")
 
 
 def medians(data: Data, variant: Variant) -> list[float]:
     """Return a variant's median NMSE over the questions, for each life; a diverged demon's is infinite."""
-    return [float(np.median(np.where(score.sound, score.nmse, np.inf))) for score in data.scores[variant]]
+    return [
+        float(np.median(np.where(score.sound, score.nmse, np.inf)))
+        for score in data.scores[variant]
+    ]
 
 
 def best_rivals(data: Data) -> dict[str, Variant]:
@@ -32,14 +45,15 @@ def best_rivals(data: Data) -> dict[str, Variant]:
     "the worst life:",
 )
 def _better(data: Data) -> Finding:
-    wins, said = {}, []
+    wins = {}
+    sentences = []
     for rule, rival in best_rivals(data).items():
         pairs = zip(data.scores[SWIFT], data.scores[rival], strict=True)
         wins[rule] = min(np.mean(mine.nmse < its.nmse) for mine, its in pairs)
-        said.append(f"{rule} {mean_ci(medians(data, rival))} (step size {rival.step_size:g})")
+        sentences.append(f"{rule} {mean_ci(medians(data, rival))} (step size {rival.step_size:g})")
     return Finding(
         parts(wins, at_least(0.65), ".0%"),
-        f"Median NMSE: SwiftTD {mean_ci(medians(data, SWIFT))}; {'; '.join(said)}.",
+        f"Median NMSE: SwiftTD {mean_ci(medians(data, SWIFT))}; {'; '.join(sentences)}.",
         f"The bound limits the step of all active features together to {SWIFT.eta:g}; the rivals are best above it. "
         f"TD with a step size of {SWIFT.eta:g} has a median of {mean_ci(medians(data, Variant('td', SWIFT.eta)))}.",
     )
@@ -54,10 +68,11 @@ def _better(data: Data) -> Finding:
 def _robust(data: Data) -> Finding:
     def spread(rule: str, least: float = 0.0) -> float:
         tried = [v for v in data.grid if v != LARGE and v.rule == rule and v.step_size >= least]
-        found = [float(np.median(data.grid[v].nmse)) for v in tried]
-        return max(found) / min(found)
+        medians_tried = [float(np.median(data.grid[v].nmse)) for v in tried]
+        return max(medians_tried) / min(medians_tried)
 
-    swift, td = spread(SWIFT.rule), spread("td")
+    swift = spread(SWIFT.rule)
+    td = spread("td")
     return Finding(
         [Part("SwiftTD", swift, at_most(1.5), ".2f"), Part("TD", td, at_least(swift), ".2f")],
         cause=f"With first step sizes from {SWIFT.eta:g} on SwiftTD's ratio is {spread(SWIFT.rule, SWIFT.eta):.2f}: "
@@ -65,19 +80,34 @@ def _robust(data: Data) -> Finding:
     )
 
 
-@CLAIMS.add("SwiftTD does not diverge.", "the bound keeps updates from overshooting", "Diverged demons:")
+@CLAIMS.add(
+    "SwiftTD does not diverge.", "the bound keeps updates from overshooting", "Diverged demons:"
+)
 def _never_diverges(data: Data) -> list[Part]:
-    groups = {"with the default": data.scores[SWIFT], "with a first step size of 10": [data.grid[LARGE]]}
-    return parts({name: sum((~s.sound).sum() for s in scores) for name, scores in groups.items()}, at_most(0))
+    groups = {
+        "with the default": data.scores[SWIFT],
+        "with a first step size of 10": [data.grid[LARGE]],
+    }
+    return parts(
+        {name: sum((~s.sound).sum() for s in scores) for name, scores in groups.items()}, at_most(0)
+    )
 
 
-@CLAIMS.add("All parts contribute.", "adaptation, bound and decay contribute", "Median NMSE over that of all parts:")
+@CLAIMS.add(
+    "All parts contribute.",
+    "adaptation, bound and decay contribute",
+    "Median NMSE over that of all parts:",
+)
 def _parts_matter(data: Data) -> Finding:
     whole = np.mean(medians(data, SWIFT))
     is_sound = np.concatenate([score.sound for score in data.scores[PARTS["without the bound"]]])
-    n_diverged, n_demons = int((~is_sound).sum()), len(is_sound)
+    n_diverged = int((~is_sound).sum())
+    n_demons = len(is_sound)
     return Finding(
-        parts({name: np.mean(medians(data, variant)) / whole for name, variant in PARTS.items()}, above(1.0)),
+        parts(
+            {name: np.mean(medians(data, variant)) / whole for name, variant in PARTS.items()},
+            above(1.0),
+        ),
         f"That of all parts {whole:.3g}.",
         f"Without the bound {n_diverged} of {n_demons} demons diverge, fewer than the half that a median sees.",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
@@ -15,16 +17,34 @@ def pictures(data: Data) -> dict[str, Picture]:
     """Draw the median NMSE over the step size: of the rivals in all lives, and of SwiftTD's grid in the first."""
     canvas, (left, right) = new_canvas(9.0, 3.2, 2)
     for colour, rule in zip(COLOURS, best_rivals(data), strict=False):
-        mine = [v for v in data.scores if v.rule == rule]
-        heights = [np.mean(medians(data, v)) for v in mine]
-        left.plot([v.step_size for v in mine], heights, "o-", color=colour, label=rule)
-    left.axhline(float(np.mean(medians(data, SWIFT))), color="0.3", ls="--", label="swift_td, default")
+        variants = [v for v in data.scores if v.rule == rule]
+        heights = [np.mean(medians(data, v)) for v in variants]
+        left.plot([v.step_size for v in variants], heights, "o-", color=colour, label=rule)
+    left.axhline(
+        float(np.mean(medians(data, SWIFT))), color="0.3", ls="--", label="swift_td, default"
+    )
     for colour, meta in zip(COLOURS, METAS, strict=False):
-        mine = [v for v in data.grid if v.rule == SWIFT.rule and v.meta == meta and v != LARGE]
-        heights = [np.median(data.grid[v].nmse) for v in mine]
-        right.plot([v.step_size for v in mine], heights, "o-", color=colour, label=f"meta {meta:g}")
-    style_axes(left, "median NMSE of the rules", legend=True, xscale="log", yscale="log", xlabel="step size")
-    style_axes(right, "SwiftTD, first life", legend=True, xscale="log", yscale="log", xlabel="first step size")
+        variants = [v for v in data.grid if v.rule == SWIFT.rule and v.meta == meta and v != LARGE]
+        heights = [np.median(data.grid[v].nmse) for v in variants]
+        right.plot(
+            [v.step_size for v in variants], heights, "o-", color=colour, label=f"meta {meta:g}"
+        )
+    style_axes(
+        left,
+        "median NMSE of the rules",
+        legend=True,
+        xscale="log",
+        yscale="log",
+        xlabel="step size",
+    )
+    style_axes(
+        right,
+        "SwiftTD, first life",
+        legend=True,
+        xscale="log",
+        yscale="log",
+        xlabel="first step size",
+    )
     caption = "Median NMSE over all steps by step size: one step size for all weights (left), SwiftTD (right)."
     return {"swifttd": (canvas, caption)}
 
@@ -33,10 +53,13 @@ def tables(data: Data) -> list[Table]:
     """Return the median NMSE of every variant."""
     rows = []
     for v in data.scores:
-        found, is_swift = medians(data, v), v.rule == SWIFT.rule
+        errors = medians(data, v)
+        is_swift = v.rule == SWIFT.rule
         row = {"rule": v.rule, "step size": v.step_size, "meta": v.meta if is_swift else None}
         row |= {"eta": f"{v.eta:g}" if is_swift else None, "random bits": v.n_random}
-        error = mean_ci(found) if np.isfinite(found).all() else f"inf in {np.isinf(found).sum()} lives"
+        error: Any = f"inf in {np.isinf(errors).sum()} lives"
+        if np.isfinite(errors).all():
+            error = mean_ci(errors)
         rows.append(row | {"median NMSE": error})
     note = "Means over the lives. Step sizes are divided by the active features."
     return [Table.of("Median NMSE over all steps", rows, note)]

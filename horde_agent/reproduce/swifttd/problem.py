@@ -21,7 +21,8 @@ from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 
 TITLE = "SwiftTD"
-N_RANDOM, N_RANDOM_ACTIVE = 500, 38
+N_RANDOM = 500
+N_RANDOM_ACTIVE = 38
 """Random bits, and how many of them are active at once: about the share of the tiles."""
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)
 METAS = (1e-4, 1e-3, 1e-2)
@@ -38,13 +39,21 @@ class Variant(NamedTuple):
 
     def config(self) -> LearnerConfig:
         """Return the learner's options."""
-        parameters = {"meta": self.meta, "eta": self.eta} if self.rule == "swift_td" else {}
-        return LearnerConfig(algorithm=self.rule, step_size=self.step_size, parameters=parameters, vector_mspbe=False)
+        parameters = {}
+        if self.rule == "swift_td":
+            parameters = {"meta": self.meta, "eta": self.eta}
+        return LearnerConfig(
+            algorithm=self.rule, step_size=self.step_size, parameters=parameters, vector_mspbe=False
+        )
 
 
 SWIFT = Variant("swift_td", 0.1)
-PARTS = {"without adaptation": SWIFT._replace(meta=0.0), "without the bound": SWIFT._replace(eta=np.inf)}
-LARGE, NOISY = SWIFT._replace(step_size=10.0), SWIFT._replace(n_random=N_RANDOM)
+PARTS = {
+    "without adaptation": SWIFT._replace(meta=0.0),
+    "without the bound": SWIFT._replace(eta=np.inf),
+}
+LARGE = SWIFT._replace(step_size=10.0)
+NOISY = SWIFT._replace(n_random=N_RANDOM)
 GRID = [SWIFT._replace(step_size=size, meta=meta) for meta in METAS for size in STEP_SIZES]
 RIVALS = [Variant(rule, size) for rule in ("td", "true_online_td", "gtd") for size in STEP_SIZES]
 
@@ -69,7 +78,9 @@ class LiveCoder:
     """
 
     def __init__(self, coder: TileCoder, live: NDArray[np.int64], n_random: int) -> None:
-        self._coder, self.n_live, self._n_random = coder, len(live), n_random
+        self._coder = coder
+        self.n_live = len(live)
+        self._n_random = n_random
         self._place = np.zeros(coder.n_features, dtype=np.int64)
         self._place[live] = np.arange(len(live))
         self._rng = np.random.default_rng(n_random)
@@ -90,7 +101,8 @@ class Score(NamedTuple):
 
     nmse: Floats  # over all steps learned from, shape (n_questions,)
     sound: Bools  # which demons did not diverge, shape (n_questions,)
-    random_steps: Floats  # mean step size of the random bits over that of the features, (n_questions,); NaN without
+    # Mean step size of the random bits over that of the features, (n_questions,); NaN without
+    random_steps: Floats
 
 
 @cached(Score)
@@ -98,42 +110,62 @@ def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
     """Learn one of every `stride` sensors from the first steps of a life by a variant."""
     interface = interface_of(study)
     asked_about = set(interface.sensors[:: SIZES[study.scale].stride])
-    channels = tuple(channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels))
-    asked = Asked(replace(interface, channels=channels), n_bits=0, events=())
-    stream = read(path)[: n_steps + asked.horizon + 2]
-    coder: Any = LiveCoder(interface.coder, NextingLife(stream, asked).live.index, variant.n_random)
-    life = NextingLife(stream, replace(asked, interface=replace(asked.interface, coder=coder)))
+    channels = tuple(
+        channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels)
+    )
+    question_set = Asked(replace(interface, channels=channels), n_bits=0, events=())
+    stream = read(path)[: n_steps + question_set.horizon + 2]
+    coder: Any = LiveCoder(
+        interface.coder, NextingLife(stream, question_set).live.index, variant.n_random
+    )
+    life = NextingLife(
+        stream, replace(question_set, interface=replace(question_set.interface, coder=coder))
+    )
     horde = life.asked.horde(variant.config())
-    found = learn_life(life, horde, n_steps, n_windows=1)
+    learned = learn_life(life, horde, n_steps, n_windows=1)
     random_steps = np.full(horde.n_demons, np.nan)
     if variant.n_random:
-        sizes, n_live = horde.step_sizes(), horde.n_features - variant.n_random
+        sizes = horde.step_sizes()
+        n_live = horde.n_features - variant.n_random
         random_steps = sizes[:, n_live:].mean(axis=1) / sizes[:, :n_live].mean(axis=1)
-    return Score(normalise(found.online, found.variance)[0], found.sound, random_steps)
+    return Score(normalise(learned.online, learned.variance)[0], learned.sound, random_steps)
 
 
 class Data(NamedTuple):
     """Everything that was measured."""
 
     scores: dict[Variant, list[Score]]  # by variant, then life
-    grid: dict[Variant, Score]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
+    grid: dict[
+        Variant, Score
+    ]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
 
 
 def gather(study: Study) -> tuple[Data, dict[str, object]]:
     """Learn from the lives by every variant."""
-    size, lived = SIZES[study.scale], simulate_lives(study, lives(study))
+    size = SIZES[study.scale]
+    recordings = simulate_lives(study, lives(study))
     rivals = RIVALS[:: size.thin]
     variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
     tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
-    keys = [*product(variants, study.seeds, [size.steps]), *((v, study.seeds[0], size.fewer) for v in tried)]
+    keys = [
+        *product(variants, study.seeds, [size.steps]),
+        *((v, study.seeds[0], size.fewer) for v in tried),
+    ]
 
     def job(v: Variant, seed: int, n_steps: int) -> Job:
-        cost = 50.0 if v.rule == SWIFT.rule else 1.0
-        return Job(f"{v.rule} {v.step_size:g}, life {seed}", score, (study, lived[seed], v, n_steps), cost)
+        cost = 1.0
+        if v.rule == SWIFT.rule:
+            cost = 50.0
+        return Job(
+            f"{v.rule} {v.step_size:g}, life {seed}",
+            score,
+            (study, recordings[seed], v, n_steps),
+            cost,
+        )
 
-    found = study.in_parallel({key: job(*key) for key in keys})
-    scores = {v: [found[v, seed, size.steps] for seed in study.seeds] for v in variants}
-    return Data(scores, {v: found[v, study.seeds[0], size.fewer] for v in tried}), {
+    results = study.in_parallel({key: job(*key) for key in keys})
+    scores = {v: [results[v, seed, size.steps] for seed in study.seeds] for v in variants}
+    return Data(scores, {v: results[v, study.seeds[0], size.fewer] for v in tried}), {
         "steps": size.steps,
         "steps of the parameter grid, first life": size.fewer,
         "questions": len(scores[SWIFT][0].nmse),

@@ -37,7 +37,10 @@ CLAIMS = Claims("figure 1")
     "TDRC's area over TD's, with either step rule:",
 )
 def _as_good_as_td(data: Data) -> list[Part]:
-    return parts({f"{p} ({s})": 1.0 / data.relative(s, p, "TD") for s in STEP_RULES for p in SOUND}, at_most(1.15))
+    return parts(
+        {f"{p} ({s})": 1.0 / data.relative(s, p, "TD") for s in STEP_RULES for p in SOUND},
+        at_most(1.15),
+    )
 
 
 @CLAIMS.add(
@@ -46,7 +49,10 @@ def _as_good_as_td(data: Data) -> list[Part]:
     "With the script's step sizes on Baird's star (first root MSPBE: 8.2):",
 )
 def _sound_on_baird(data: Data) -> list[Part]:
-    areas = {f"area of {rule} over TDRC's": data.relative("script", "Baird", rule) for rule in ("TD", "HTD", "V-trace")}
+    areas = {
+        f"area of {rule} over TDRC's": data.relative("script", "Baird", rule)
+        for rule in ("TD", "HTD", "V-trace")
+    }
     last = data.sweeps["Baird (script)"].best("TDRC", kind="last").of_seeds
     return [Part("TDRC's last root MSPBE", last, at_most(0.05)), *parts(areas, at_least(10.0))]
 
@@ -57,7 +63,12 @@ def _sound_on_baird(data: Data) -> list[Part]:
     "Areas over TDRC's, with either step rule:",
 )
 def _better_than_gradient_methods(data: Data) -> list[Part]:
-    areas = {f"{r} on {p} ({s})": data.relative(s, p, r) for s in STEP_RULES for r in ("GTD2", "TDC") for p in SOUND}
+    areas = {
+        f"{r} on {p} ({s})": data.relative(s, p, r)
+        for s in STEP_RULES
+        for r in ("GTD2", "TDC")
+        for p in SOUND
+    }
     return parts(areas, at_least(1.0))
 
 
@@ -67,25 +78,44 @@ def _better_than_gradient_methods(data: Data) -> list[Part]:
     "Areas over TDRC's, with either step rule:",
 )
 def _order(data: Data) -> list[Part]:
-    found = []
+    measured_parts = []
     for steps, problem in product(STEP_RULES, WALKS):
-        area, where = {rule: data.mean(steps, problem, rule) for rule in RULES}, f"on {problem} ({steps})"
-        found.append(Part(f"largest minus GTD2's {where}", max(area.values()) - area["GTD2"], at_most(0.1)))
-        found += parts({f"{rule} {where}": area[rule] for rule in ("TD", "HTD")}, within(0.85, 1.15))
-    return found
+        area = {rule: data.mean(steps, problem, rule) for rule in RULES}
+        where = f"on {problem} ({steps})"
+        measured_parts.append(
+            Part(f"largest minus GTD2's {where}", max(area.values()) - area["GTD2"], at_most(0.1))
+        )
+        measured_parts += parts(
+            {f"{rule} {where}": area[rule] for rule in ("TD", "HTD")}, within(0.85, 1.15)
+        )
+    return measured_parts
 
 
 def _compare(
     data: Data, steps: str, expected: dict[str, tuple[float | None, ...]], limits: dict[str, float]
 ) -> Finding:
     """Return the finding that limits the differences from expected numbers, by problem, with those beyond."""
-    found, far = [], []
+    parts = []
+    distances = []
     for problem, limit in limits.items():
-        values = {rule: value for rule, value in zip(OTHERS, expected[problem], strict=True) if value is not None}
-        by = {rule: data.mean(steps, problem, rule) - value for rule, value in values.items()}
-        found.append(Part(f"{problem} ({join(by)})", list(by.values()), within(-limit, limit).in_each(), ".2f"))
-        far += [f"{rule} on {problem} {off:+.2f}" for rule, off in by.items() if abs(off) > limit]
-    return Finding(found, f"Beyond the limit: {join(far)}." if far else "")
+        values = {
+            rule: value
+            for rule, value in zip(OTHERS, expected[problem], strict=True)
+            if value is not None
+        }
+        excess = {rule: data.mean(steps, problem, rule) - value for rule, value in values.items()}
+        parts.append(
+            Part(
+                f"{problem} ({join(excess)})",
+                list(excess.values()),
+                within(-limit, limit).in_each(),
+                ".2f",
+            )
+        )
+        distances += [
+            f"{rule} on {problem} {off:+.2f}" for rule, off in excess.items() if abs(off) > limit
+        ]
+    return Finding(parts, f"Beyond the limit: {join(distances)}." if distances else "")
 
 
 @CLAIMS.add(
@@ -95,9 +125,9 @@ def _compare(
     source="the script, run by another program",
 )
 def _script_numbers(data: Data) -> Finding:
-    found = _compare(data, "script", SCRIPT, dict.fromkeys(SOUND, 0.06) | {"Baird": 0.15})
+    finding = _compare(data, "script", SCRIPT, dict.fromkeys(SOUND, 0.06) | {"Baird": 0.15})
     cause = "The script's GTD2 multiplies theta's whole update by rho, the rule here only the term of phi_{t+1}."
-    return found._replace(cause=cause if "GTD2 on Baird" in found.also else "")
+    return finding._replace(cause=cause if "GTD2 on Baird" in finding.also else "")
 
 
 @CLAIMS.add(

@@ -27,7 +27,9 @@ def pictures(data: Data) -> dict[str, Picture]:
         ]
         for k, (label, heights) in enumerate(measured):
             x = np.arange(len(OTHERS)) + 0.27 * (k - 1)
-            colour = "0.6" if label == "published" else COLOURS[k]
+            colour = "0.6"
+            if label != "published":
+                colour = COLOURS[k]
             axes.bar(x, np.minimum(heights, HIGHEST), 0.25, color=colour, label=label)
             for at, height in zip(x, heights, strict=True):
                 if height > HIGHEST:
@@ -47,10 +49,18 @@ def tables(data: Data) -> list[Table]:
     """Return the relative areas, and the areas of TDRC."""
     rows = []
     for problem, (k, rule) in product(PROBLEMS, enumerate(OTHERS)):
-        published, script = (of.get(problem, (None,) * len(OTHERS))[k] for of in (PUBLISHED, SCRIPT))
+        published, script = (
+            of.get(problem, (None,) * len(OTHERS))[k] for of in (PUBLISHED, SCRIPT)
+        )
         measured = {steps: data.mean(steps, problem, rule) for steps in STEP_RULES}
         alpha = data.best("AdaGrad", problem, rule).alpha
-        row = {"problem": problem, "rule": rule, "published": published, **measured, "AdaGrad's alpha": alpha}
+        row = {
+            "problem": problem,
+            "rule": rule,
+            "published": published,
+            **measured,
+            "AdaGrad's alpha": alpha,
+        }
         rows.append(row | {"script, other program": script})
     note = f"Areas under the root MSPBE over TDRC's. {CORRECTED}: the exact matrices in place of the script's."
     of_tdrc = []
@@ -58,4 +68,7 @@ def tables(data: Data) -> list[Table]:
         best = {steps: data.best(steps, problem, "TDRC") for steps in STEP_RULES}
         areas = {steps: mean_ci(of.of_seeds) for steps, of in best.items()}
         of_tdrc.append({"problem": problem, **areas, "AdaGrad's alpha": best["AdaGrad"].alpha})
-    return [Table.of("Areas relative to TDRC", rows, note), Table.of("Area of TDRC", of_tdrc, "Means over the seeds.")]
+    return [
+        Table.of("Areas relative to TDRC", rows, note),
+        Table.of("Area of TDRC", of_tdrc, "Means over the seeds."),
+    ]

@@ -39,8 +39,13 @@ PROBLEMS = {
     "Baird": (baird(), 20_000, (8, 8, 8, 8, 8, 6)),
     CORRECTED: (boyan_chain(), 10_000, (1, 1, 4, 4, 4, 4)),
 }
-BY_ADAGRAD = Grid({rule: replace(of, mode=ADAGRAD) for rule, of in RULES.items()}, 2.0 ** np.arange(-4.0, 1.0), (0.0,))
-N_RUNS, N_TUNING = {"paper": 200, "quick": 10}, {"paper": 50, "quick": 4}
+BY_ADAGRAD = Grid(
+    {rule: replace(of, mode=ADAGRAD) for rule, of in RULES.items()},
+    2.0 ** np.arange(-4.0, 1.0),
+    (0.0,),
+)
+N_RUNS = {"paper": 200, "quick": 10}
+N_TUNING = {"paper": 50, "quick": 4}
 """Runs of each seed, and runs on which AdaGrad's alpha is chosen."""
 
 
@@ -60,11 +65,14 @@ def script_expectations() -> Expectations:
 
 def root_mspbe(name: str, problem: Problem) -> Error:
     """Return the root MSPBE of a problem: |L (A theta + b)| with L'L = C^+."""
-    known = script_expectations() if name == "Boyan" else problem.expectations()
-    size, direction = np.linalg.eigh(known.C)
+    if name == "Boyan":
+        expected = script_expectations()
+    else:
+        expected = problem.expectations()
+    size, direction = np.linalg.eigh(expected.C)
     is_null = size <= 1e-12 * size.max()
     root = (~is_null / np.sqrt(np.where(is_null, 1.0, size)))[:, None] * direction.T
-    return Error((root @ known.A)[None], -(root @ known.b)[None])
+    return Error((root @ expected.A)[None], -(root @ expected.b)[None])
 
 
 class Data(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +10,15 @@ from typing import Any, NamedTuple, get_type_hints
 
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.toml import toml_value, typed
-from horde_agent.types import real_number
+from horde_agent.types import parsed_toml, real_number
 
 ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
+REWARD_NAMES = ("reward", "rewards", "r")
+"""Usual names of a reward, in lower case."""
+OBSERVATION = "observation"
+TRANSITION = "transition"
+_CONVENTIONS = (OBSERVATION, TRANSITION)
 _OTHERS = ("time", "action", "b", "episode", "terminated", "step", "phase", "flags", "policy")
 
 
@@ -27,6 +31,8 @@ class ChannelColumn(NamedTuple):
         low, high: Range in its unit, scaled to [0, 1]; that of the table when None. Infinite: unbounded.
         sensor: Whether families of questions include it.
         step: Quantisation step, in its unit.
+        transition: True if a row has the reading of the transition to the next row, as a reward; the next row gets it.
+            It has no tiles by default.
     """
 
     column: str
@@ -37,6 +43,7 @@ class ChannelColumn(NamedTuple):
     high: float | None = None
     sensor: bool = True
     step: float | None = None
+    transition: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,12 +58,16 @@ class Columns:
         actions: Names of the actions; action_0.. when empty.
         b: Column of the action's probability, or "estimate"; None if it is unknown.
         episode: Column of the episode's number, which does not decrease; the last row of an episode has no action.
-        terminated: Column that is true in the terminal observation of an episode, which has no action.
+        terminated: Column that is true in the terminal observation of an episode, which has no action; see
+            `convention`.
         step: Column of the number of the step; rows are counted when None.
         phase, flags, policy: Columns of a recorded run (`horde_agent.record`).
         tile_layout: TOML text of the tiles; a default for the number of channels when None.
         tests_excursions: Whether the recorded robot made test excursions.
         missing: "error", or "gap" to drop rows without a number and to accept times that do not increase.
+        convention: Meaning of `terminated`. "observation": the row's observation is terminal, and its action does not
+            count. "transition": the row's action led to a terminal state, as in rows (s, a, r, done); a terminal row is
+            added. None: "observation", but a terminal row with an action and its b is refused.
     """
 
     channel: tuple[ChannelColumn, ...]
@@ -74,6 +85,7 @@ class Columns:
     tile_layout: str | None = None
     tests_excursions: bool = False
     missing: str = "error"
+    convention: str | None = None
 
     @property
     def others(self) -> dict[str, str]:
@@ -121,7 +133,7 @@ class Columns:
     def read(cls, file: Path, base: Columns | None = None) -> Columns:
         """Read a TOML file, with `base` for the keys that it lacks; raise BadInput if it is invalid."""
         try:
-            table = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+            table = parsed_toml(file.read_text(encoding="utf-8-sig"))
             return cls.of(table, base)
         except (OSError, TypeError, ValueError) as error:
             raise BadInput(f"the columns in {file} cannot be read: {error}") from None
@@ -145,6 +157,10 @@ class Columns:
             raise BadInput(f"period_s must be > 0, not {columns.period_s}")
         if columns.missing not in _MISSING:
             raise BadInput(f"missing must be {' or '.join(_MISSING)}, not {columns.missing!r}")
+        if columns.convention not in (None, *_CONVENTIONS):
+            raise BadInput(f"convention must be {' or '.join(_CONVENTIONS)}, not {columns.convention!r}")
+        if columns.convention == TRANSITION and columns.phase is not None:
+            raise BadInput('convention = "transition" is not for recorded runs, whose `phase` ends the episodes')
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         names = [c.name for c in columns.channel]
@@ -164,6 +180,23 @@ def default_layout(n: int) -> str:
     return '[[tiling]]\ngroup = "obs"\nintervals = [8]\ntilings = 8\n' + (pairs if n > 1 else "")
 
 
+def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
+    """Return a layout with the default tilings for each group of channels that belong to rows; None for the default.
+
+    Channels of transitions have no tiles; without any, the layout is that of `TileCoder.default`.
+    """
+    if not any(channel.transition for channel in columns):
+        return None
+    groups = [channel.group or channel.name or channel.column for channel in columns if not channel.transition]
+    tables = []
+    for group in dict.fromkeys(groups):
+        name = toml_value(group)
+        tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n")
+        if groups.count(group) > 1:
+            tables.append(f"[[tiling]]\ngroup = {name}\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n")
+    return "".join(tables)
+
+
 def channels(tables: Any) -> tuple[ChannelColumn, ...]:
     """Return the channels of `[[channel]]` tables; raise BadInput if a column, a key or a range is invalid."""
     found = []
@@ -174,6 +207,9 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
             raise BadInput(f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}")
         if not isinstance(table.get("column"), str):
             raise BadInput("each [[channel]] needs a column, a text")
+        for key in ("sensor", "transition"):
+            if not isinstance(table.get(key, True), bool):
+                raise BadInput(f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}")
         name = str(table.get("name") or table["column"])
         numbers = {k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None}
         low, high = numbers.get("low", -math.inf), numbers.get("high", math.inf)

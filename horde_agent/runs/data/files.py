@@ -6,51 +6,104 @@ import csv
 import gzip
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.data.cells import from_texts
 from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk, Table
 
 _READ_ROWS = 8192  # of a file at a time
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
+UNFINISHED = ".unfinished-export"
+"""A file in a folder of tables while `horde export` replaces several of them."""
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error),  # pyarrow's are ValueErrors
+    *(MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError),  # an npz with a false header
+    RuntimeError,  # an encrypted npz, or NotImplementedError for an unknown compression
+)
+"""Errors that a damaged or hostile file causes in its reader."""
 
 
 def open_table(path: Path, columns: Columns) -> Table:
     """Return the table in a file, or in the Parquet files of a folder; raise BadInput if it cannot be read."""
-    files = parquet_files(path) if path.is_dir() else [path]
-    if not (path.exists() and files and files[0].name.endswith(SUFFIXES)):
-        raise BadInput(f"{path} is no table: give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files")
+    if (path / UNFINISHED).exists():
+        raise BadInput(f"{path} has only a part of an interrupted export: run the same `horde export` again")
+    files = table_files(path)
     names = columns.names
     return Table(lambda: read_files(files, names), columns, str(path))
 
 
+def is_table_file(path: Path) -> bool:
+    """Return whether the name of a path is that of a table: its letters may be upper case."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def table_files(path: Path) -> list[Path]:
+    """Return a file, or the Parquet files of a folder; raise BadInput if there is no table."""
+    files = parquet_files(path) if path.is_dir() else [path]
+    advice = f"give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files"
+    if not path.exists():
+        raise BadInput(f"{path} does not exist: {advice}")
+    if not files or not is_table_file(files[0]):
+        raise BadInput(f"{path} is no table: {advice}")
+    return files
+
+
+def columns_in(file: Path) -> list[str]:
+    """Return the names of all columns of a file; raise BadInput if it cannot be read."""
+    with _readable(file):
+        suffix = file.suffix.lower()
+        if suffix == ".npz":
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                return list(arrays.files)
+        if suffix == ".parquet":
+            parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
+            return list(parquet.read_schema(file).names)
+        with _opened_csv(file) as lines:
+            header = next(csv.reader(lines), [])
+        if not header:
+            raise BadInput(f"{file} is empty")
+        _refuse_separator(file, header)
+        return header
+
+
 def read_files(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
     """Yield columns of files in short parts; raise BadInput if a column is missing or a file cannot be read."""
+    readers = {".npz": _read_npz, ".parquet": _read_parquet}
     for file in files:
-        try:
-            if file.suffix == ".npz":
-                with np.load(file, allow_pickle=False) as arrays:
-                    yield from parts(dict(arrays), str(file))
-            else:
-                yield from (_read_parquet if file.suffix == ".parquet" else _read_csv)(file, names)
-        except BadInput:
-            raise
-        except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:  # pyarrow's are ValueErrors
-            raise BadInput(f"{file} cannot be read: {' '.join(str(error).split())}") from None
+        with _readable(file):
+            yield from readers.get(file.suffix.lower(), _read_csv)(file, names)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Turn errors of reading a file into BadInput."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except _UNREADABLE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadInput(f"{file} cannot be read: {reason}") from None
 
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return the Parquet files of a folder; life-2 comes before life-10."""
-    files = [file for file in folder.rglob("*.parquet") if not file.name.startswith(".")]
+    files = [file for file in folder.rglob("*") if file.suffix.lower() == ".parquet" and not file.name.startswith(".")]
     return sorted(files, key=lambda file: _numbers_in(f"{file.parent}/{file.stem}-1"))
 
 
@@ -59,39 +112,100 @@ def _numbers_in(path: str) -> list[int | str]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
 
 
+def _vector_of(name: str) -> str:
+    """Return the column of vectors that NAME_3 is a number of."""
+    return name.rpartition("_")[0]
+
+
+def _wanted(names: Sequence[str], there: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the columns to read for the names, NAME for number 3 of its vectors, and the names without a column."""
+    columns = []
+    lacking = []
+    for name in names:
+        source = name if name in there else _vector_of(name)
+        columns.append(source)
+        if source not in there:
+            lacking.append(name)
+    return list(dict.fromkeys(columns)), lacking
+
+
+def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        columns, lacking = _wanted(names, arrays.files)
+        _refuse_lacking(file, lacking, arrays.files)
+        refuse_twice(str(file), [name for name in arrays.files if name in columns])
+        chunk = {name: arrays[name] for name in columns}
+    yield from parts(chunk, str(file))
+
+
 def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors."""
     parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
-    with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES) as opened:
+    with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as opened:
         there = opened.schema_arrow.names
-        wanted = [name if name in there else name.rpartition("_")[0] for name in names]
-        _refuse_lacking(file, [name for name, found in zip(names, wanted, strict=True) if found not in there], there)
-        columns = list(dict.fromkeys(wanted))
+        columns, lacking = _wanted(names, there)
+        _refuse_lacking(file, lacking, there)
+        refuse_twice(str(file), [name for name in there if name in columns])
+        first_row = 0
         for group in range(opened.num_row_groups):  # one reader for all groups would keep the earlier groups in memory
             for batch in opened.iter_batches(_READ_ROWS, [group], columns, use_threads=False):
-                yield as_chunk(batch)
+                yield as_chunk(batch, str(file), first_row)
+                first_row += batch.num_rows
+
+
+def _opened_csv(file: Path) -> Any:
+    opened: Any = gzip.open if file.suffix.lower() == ".gz" else open
+    return opened(file, "rt", newline="", encoding="utf-8-sig")
 
 
 def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    opened: Any = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", newline="", encoding="utf-8-sig") as lines:
-        reader = csv.DictReader(lines)
-        there = reader.fieldnames or ()
-        _refuse_lacking(file, [name for name in names if name not in there], there)
-        while rows := list(islice(reader, _READ_ROWS)):
-            yield {name: np.array([_number(row[name]) for row in rows]) for name in names}
+    with _opened_csv(file) as lines:
+        reader = csv.reader(lines)
+        header = next(reader, [])
+        _refuse_lacking(file, [name for name in names if name not in header], header)
+        refuse_twice(str(file), [name for name in header if name in names])
+        places = {name: header.index(name) for name in names}
+        n_read = 0
+        filled_rows = (row for row in reader if row)  # an empty line is no row
+        while rows := list(islice(filled_rows, _READ_ROWS)):
+            for i, row in enumerate(rows):
+                if len(row) != len(header):
+                    rows[i] = _completed(row, len(header), f"{file}, row {n_read + i + 1}")
+            n_read += len(rows)
+            yield {name: from_texts([row[place] for row in rows]) for name, place in places.items()}
+
+
+def _completed(row: list[str], n_columns: int, where: str) -> list[str]:
+    """Return a row with empty cells at its end, as of a log that was cut off; raise BadInput if it has too many."""
+    n_beyond = sum(cell.strip() != "" for cell in row[n_columns:])
+    if n_beyond:
+        raise BadInput(
+            f"{where} has {len(row)} cells, and the header {n_columns} names: quote cells that contain commas, and "
+            "write decimal points"
+        )
+    return [*row, *[""] * (n_columns - len(row))][:n_columns]
 
 
 def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) -> None:
     if lacking:
-        raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there)}")
+        _refuse_separator(file, there)
+        raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}")
 
 
-def _number(text: Any) -> float:
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        return float(text.strip().lower() == "true") if str(text).strip().lower() in ("true", "false") else np.nan
+def _refuse_separator(file: Path, header: Sequence[str]) -> None:
+    """Raise BadInput if a header has one name that contains another separator than a comma."""
+    for separator, what in _SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise BadInput(f"{file}: its header {header[0]!r} separates the names by {what}, expected commas")
+
+
+def refuse_twice(where: str, names: Sequence[str]) -> None:
+    """Raise BadInput if two columns have one name."""
+    earlier_names = set[str]()
+    for name in names:
+        if name in earlier_names:
+            raise BadInput(f"{where}: two columns are called {name!r}; rename one of them")
+        earlier_names.add(name)
 
 
 def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:
@@ -109,25 +223,64 @@ def is_table(thing: object) -> bool:
     return isinstance(thing, Mapping) or hasattr(thing, "column_names") or hasattr(thing, "columns")
 
 
-def as_chunk(table: Any) -> dict[str, NDArray[Any]]:
-    """Return the columns of a table in memory by name; pyarrow's lists become vectors, null becomes NaN."""
+def as_chunk(table: Any, where: str = "the table", first_row: int = 0) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table in memory by name; pyarrow's lists become vectors, null becomes NaN.
+
+    Raise BadInput if two columns have one name, or the vectors of a column have several lengths; `first_row` is the
+    number of rows before this part of the table.
+    """
     if isinstance(table, Mapping):
+        refuse_twice(where, [str(name) for name in table])
         return {str(name): np.asarray(values) for name, values in table.items()}
     if hasattr(table, "column_names"):  # pyarrow's
-        return {name: _of_arrow(table.column(i)) for i, name in enumerate(table.column_names)}
+        refuse_twice(where, table.column_names)
+        return {
+            name: _of_arrow(table.column(i), f"{where}, column {name!r}", first_row)
+            for i, name in enumerate(table.column_names)
+        }
+    refuse_twice(where, [str(name) for name in table.columns])
     return {str(name): np.asarray(table[name]) for name in table.columns}
 
 
-def _of_arrow(column: Any) -> NDArray[Any]:
+def _of_arrow(column: Any, where: str, first_row: int) -> NDArray[Any]:
     if hasattr(column, "combine_chunks"):
         column = column.combine_chunks()
     kind = str(column.type)
-    if "list<" in kind and len(column):
-        return _of_arrow(column.flatten()).reshape(len(column), -1)
+    if "list<" in kind or "list_view<" in kind:
+        return _vectors(column, where, first_row)
+    if column.null_count and "int" in kind:  # as float64, large numbers would be merged
+        return np.array(column.to_pylist(), dtype=object)
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _vectors(column: Any, where: str, first_row: int) -> NDArray[Any]:
+    """Return lists of one length as an array, shape (n_rows, length, ...); a null list is a row of NaN."""
+    n_rows = len(column)
+    is_there = np.ones(n_rows, dtype=bool)
+    if column.null_count:
+        is_there = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+    lists = column.drop_null()
+    if not len(lists):
+        return np.full((n_rows, 0), np.nan)
+    compute = imported("pyarrow.compute", NEEDS_PYARROW)
+    lengths = compute.list_value_length(lists).to_numpy(zero_copy_only=False)
+    is_ragged = lengths != lengths[0]
+    if is_ragged.any():
+        i = int(is_ragged.argmax())
+        row = first_row + int(np.flatnonzero(is_there)[i]) + 1
+        raise BadInput(f"{where}, row {row}: a vector of {lengths[i]} numbers, expected {lengths[0]}")
+    flat = _of_arrow(lists.flatten(), where, first_row)
+    vectors = flat.reshape(len(lists), int(lengths[0]), *flat.shape[1:])
+    if is_there.all():
+        return vectors
+    kind = np.float64 if vectors.dtype.kind == "f" else object
+    whole = np.full((n_rows, *vectors.shape[1:]), np.nan, dtype=kind)
+    whole[is_there] = vectors
+    return whole
 
 
 def chunks_of(tables: Iterable[Any]) -> Iterator[Chunk]:
     """Yield the columns of tables in short parts."""
     for number, table in enumerate(tables):
-        yield from parts(as_chunk(table), f"part {number}")
+        where = f"part {number}"
+        yield from parts(as_chunk(table, where), where)

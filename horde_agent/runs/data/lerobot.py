@@ -2,7 +2,10 @@
 
 A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a row per frame, and
 `meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if it is one whole
-number; else each of its numbers is a channel that families of questions leave out. Images and videos are not read.
+number; else each of its numbers is a channel that families of questions leave out. `next.reward` belongs to the
+transition to the next frame, and becomes the channel `reward` of that frame. `next.done` is true in the last frame of
+each episode, terminal or not, so an episode ends by a gap; `terminated = "next.done"` with `convention = "transition"`
+in --columns reads it as terminations. Other features, such as images and videos, are not read, and a note says so.
 
 Source: Cadene et al. (2024), LeRobot; format of version 3.0.
 """
@@ -10,10 +13,11 @@ Source: Cadene et al. (2024), LeRobot; format of version 3.0.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +32,9 @@ _FILE = "chunk-{:03d}/file-{:03d}.parquet"
 _DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _FILE_BYTES, _FILES_PER_CHUNK = 100_000_000, 1000
 _OWN = ("b", "step", "terminated")  # features beyond LeRobot's own
+_REWARD = "next.reward"
+_DONE = "next.done"
+_COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
 def is_lerobot(path: Path) -> bool:
@@ -38,13 +45,10 @@ def is_lerobot(path: Path) -> bool:
 def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     """Return a LeRobot folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
     info = _read_json(path / _INFO)
-    version, features = str(info.get("codebase_version")), info.get("features", {})
+    version = str(info.get("codebase_version"))
     if not re.fullmatch(r"v3(\.\d+)*", version):
         raise BadInput(f"{path / _INFO} has the version {version}, expected v3.x: convert the data set with LeRobot")
-    if not isinstance(features, dict) or STATE not in features:
-        raise BadInput(f"{path / _INFO} lacks the feature {STATE}")
-    pictures = [name for name, of in features.items() if of.get("dtype") in ("video", "image")]
-    notes = (f"Images and videos are left out: {', '.join(pictures)}.",) if pictures else ()
+    features = _features_in(info, path / _INFO)
     files = parquet_files(path / "data")
     if not files:
         raise BadInput(f"{path} has no Parquet file in data")
@@ -53,22 +57,91 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
         named = {name: name for name in ("action", *_OWN)}
         base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
     else:
-        base = _columns_of(features, float(info.get("fps", 0)), path)
+        base = _columns_of(features, _frames_per_second(info, path / _INFO))
     found = base if columns is None else Columns.read(columns, base)
-    return Table(lambda: read_files(files, found.names), found, str(path), notes)
+    return Table(lambda: read_files(files, found.names), found, str(path), _notes(features, found))
 
 
-def _columns_of(features: Mapping[str, Any], fps: float, path: Path) -> Columns:
+class _Feature(NamedTuple):
+    """A feature of a data set, as `meta/info.json` describes it."""
+
+    dtype: str
+    shape: list[int]
+    names: list[str]  # of its numbers; empty if they are unknown
+
+    @property
+    def is_picture(self) -> bool:
+        return self.dtype in ("video", "image")
+
+
+def _features_in(info: Mapping[str, Any], where: Path) -> dict[str, _Feature]:
+    """Return the features by name; raise BadInput if a description is no feature, or there is no observation."""
+    described = info.get("features")
+    if not isinstance(described, dict) or STATE not in described:
+        raise BadInput(f"{where} lacks the feature {STATE}")
+    features = {}
+    for name, feature in described.items():
+        facts = feature if isinstance(feature, dict) else {}
+        shape = facts.get("shape")
+        dtype = facts.get("dtype")
+        is_shape = isinstance(shape, list) and all(isinstance(n, int) and n > 0 for n in shape)
+        if not isinstance(dtype, str) or not is_shape:
+            raise BadInput(f"{where}: the feature {name} must have a dtype, a text, and a shape, a list of numbers")
+        assert isinstance(shape, list)
+        features[name] = _Feature(dtype, shape, _names_in(facts.get("names")))
+    return features
+
+
+def _names_in(names: Any) -> list[str]:
+    """Return the names of a feature's numbers: of a list, of {"motors": list}, or of {name: index}; else none."""
+    if isinstance(names, dict) and len(names) == 1 and isinstance(next(iter(names.values())), list):
+        names = next(iter(names.values()))
+    if isinstance(names, list):
+        return [str(name) for name in names]
+    if isinstance(names, dict) and sorted(map(str, names.values())) == sorted(map(str, range(len(names)))):
+        return sorted(names, key=lambda name: int(names[name]))
+    return []
+
+
+def _frames_per_second(info: Mapping[str, Any], where: Path) -> float:
+    fps = info.get("fps")
+    if isinstance(fps, int | float) and not isinstance(fps, bool) and 0.0 < fps < math.inf:
+        return float(fps)
+    raise BadInput(f"{where} must have fps, a number > 0, not {fps!r}")
+
+
+def _notes(features: Mapping[str, _Feature], columns: Columns) -> tuple[str, ...]:
+    """Return notes about the features that are not read, and about those of the next frame."""
+    read = {*columns.names, *(name.rpartition("_")[0] for name in columns.names)}
+    pictures = [name for name, feature in features.items() if feature.is_picture]
+    unread = [name for name in features if name not in (*read, *pictures, *_COUNTERS)]
+    notes = []
+    if pictures:
+        notes.append(f"Images and videos are left out: {', '.join(pictures)}.")
+    if unread:
+        notes.append(f"Not read: {', '.join(unread)}.")
+    if _REWARD in read:
+        notes.append(f"{_REWARD} is the reward of the transition to the next frame: a channel of that frame.")
+    if _DONE in unread:
+        notes.append(
+            f"{_DONE} ends episodes by a gap, because it does not say whether the last state was terminal. If it was, "
+            f'write terminated = "{_DONE}" and convention = "transition" in a file for --columns.'
+        )
+    return tuple(notes)
+
+
+def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
     """Return the columns of a data set that is no exported run."""
-    if not fps > 0:
-        raise BadInput(f"{path / _INFO} must have fps > 0")
     names = _names(STATE, features[STATE], "obs")
     channel = [ChannelColumn(*column, "obs") for column in names]
+    reward = features.get(_REWARD)
+    if reward is not None and reward.shape == [1]:
+        channel.append(ChannelColumn(_REWARD, "reward", "reward", transition=True))
     facts: dict[str, Any] = {"period_s": 1.0 / fps, "time": "timestamp", "episode": "episode_index"}
     facts |= {name: name for name in ("terminated",) if name in features}
     facts["tile_layout"] = default_layout(len(names))
     if ACTION in features:
-        is_discrete = "int" in features[ACTION]["dtype"] and list(features[ACTION]["shape"]) == [1]
+        is_discrete = "int" in features[ACTION].dtype and features[ACTION].shape == [1]
         has_b = "b" in features
         if is_discrete:
             facts |= {"action": ACTION, "b": "b" if has_b else None}
@@ -77,22 +150,22 @@ def _columns_of(features: Mapping[str, Any], fps: float, path: Path) -> Columns:
     return Columns(tuple(channel), **facts)
 
 
-def _names(column: str, feature: Mapping[str, Any], short: str) -> list[tuple[str, str]]:
+def _names(column: str, feature: _Feature, short: str) -> list[tuple[str, str]]:
     """Return column and name of each number of a feature; names are short_0.. unless the data set has distinct ones."""
-    shape, names = list(feature["shape"]), feature.get("names") or []
-    if len(shape) != 1:
-        raise BadInput(f"the feature {column} must be a vector, not of shape {shape}")
-    names = next(iter(names.values())) if isinstance(names, dict) and len(names) == 1 else names
-    is_named = len(set(map(str, names))) == shape[0]
-    columns = [column] if shape[0] == 1 else [f"{column}_{i}" for i in range(shape[0])]
+    if len(feature.shape) != 1:
+        raise BadInput(f"the feature {column} must be a vector, not of shape {feature.shape}")
+    n = feature.shape[0]
+    is_named = len(set(feature.names)) == n == len(feature.names)
+    columns = [column] if n == 1 else [f"{column}_{i}" for i in range(n)]
     prefix = "" if short == "obs" else f"{short}_"  # state and action often share their names
-    return [(c, f"{prefix}{names[i]}" if is_named else f"{short}_{i}") for i, c in enumerate(columns)]
+    names = [f"{prefix}{name}" for name in feature.names] if is_named else [f"{short}_{i}" for i in range(n)]
+    return list(zip(columns, names, strict=True))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise BadInput(f"{file} must hold a JSON object")
@@ -122,7 +195,7 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
             path.parent.mkdir(parents=True, exist_ok=True)
             if writer is not None:
                 writer.close()
-            writer = parquet.ParquetWriter(path, frames.schema)
+            writer = parquet.ParquetWriter(path, frames.schema, write_page_checksum=True)
         writer.write_table(frames)
         n_bytes += frames.nbytes
         chunk, file = divmod(number, _FILES_PER_CHUNK)
@@ -135,11 +208,13 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
     writer.close()
     meta = folder / "meta"
     (meta / "episodes" / "chunk-000").mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(lines), meta / "episodes" / _FILE.format(0, 0))
+    episodes_file = meta / "episodes" / _FILE.format(0, 0)
+    parquet.write_table(pa.Table.from_pylist(lines), episodes_file, write_page_checksum=True)
     tasks = pa.table({"task_index": [0], "__index_level_0__": [name]})
     level = {"name": None, "field_name": "__index_level_0__", "pandas_type": "unicode", "numpy_type": "object"}
     pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}  # LeRobot's index
-    parquet.write_table(tasks.replace_schema_metadata({"pandas": json.dumps(pandas)}), meta / "tasks.parquet")
+    tasks = tasks.replace_schema_metadata({"pandas": json.dumps(pandas)})
+    parquet.write_table(tasks, meta / "tasks.parquet", write_page_checksum=True)
     info = {
         "codebase_version": "v3.0",
         "robot_type": None,

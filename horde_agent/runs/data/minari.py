@@ -1,9 +1,13 @@
 """Minari data sets as tables, and recorded runs as Minari data sets.
 
 An observation is a flat Box, or a Dict of flat Boxes in the order of its keys. The reward is a channel: that of the
-transition that led to the row. A continuous action is a channel for each of its numbers, and so is its density, `b` of
-the infos, which `Gaussian` target policies need; families of questions leave these out. Rewards and actions have no
-tiles. Episodes end as the data set says: by termination, or by a gap.
+transition that led to the row. A continuous action is a channel for each of its numbers, and so is its density, which
+`Gaussian` target policies need; families of questions leave these out. Rewards and actions have no tiles. Episodes end
+as the data set says: by termination, or by a gap.
+
+Infos are those that `reset` and `step` returned: `infos/b` of a row belongs to the action that *led* to it, as do all
+other infos. The column `b` has the probability of the action taken *from* each row, which is `infos/b` of the next row.
+A data set whose infos hold b in the row of its action is read with `b = "infos/b"` in --columns.
 
 Source: Younis et al. (2024), Minari.
 """
@@ -22,13 +26,21 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from horde_agent.record import NO_ACTION
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
 from horde_agent.runs.data.tables import Chunk, Episode, Table
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
 _NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"
-_B = "infos/b"
+_ALIGNED = (
+    "b was read from the info of the step that took the action. If it is in the row of its action, write "
+    'b = "infos/b" in a file for --columns.'
+)
+_B = "b"
+_INFO_B = "infos/b"
+_ALIGNMENT = "horde_b_alignment"  # in the metadata: an exported data set without it has b in the row of its action
+_STEP = "step"  # b is in the info of the step that took the action
 
 
 def open_minari(data: Any, columns: Path | None = None) -> Table:
@@ -42,23 +54,74 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
         base = _columns_of(data, where)
     else:
         own, named = {**json.loads(header), "tests_excursions": False}, ("action", "episode", "terminated")
-        base = Columns.of_header(own, "observations_{i}", **{key: key for key in named}, b=_B, step="infos/step")
+        b = _B if data.storage.metadata.get(_ALIGNMENT) == _STEP else _INFO_B
+        base = Columns.of_header(own, "observations_{i}", **{key: key for key in named}, b=b, step="infos/step")
+    first_action = int(getattr(data.action_space, "start", 0))
 
     def chunks() -> Iterator[Chunk]:
-        for number, episode in enumerate(data.iterate_episodes()):
-            n = len(episode.rewards) + 1
-            found = {"observations": to_columns(episode.observations)}
-            for name, values in _flat_infos(episode.infos or {}).items():
-                if values.dtype.kind in "fiub" and len(values) in (n - 1, n):
-                    found[f"infos/{name}"] = _padded(values, n)
-            actions = _padded(np.asarray(episode.actions), n)
-            found["action"] = actions - getattr(data.action_space, "start", 0)
-            found["reward"] = np.append(0.0, episode.rewards)
-            found["episode"] = np.full(n, number)
-            found["terminated"] = np.append(np.zeros(n - 1), episode.terminations[-1:])
-            yield found
+        for number, episode in enumerate(_episodes_in(data, where)):
+            try:
+                observations = to_columns(episode.observations)
+            except ValueError as error:
+                raise BadInput(f"{where}, episode {number}: its observations do not fit together: {error}") from None
+            yield _rows_of_episode(episode, number, observations, first_action, where)
 
-    return Table(chunks, base if columns is None else Columns.read(columns, base), where)
+    described = base
+    if columns is not None:
+        described = Columns.read(columns, base)
+    notes: tuple[str, ...] = ()
+    if header is None and _B in described.names:
+        notes = (_ALIGNED,)
+    return Table(chunks, described, where, notes)
+
+
+def _episodes_in(data: Any, where: str) -> Iterator[Any]:
+    """Yield the episodes of a Minari data set; raise BadInput if its files cannot be read."""
+    episodes = iter(data.iterate_episodes())
+    while True:
+        try:
+            episode = next(episodes, None)
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+        if episode is None:
+            return
+        yield episode
+
+
+def _rows_of_episode(
+    episode: Any, number: int, observations: NDArray[Any], first_action: int, where: str
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of an episode of n steps, n + 1 rows, by name; raise BadInput if they do not fit together."""
+    n_steps = len(episode.rewards)
+    n_rows = n_steps + 1
+    lengths = {
+        "observations": (len(observations), n_rows),
+        "actions": (len(episode.actions), n_steps),
+        "terminations": (len(episode.terminations), n_steps),
+    }
+    for name, (length, expected) in lengths.items():
+        if length != expected:
+            raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {length} {name}, expected {expected}")
+    columns = {"observations": observations}
+    for name, values in _flat_infos(episode.infos or {}).items():
+        is_of_steps = values.ndim > 0 and len(values) in (n_steps, n_rows)
+        if name == "b" and not is_of_steps:
+            raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {values.size} values of b in its infos")
+        if values.dtype.kind in "fiub" and is_of_steps:
+            columns[f"infos/{name}"] = _with_first(values, n_rows)
+    if _INFO_B in columns:
+        columns[_B] = np.append(columns[_INFO_B][1:], np.nan)
+    actions = np.asarray(episode.actions)
+    if actions.ndim == 1:
+        columns["action"] = np.append(actions - first_action, NO_ACTION)
+    else:  # the last row has no action: its numbers are repeated, because channels must have readings
+        columns["action"] = np.concatenate([actions, actions[-1:]])
+        if _B in columns and n_steps:
+            columns[_B][-1] = columns[_B][-2]
+    columns["reward"] = np.append(0.0, episode.rewards)
+    columns["episode"] = np.full(n_rows, number)
+    columns["terminated"] = np.append(False, episode.terminations)
+    return columns
 
 
 def _loaded(name: str) -> Any:
@@ -83,7 +146,7 @@ def _columns_of(data: Any, where: str) -> Columns:
     first = next(iter(data.iterate_episodes([0])), None) if data.total_episodes else None
     if first is None:
         raise BadInput(f"{where} has no episode")
-    b = _B if "b" in (first.infos or {}) else None
+    b = _B if _has_b(first) else None
     ends: dict[str, Any] = {"episode": "episode", "terminated": "terminated"}
     match data.action_space:
         case spaces.Discrete(n=n_actions):
@@ -91,7 +154,7 @@ def _columns_of(data: Any, where: str) -> Columns:
             return Columns(tuple(found), action="action", actions=names, b=b, tile_layout=layout, **ends)
         case spaces.Box(shape=(n_numbers,)):
             taken = [f"action_{i}" for i in range(n_numbers)] + ([_B] if b is not None else [])
-            found += unscaled([(name, "b" if name == _B else name) for name in taken])
+            found += unscaled([(name, name) for name in taken])
             return Columns(tuple(found), tile_layout=layout, **ends)
     raise BadInput(f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}")
 
@@ -116,9 +179,18 @@ def _flat_infos(infos: Mapping[str, Any], prefix: str = "") -> dict[str, NDArray
     return found
 
 
-def _padded(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return values with the last one repeated up to n: the last row of an episode has no action."""
-    return np.concatenate([values, np.repeat(values[-1:], n - len(values), axis=0)])
+def _has_b(episode: Any) -> bool:
+    """Return whether the infos of an episode have numbers b."""
+    values = _flat_infos(episode.infos or {}).get("b")
+    return values is not None and values.dtype.kind in "fiub"
+
+
+def _with_first(values: NDArray[Any], n_rows: int) -> NDArray[Any]:
+    """Return infos with NaN for the first row, if there are only those of the steps, shape (n_rows, ...)."""
+    n_lacking = n_rows - len(values)
+    if not n_lacking:
+        return values
+    return np.concatenate([np.full((n_lacking, *values.shape[1:]), np.nan), values])
 
 
 # ---- a run as a data set ---------------------------------------------------------------------------------------------
@@ -135,14 +207,14 @@ def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Ite
         "observation_space": spaces.Box(low, high),
         "action_space": spaces.Discrete(len(header["actions"])),
         "algorithm_name": "behaviour policy of a Horde of GVFs",
-        "description": "Transitions that a Horde learned from; b: probability of the action taken from each row.",
+        "description": "Transitions that a Horde learned from; infos b: probability of the action that led to the row.",
     }
     data = None
     with _datasets_at(root), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about facts that a run does not have
         for episode in episodes:
             n = len(episode.action)
-            infos: dict[str, Any] = {"b": episode.b, "step": episode.step}
+            infos: dict[str, Any] = {"b": np.append(np.nan, episode.b[:-1]), "step": episode.step}
             infos |= {} if episode.predictions is None else {"predictions": episode.predictions}
             buffer = collector.EpisodeBuffer(
                 observations=episode.observation,
@@ -161,7 +233,7 @@ def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Ite
                 raise BadInput(f"{name} cannot be written in {root}: {error}") from None
         if data is None:
             raise BadInput("the run has learned from no step, so there is nothing to export")
-        data.storage.update_metadata({HEADER: json.dumps(dict(header))})
+        data.storage.update_metadata({HEADER: json.dumps(dict(header)), _ALIGNMENT: _STEP})
 
 
 @contextmanager

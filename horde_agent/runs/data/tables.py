@@ -1,14 +1,15 @@
 """A table with a row per step as a stream that can be learned from, without holding it in memory.
 
 Row t has the observation after t steps, the action taken *from* it, and b, the probability of that action. The last
-observation of an episode has no action.
+observation of an episode has no action. Rows of transitions, (s, a, r, done), are converted to this order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +19,30 @@ from horde_agent.life.flags import are_broken
 from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data import cells
+from horde_agent.runs.data.cells import Cells
+from horde_agent.runs.data.columns import (
+    OBSERVATION,
+    REWARD_NAMES,
+    TRANSITION,
+    ChannelColumn,
+    Columns,
+    layout_without_transitions,
+)
+from horde_agent.runs.data.fit import LATE, Fit
 from horde_agent.types import Bools, Floats
 
 Chunk = Mapping[str, NDArray[Any]]
-"""Columns by name, of numbers or of vectors: shape (n_rows,) or (n_rows, n)."""
-
-_Given = Mapping[str, Floats]
-"""The columns of a part, by attribute of `Columns`, each of shape (n_rows,)."""
-_Check = Callable[[Bools, str, str], None]
-"""Raises BadInput for an invalid value. Arguments: mask of valid rows, (n_rows,); column attribute; requirement."""
+"""Columns by name, of cells or of vectors: shape (n_rows,) or (n_rows, n)."""
 
 CHUNK_ROWS = 32_768
-LATE = 1.5  # periods after which a row follows a gap
 _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
 _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
+_NO_READING = 0.0
+"""Reading of a channel of transitions in the first row of an episode, to which no transition led."""
+_TIMES = "seconds, a number"
+_STEPS_END = 2**62
+_POLICIES_END = 2**32
 
 
 class Table:
@@ -53,20 +63,45 @@ class Table:
     def __init__(
         self, chunks: Callable[[], Iterable[Chunk]], columns: Columns, where: str, notes: tuple[str, ...] = ()
     ) -> None:
-        self._chunks, self.where, self._n_dropped = chunks, where, 0
+        self._chunks = chunks
+        self.where = where
+        self._notes = notes
+        self._has_action_names = bool(columns.actions)
+        if columns.tile_layout is None:
+            columns = replace(columns, tile_layout=layout_without_transitions(columns.channel))
         is_open = any(c.low is None or c.high is None for c in columns.channel)
         self.columns = columns
         if is_open or (columns.action is not None and not columns.actions):
             self.columns = self._with_ranges(columns)
-        self._notes = notes
         self.behaviour: tuple[Policy, Interface] | None = None
         self.b_estimate: dict[str, float] | None = None
+        self._fit = self._new_fit()
+
+    def _new_fit(self) -> Fit:
+        knows_b = self.columns.b is not None or self.behaviour is not None
+        return Fit(self.where, self.columns.period_s, has_action_names=self._has_action_names, knows_b=knows_b)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should see at once; complete after the table was read."""
+        return [*self._reward_remarks(), *self._fit.remarks()]
+
+    def _reward_remarks(self) -> list[str]:
+        """Say if a reward is read as one of the row's observation though the rows are transitions."""
+        channels = self.columns.channel
+        if self.columns.convention != TRANSITION or any(channel.transition for channel in channels):
+            return []
+        return [
+            f"The channel {channel.name!r} is read as one of the row's observation. If it is the reward of the row's "
+            f"action, mark it: transition = true in its [[channel]], or rewards=[{channel.name!r}] in Python."
+            for channel in channels
+            if channel.name.lower() in REWARD_NAMES
+        ]
 
     @property
     def notes(self) -> list[str]:
         """Remarks for the report; complete after the table was read."""
-        said = f"{self._n_dropped:,} rows have no number in one of the columns and are dropped."
-        return [*self._notes, *([said] if self._n_dropped else [])]
+        return [*self._notes, *self._fit.notes(), *self.remarks]
 
     @property
     def header(self) -> dict[str, Any]:
@@ -96,161 +131,432 @@ class Table:
 
     def _with_ranges(self, columns: Columns) -> Columns:
         """Read the table once for unknown ranges and the number of actions."""
-        names, n_actions = [c.column for c in columns.channel], 0
-        low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+        names = [channel.column for channel in columns.channel]
+        low = np.full(len(names), np.inf)
+        high = np.full(len(names), -np.inf)
+        first_cells: dict[str, str] = {}
+        n_actions = 0
         for chunk in self._chunks():
-            values = np.column_stack([self._column(chunk, name) for name in names])
-            finite = np.where(np.isfinite(values), values, np.nan)
-            low, high = np.fmin(low, np.fmin.reduce(finite)), np.fmax(high, np.fmax.reduce(finite))
+            part = _Part(chunk, self.where)
+            for i, name in enumerate(names):
+                values = cells.as_numbers(part.column(name))
+                finite = values[np.isfinite(values)]
+                if len(finite):
+                    low[i] = min(low[i], finite.min())
+                    high[i] = max(high[i], finite.max())
+                elif len(values):
+                    first_cells.setdefault(name, cells.shown(cells.cell_at(part.column(name), 0)))
             if columns.action is not None:
-                largest = np.nanmax(self._column(chunk, columns.action), initial=0.0)
+                actions = cells.as_numbers(part.column(columns.action))
+                largest = np.nanmax(actions, initial=0.0)
                 n_actions = max(n_actions, int(min(largest, _LARGEST_ACTION)) + 1)
         if not np.isfinite(low).all():
-            raise BadInput(f"{self.where} has no number in the column {names[int(np.isinf(low).argmax())]!r}")
-        low, high = low.astype(np.float32).astype(float), high.astype(np.float32).astype(float)
-        high = np.where(high > low, high, low + 1.0)
-        found = [
-            c._replace(low=float(a) if c.low is None else c.low, high=float(b) if c.high is None else c.high)
-            for c, a, b in zip(columns.channel, low, high, strict=True)
-        ]
-        actions = columns.actions or tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
-        return Columns(**{**vars(columns), "channel": tuple(found), "actions": actions})
+            name = names[int(np.isinf(low).argmax())]
+            text = f"; its first cell is {first_cells[name]}" if name in first_cells else ""
+            raise BadInput(f"{self.where} has no number in the column {name!r}{text}")
+        channel = []
+        for c, lowest, highest in zip(columns.channel, low.tolist(), high.tolist(), strict=True):
+            if c.transition:
+                lowest = min(lowest, _NO_READING)
+                highest = max(highest, _NO_READING)
+            channel.append(_with_range(c, lowest, highest))
+        actions_found = tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
+        return replace(columns, channel=tuple(channel), actions=columns.actions or actions_found)
 
     def __iter__(self) -> Iterator[Stream]:
-        """Yield the rows in consecutive parts; raise BadInput at an invalid value, with its row and column."""
-        self._n_dropped, n_read = 0, 0
-        header, before = self.header, _Before()
-        for chunk, after in pairwise(chain(self._chunks(), [None])):
+        """Yield the rows in consecutive parts; raise BadInput at an invalid value, with its row and column.
+
+        Raise NothingToLearn at the end if no row follows from the one before it.
+        """
+        self._fit = self._new_fit()
+        header = self.header
+        previous = _PreviousRow()
+        n_read = 0
+        filled = (chunk for chunk in self._chunks() if _n_rows(chunk))
+        for chunk, following in pairwise(chain(filled, [None])):
             assert chunk is not None
-            n, rows = self._rows(chunk, after, before, n_read)
-            n_read += n
-            if self.behaviour is not None:
-                _act_by(*self.behaviour, rows)
+            part = _Part(chunk, self.where, self.columns, n_read)
+            self._check_widths(part, previous.widths)
+            rows = self._rows(part, following, previous)
+            n_read += part.n_rows
             if len(rows):
                 yield Stream(rows, header)
-        if before.step < 0:
-            raise BadInput(f"{self.where} has no row to learn from: every one lacks a number in one of its columns")
+        self._fit.finish()
 
-    def _rows(self, chunk: Chunk, after: Chunk | None, before: _Before, n_read: int) -> tuple[int, NDArray[Any]]:
-        """Return the number of rows of a part, and those that are kept; `n_read` rows were read before it.
+    def check_fit(self) -> None:
+        """Raise BadInput if the rows that were read do not fit the period, or no step can be learned from."""
+        self._fit.finish()
 
-        `after` is the part after it, None for the last one.
-        """
-        columns, given = self.columns, {key: self._column(chunk, name) for key, name in self.columns.others.items()}
-        observation = np.column_stack([self._column(chunk, c.column) for c in columns.channel]).astype(np.float32)
-        rows = np.zeros(n := len(observation), dtype=row_dtype(len(columns.channel)))
+    def _check_widths(self, part: _Part, widths: dict[str, int]) -> None:
+        """Raise BadInput if the vectors of a column are longer or shorter than in the parts before."""
+        for vector in {name.rpartition("_")[0] for name in self.columns.names}:
+            width = part.vector_width(vector)
+            if width and widths.setdefault(vector, width) != width:
+                where = f"{self.where}, row {part.n_read + 1}, column {vector!r}"
+                raise BadInput(f"{where}: a vector of {width} numbers, expected {widths[vector]}")
 
-        def check(is_valid: Bools, key: str, must: str) -> None:
-            if not is_valid.all():
-                self._refuse(n_read, int(is_valid.argmin()), columns.others[key], given[key], must)
+    def _rows(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> NDArray[Any]:
+        """Return the rows of a part that are kept; `following` is the part after it, None for the last one."""
+        columns = self.columns
+        n = part.n_rows
+        drops = columns.missing == "gap"
 
-        rows["observation"], rows["pose"] = observation, np.nan
-        t = given.get("time", np.zeros(n))
-        is_kept = (np.isfinite(observation).all(axis=1) & np.isfinite(t)) | (columns.missing == "error")
-        self._n_dropped += int(np.count_nonzero(~is_kept))
-        ends = self._ends(given, n, after, before, check)
-        begins = np.append(before.is_end, ends)[:-1]
-        gaps = begins | ~np.append(before.is_kept, is_kept)[:-1]
-        if "time" in given:
-            since = np.diff(t, prepend=before.t)
-            is_back = (since <= 0) & ~begins
-            if columns.missing == "error":
-                check(~is_back, "time", "must increase within an episode: sort the rows by time")
-            gaps |= is_back | (since > LATE * columns.period_s) & ~begins
-        if "step" in given:  # else an episode begins at the step at which the one before it ended
-            steps = given["step"]
-            is_valid = np.isfinite(steps) & ~(np.diff(steps, prepend=before.step) < 0)
-            check(is_valid, "step", "must be a number that does not decrease: sort the rows")
-            rows["step"] = steps
-        else:
-            rows["step"] = before.step + np.cumsum(~begins | (before.step + np.arange(n) < 0))
-        if n:
-            before.is_end, before.is_kept, before.t, before.step = ends[-1], is_kept[-1], t[-1], int(rows["step"][-1])
-        rows["t"] = t if "time" in given else rows["step"] * columns.period_s
-        self._describe(rows, given, gaps, ends, check)
-        if columns.missing == "error":
-            is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))  # frames within a drive may be unknown
-            for c, values in zip(columns.channel, observation.T, strict=True):
-                if (is_bad := is_needed & ~np.isfinite(values)).any():
-                    what = 'must be a finite number: correct it, or write missing = "gap" to drop such rows'
-                    self._refuse(n_read, int(is_bad.argmax()), c.column, self._column(chunk, c.column), what)
-            if "time" in given:
-                check(~is_needed | np.isfinite(t), "time", "must be a finite number")
-        self._act(rows, is_kept, given, check)
-        return n, rows[is_kept]
+        observation, is_missing = self._observation(part)
+        t = part.numbers("time")
+        if t is not None and drops:
+            is_missing |= ~np.isfinite(t)
+        is_kept = ~is_missing if drops else np.ones(n, dtype=bool)
+        is_terminal = self._terminal(part, is_kept)
+        ends = self._ends(part, following, previous, is_terminal)
+        begins = np.append(previous.is_end, ends)[:-1]
+        follows_dropped = ~np.append(previous.is_kept, is_kept)[:-1]
+        gaps = begins | follows_dropped | self._late(part, t, begins, previous)
+        if not is_kept.all():
+            first = self._first_dropped(part, is_kept)
+            self._fit.add_dropped(int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first)
 
-    def _ends(self, given: _Given, n: int, after: Chunk | None, before: _Before, check: _Check) -> Bools:
-        """Return the last rows of episodes, shape (n,)."""
-        ends = np.zeros(n, dtype=bool)
-        if "phase" in given:
+        rows = np.zeros(n, dtype=row_dtype(len(columns.channel)))
+        rows["observation"] = observation
+        rows["pose"] = np.nan
+        adds_rows = is_terminal & (columns.convention == TRANSITION)
+        rows["step"] = self._steps(part, begins, adds_rows, previous)
+        rows["t"] = rows["step"] * columns.period_s if t is None else t
+        is_last = ends & ~adds_rows
+        self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal & ~adds_rows)
+        if not drops:
+            self._refuse_missing(part, rows, observation, t)
+        self._set_actions(part, rows, is_kept)
+        self._check_terminal_actions(part, is_terminal & is_kept)
+        own_observations = self._move_readings(rows, begins | follows_dropped, previous)
+        kept_rows = rows[is_kept]
+        if self.behaviour is not None:
+            _act_by(*self.behaviour, kept_rows)
+        if adds_rows.any():
+            kept_rows = _with_terminal_rows(kept_rows, adds_rows[is_kept], own_observations[is_kept], columns.period_s)
+        self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
+        previous.is_end = bool(ends[-1])
+        previous.is_kept = bool(is_kept[-1])
+        previous.step = int(rows["step"][-1])
+        previous.adds_row = bool(adds_rows[-1])
+        return kept_rows
+
+    def _observation(self, part: _Part) -> tuple[NDArray[np.float32], Bools]:
+        """Return the observations, shape (n_rows, n_channels), and which rows lack one of their numbers, (n_rows,)."""
+        channels = self.columns.channel
+        observation = np.empty((part.n_rows, len(channels)), dtype=np.float32)
+        is_missing = np.zeros(part.n_rows, dtype=bool)
+        for i, channel in enumerate(channels):
+            column = part.column(channel.column)
+            values = cells.as_numbers(column)
+            assert channel.low is not None
+            assert channel.high is not None
+            is_kept = cells.are_kept_by_float32(column, values, channel.high - channel.low)
+            must = (
+                "would be rounded, because a channel is stored with 24 binary digits: subtract a constant from the "
+                "column, or divide it"
+            )
+            part.check(is_kept, channel.column, must)
+            observation[:, i] = values
+            is_missing |= ~np.isfinite(values)
+        return observation, is_missing
+
+    def _terminal(self, part: _Part, is_kept: Bools) -> Bools:
+        """Return which rows the column `terminated` says to be terminal, shape (n_rows,)."""
+        if self.columns.terminated is None:
+            return np.zeros(part.n_rows, dtype=bool)
+        is_true, is_readable = cells.as_claims(part.column(self.columns.terminated))
+        part.check(is_readable | ~is_kept, self.columns.terminated, "must be true or false")
+        return is_true & is_kept
+
+    def _ends(self, part: _Part, following: Chunk | None, previous: _PreviousRow, is_terminal: Bools) -> Bools:
+        """Return the last rows of episodes, shape (n_rows,)."""
+        ends = np.zeros(part.n_rows, dtype=bool)
+        if self.columns.phase is not None:
             return ends
-        ends[-1:] = after is None
-        if n and (episode := given.get("episode")) is not None:
-            check(np.isfinite(episode), "episode", "must be the number of an episode")
-            change = np.diff(episode, prepend=episode[0] if np.isnan(before.episode) else before.episode)
-            check(~(change < 0), "episode", "must not decrease: sort the rows by episode")
-            following = episode[:0] if after is None else self._column(after, self.columns.others["episode"])
-            ends |= np.diff(episode, append=following[0] if len(following) else episode[-1]) != 0
-            before.episode = float(episode[-1])
-        if "terminated" in given:
-            ends |= np.nan_to_num(given["terminated"]) != 0
-        return ends
+        ends[-1] = following is None
+        if self.columns.episode is not None:
+            episode = part.whole_numbers(self.columns.episode, "must be the number of an episode, a whole number")
+            first_episode = cells.cell_at(episode, 0)
+            last_episode = first_episode if previous.episode is None else previous.episode
+            decreases = np.append(first_episode < last_episode, episode[1:] < episode[:-1]).astype(bool)
+            part.check(~decreases, self.columns.episode, "must not decrease: sort the rows by episode")
+            ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
+            if following is not None:
+                beyond = _Part(following, self.where, self.columns, part.n_read + part.n_rows)
+                further = beyond.whole_numbers(self.columns.episode, "must be the number of an episode")
+                ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
+            previous.episode = cells.cell_at(episode, -1)
+        return ends | is_terminal
 
-    @staticmethod
-    def _describe(rows: NDArray[Any], given: _Given, gaps: Bools, ends: Bools, check: _Check) -> None:
-        rows["phase"] = np.where(ends, int(Phase.END), int(Phase.BEHAVE))
-        rows["flags"] = np.where(gaps, int(Flag.GAP), int(Flag.NONE))
-        if "terminated" in given:
-            rows["flags"] |= np.where(np.nan_to_num(given["terminated"]) != 0, int(Flag.TERMINATED), 0).astype(np.uint8)
-        if "phase" in given:
-            check(np.isin(given["phase"], list(Phase)), "phase", f"must be 0..{max(Phase):d}")
-            rows["phase"] = given["phase"]
-        if (flags := given.get("flags")) is not None:
-            check((flags >= 0) & (flags < 256), "flags", "must be 0..255")
-            rows["flags"] = flags.astype(np.uint8) | (0 if "phase" in given else rows["flags"] & np.uint8(Flag.GAP))
-            rows["flags"][(rows["flags"] & Flag.TURN) > 0] |= np.uint8(Flag.GAP)  # a data set is one stream
-        if "policy" in given:
-            rows["policy"] = given["policy"]
+    def _late(self, part: _Part, t: Floats | None, begins: Bools, previous: _PreviousRow) -> Bools:
+        """Return which rows come late, or earlier than the row before, shape (n_rows,)."""
+        if t is None:
+            return np.zeros(part.n_rows, dtype=bool)
+        columns = self.columns
+        assert columns.time is not None
+        since_s = np.diff(t, prepend=previous.t)
+        previous.t = float(t[-1])
+        is_back = (since_s <= 0) & ~begins
+        if columns.missing == "error":
+            part.check(~is_back, columns.time, "must increase within an episode: sort the rows by time")
+        resolution_s = cells.resolution(part.column(columns.time), t)
+        is_late = is_back | ((since_s - resolution_s > LATE * columns.period_s) & ~begins)
+        self._fit.add_spacings(since_s[~begins], is_late[~begins], resolution_s[~begins])
+        return is_late
 
-    def _act(self, rows: NDArray[Any], is_kept: Bools, given: _Given, check: _Check) -> None:
+    def _steps(self, part: _Part, begins: Bools, adds_rows: Bools, previous: _PreviousRow) -> NDArray[np.int64]:
+        """Return the number of the step of each row, shape (n_rows,).
+
+        Without a column, an episode begins at the step at which the one before it ended.
+        """
+        if self.columns.step is not None:
+            steps = part.whole_numbers(self.columns.step, "must be the number of a step, a whole number")
+            is_first_valid = cells.cell_at(steps, 0) >= previous.step
+            is_valid = np.append(is_first_valid, steps[1:] >= steps[:-1]).astype(bool)
+            part.check(is_valid, self.columns.step, "must not decrease: sort the rows")
+            is_small = np.asarray(steps < _STEPS_END, dtype=bool)
+            part.check(is_small, self.columns.step, f"must be below {_STEPS_END:,}")
+            return np.asarray(steps, dtype=np.int64)
+        follows_added = np.append(previous.adds_row, adds_rows[:-1])
+        advances = ~begins | follows_added
+        advances[0] |= previous.step < 0
+        return np.asarray(previous.step + np.cumsum(advances), dtype=np.int64)
+
+    def _set_phase_and_flags(
+        self, part: _Part, rows: NDArray[Any], is_last: Bools, gaps: Bools, is_terminal: Bools
+    ) -> None:
+        columns = self.columns
+        rows["phase"] = np.where(is_last, int(Phase.END), int(Phase.BEHAVE))
+        rows["flags"] = np.where(gaps, int(Flag.GAP), 0) | np.where(is_terminal, int(Flag.TERMINATED), 0)
+        if columns.phase is not None:
+            phase = cells.as_numbers(part.column(columns.phase))
+            part.check(np.isin(phase, list(Phase)), columns.phase, f"must be 0..{max(Phase):d}")
+            rows["phase"] = phase
+        if columns.flags is not None:
+            flags = cells.as_numbers(part.column(columns.flags))
+            is_valid = (flags >= 0) & (flags < 256) & (flags == np.floor(flags))
+            part.check(is_valid, columns.flags, "must be 0..255")
+            found_gaps = rows["flags"] & np.uint8(Flag.GAP)
+            rows["flags"] = flags.astype(np.uint8)
+            if columns.phase is None:
+                rows["flags"] |= found_gaps
+            is_turn = (rows["flags"] & Flag.TURN) > 0
+            rows["flags"][is_turn] |= np.uint8(Flag.GAP)  # a data set is one stream
+        if columns.policy is not None:
+            policy = cells.as_numbers(part.column(columns.policy))
+            is_valid = (policy >= 0) & (policy < _POLICIES_END) & (policy == np.floor(policy))
+            part.check(is_valid, columns.policy, "must be the number of a policy, as in a recorded run")
+            rows["policy"] = policy
+
+    def _refuse_missing(
+        self, part: _Part, rows: NDArray[Any], observation: NDArray[np.float32], t: Floats | None
+    ) -> None:
+        """Raise BadInput if a number is missing that is learned from; frames within a drive may be unknown."""
+        is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
+        must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
+        for channel, values in zip(self.columns.channel, observation.T, strict=True):
+            part.check(~is_needed | np.isfinite(values), channel.column, must)
+        if t is not None:
+            assert self.columns.time is not None
+            part.check(~is_needed | np.isfinite(t), self.columns.time, f"must be {_TIMES}")
+
+    def _set_actions(self, part: _Part, rows: NDArray[Any], is_kept: Bools) -> None:
         acted = np.isin(rows["phase"], _ACTED) & is_kept
-        rows["action"], rows["b"] = np.where(acted, 0, NO_ACTION), np.where(acted, 1.0, np.nan)
-        if (action := given.get("action")) is not None:
+        rows["action"] = np.where(acted, 0, NO_ACTION)
+        rows["b"] = np.where(acted, 1.0, np.nan)
+        action = part.numbers("action")
+        if action is not None:
             n = len(self.columns.actions)
-            is_valid = (action >= 0) & (action < n) & (action == np.floor(action))
-            check(~acted | is_valid, "action", f"must be a whole number in 0..{n - 1}")
+            must = f"must be a whole number in 0..{n - 1}"
+            if n == 1:
+                must = "must be 0, the only action: actions are numbered from 0"
+            part.check(~acted | _is_action(action, n), part.name_of("action"), must)
             rows["action"] = np.where(acted, action, NO_ACTION)
-        if (b := given.get("b")) is not None:
-            is_valid = (b > 0.0) & (b <= 1.0)
-            check(~acted | is_valid, "b", "must be in (0, 1], the probability of the action that was taken")
+        b = part.numbers("b")
+        if b is not None:
+            must = "must be in (0, 1], the probability of the action that was taken"
+            part.check(~acted | _is_probability(b), part.name_of("b"), must)
             rows["b"] = np.where(acted, b, np.nan)
 
-    def _refuse(self, n_read: int, i: int, column: str, values: Floats, must: str) -> NoReturn:
-        """Raise BadInput for a value in row i of a part after `n_read` rows."""
-        raise BadInput(f"{self.where}, row {n_read + i + 1}, column {column!r}: {values[i]:.9g} {must}")
+    def _check_terminal_actions(self, part: _Part, is_terminal: Bools) -> None:
+        """Raise BadInput if a terminal row has an action and a b, unless `convention` says what that means."""
+        action = part.numbers("action")
+        if self.columns.convention is not None or action is None or not is_terminal.any():
+            return
+        has_action = is_terminal & _is_action(action, len(self.columns.actions))
+        b = part.numbers("b")
+        if b is None:
+            self._fit.add_ignored(int(has_action.sum()))
+            return
+        must = (
+            'marks a terminal row that has an action and a b: write convention = "transition" if the action led to a '
+            f'terminal state, as in rows (s, a, r, done), or "{OBSERVATION}" if the row\'s observation is terminal'
+        )
+        part.check(~(has_action & _is_probability(b)), part.name_of("terminated"), must)
 
-    def _column(self, chunk: Chunk, name: str) -> Floats:
-        """Return a column of numbers, or number 3 of a column NAME of vectors for NAME_3, float64, shape (n_rows,)."""
+    def _move_readings(self, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow) -> NDArray[np.float32]:
+        """Move the readings of transitions to the rows to which they led; return where each row's transition led.
+
+        Args:
+            rows: Rows of a recording, shape (n_rows,), changed in place.
+            breaks: Which rows do not follow from the row before, shape (n_rows,).
+            previous: The row before the first one.
+
+        Returns:
+            The observations with the readings before they were moved, shape (n_rows, n_channels).
+        """
+        moved = [i for i, channel in enumerate(self.columns.channel) if channel.transition]
+        if not moved:
+            return np.asarray(rows["observation"])
+        observations = rows["observation"].copy()
+        led_to_first = observations[:1, moved] if previous.readings is None else previous.readings
+        led_here = np.concatenate([led_to_first, observations[:-1, moved]])
+        led_here[breaks] = _NO_READING
+        rows["observation"][:, moved] = led_here
+        previous.readings = observations[-1:, moved]
+        return np.asarray(observations)
+
+    def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
+        """Return the place of the first dropped row and the text of the cell that is no number."""
+        i = int(is_kept.argmin())
+        names = [channel.column for channel in self.columns.channel]
+        if self.columns.time is not None:
+            names.append(self.columns.time)
+        for name in names:
+            value = cells.as_numbers(part.column(name)[i : i + 1])[0]
+            if not np.isfinite(value):
+                must = f" must be {_TIMES}" if name == self.columns.time else " is no number"
+                text = cells.shown(cells.cell_at(part.column(name), i))
+                return f"the first is row {part.n_read + i + 1}, column {name!r}: {text}{must}"
+        return f"the first is row {part.n_read + i + 1}"
+
+
+class _Part:
+    """A part of a table: its columns by name, or by attribute of `Columns`; `n_read` rows were read before it."""
+
+    def __init__(self, chunk: Chunk, where: str, columns: Columns | None = None, n_read: int = 0) -> None:
+        self._chunk = chunk
+        self._where = where
+        self._names = {} if columns is None else columns.others
+        self.n_read = n_read
+        self.n_rows = _n_rows(chunk)
+
+    def name_of(self, key: str) -> str:
+        """Return the name of the column that is an attribute of `Columns`."""
+        return self._names[key]
+
+    def numbers(self, key: str) -> Floats | None:
+        """Return the numbers of an attribute's column, NaN where there is none, (n_rows,); None without a column."""
+        name = self._names.get(key)
+        return None if name is None else cells.as_numbers(self.column(name))
+
+    def whole_numbers(self, name: str, must: str) -> Cells:
+        """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
+        numbers, is_whole = cells.as_whole_numbers(self.column(name))
+        self.check(is_whole, name, must)
+        return numbers
+
+    def check(self, is_valid: Bools, name: str, must: str) -> None:
+        """Raise BadInput with file, row, column and text of the first invalid cell; `is_valid` has shape (n_rows,)."""
+        if is_valid.all():
+            return
+        i = int(is_valid.argmin())
+        text = cells.shown(cells.cell_at(self.column(name), i))
+        raise BadInput(f"{self._where}, row {self.n_read + i + 1}, column {name!r}: {text} {must}")
+
+    def column(self, name: str) -> Cells:
+        """Return a column, or number 3 of a column NAME of vectors for NAME_3, shape (n_rows,)."""
         vector, _, i = name.rpartition("_")
-        if name in chunk:
-            found = np.asarray(chunk[name])
-        elif i.isdecimal() and vector in chunk and np.ndim(chunk[vector]) == 2 and int(i) < chunk[vector].shape[1]:
-            found = np.asarray(chunk[vector])[:, int(i)]
+        if name in self._chunk:
+            column = np.asarray(self._chunk[name])
+        elif i.isdecimal() and np.ndim(self._chunk.get(vector, 0)) == 2:
+            column = self._number_of(np.asarray(self._chunk[vector]), int(i), name)
         else:
-            raise BadInput(f"{self.where} has no column {name!r}; there are {', '.join(map(str, chunk))}")
-        if found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        if found.ndim != 1 or found.dtype.kind not in "fiub":
+            raise self._lacks(name)
+        if column.ndim == 2 and column.shape[1] == 1:
+            column = column[:, 0]
+        kind = column.dtype.kind
+        if kind in "mM":
             raise BadInput(
-                f"{self.where}: the column {name!r} must hold a number per row, not {found.dtype} {found.shape}"
+                f"{self._where}: the column {name!r} holds dates, expected seconds: convert it by "
+                "(t - t[0]) / numpy.timedelta64(1, 's')"
             )
-        return found.astype(np.float64)
+        if column.ndim != 1 or kind not in "fiubOUT":
+            raise BadInput(
+                f"{self._where}: the column {name!r} must hold a number per row, not {column.dtype} {column.shape}"
+            )
+        return column.astype(object) if kind in "UT" else column
+
+    def vector_width(self, vector: str) -> int:
+        """Return how many numbers the vectors of a column have, 0 if they are unknown."""
+        vectors = np.asarray(self._chunk.get(vector, 0))
+        return int(vectors.shape[1]) if vectors.ndim == 2 else 0
+
+    def _number_of(self, vectors: NDArray[Any], i: int, name: str) -> NDArray[Any]:
+        if not vectors.shape[1]:  # all are null
+            return np.full(len(vectors), np.nan)
+        if i >= vectors.shape[1]:
+            raise self._lacks(name)
+        return vectors[:, i]
+
+    def _lacks(self, name: str) -> BadInput:
+        return BadInput(f"{self._where} has no column {name!r}; there are {', '.join(self._chunk)}")
+
+
+def _n_rows(chunk: Chunk) -> int:
+    return len(next(iter(chunk.values()))) if chunk else 0
+
+
+def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> ChannelColumn:
+    """Return a channel with the range of its readings, as float32, where none was given."""
+    with np.errstate(over="ignore"):
+        low = float(np.float32(lowest))
+        high = float(np.float32(highest))
+    if not low < high:
+        high = low + 1.0
+    return channel._replace(
+        low=low if channel.low is None else channel.low,
+        high=high if channel.high is None else channel.high,
+    )
+
+
+def _is_action(action: Floats, n_actions: int) -> Bools:
+    return np.asarray((action >= 0) & (action < n_actions) & (action == np.floor(action)))
+
+
+def _is_probability(b: Floats) -> Bools:
+    return np.asarray((b > 0.0) & (b <= 1.0))
+
+
+def _with_terminal_rows(
+    rows: NDArray[Any], is_before: Bools, observations: NDArray[np.float32], period_s: float
+) -> NDArray[Any]:
+    """Return rows of a recording with a terminal row after each of some.
+
+    The terminal state is unknown, and nothing is predicted from it: its observation repeats that of the row before.
+
+    Args:
+        rows: The rows, shape (n_rows,).
+        is_before: Which rows have an action that led to a terminal state, shape (n_rows,).
+        observations: For each row the observation of its terminal row, shape (n_rows, n_channels).
+        period_s: Time between the two rows in seconds.
+    """
+    terminal = rows[is_before].copy()
+    terminal["observation"] = observations[is_before]
+    terminal["step"] += 1
+    terminal["t"] += period_s
+    terminal["action"] = NO_ACTION
+    terminal["b"] = np.nan
+    terminal["phase"] = int(Phase.END)
+    terminal["flags"] = int(Flag.TERMINATED)
+    return np.insert(rows, np.flatnonzero(is_before) + 1, terminal)
 
 
 def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
     """Write b of a policy into the rows with an action."""
     for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
-        observation, action = rows["observation"][i], int(rows["action"][i])
+        observation = rows["observation"][i]
+        action = int(rows["action"][i])
         b = float(policy.probabilities(observation.astype(np.float64), interface.encode(observation))[action])
         if not 0.0 < b <= 1.0:
             where = f"action {action} of step {rows['step'][i]:,}"
@@ -258,13 +564,18 @@ def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
         rows["b"][i] = b
 
 
-class _Before:
+class _PreviousRow:
     """Facts about the row before a part of the table."""
 
     def __init__(self) -> None:
-        self.is_end = self.is_kept = True
-        self.episode = self.t = np.nan
+        self.is_end = True
+        self.is_kept = True
+        self.t = np.nan
         self.step = -1
+        self.episode: int | None = None
+        self.adds_row = False
+        self.readings: NDArray[np.float32] | None = None  # of transitions, shape (1, n)
+        self.widths: dict[str, int] = {}
 
 
 # ---- episodes of a recording, for other formats ----------------------------------------------------------------------

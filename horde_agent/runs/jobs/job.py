@@ -16,7 +16,7 @@ from rich.console import Console
 
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import Student
-from horde_agent.runs.ending import Cause, Ended, SignalHandler
+from horde_agent.runs.ending import Cause, Ended, SignalHandler, signal_text
 from horde_agent.runs.jobs.tables import Outcome, write_tables
 from horde_agent.runs.jobs.warm import warm_up
 from horde_agent.runs.keeping.run import Run
@@ -62,11 +62,13 @@ class Job(ABC):
         """Compile, then open the source.
 
         In this order, because a robot may drive in its first reset and compiling would delay its commands. A signal
-        during that drive requests the end of the run. If it fails, everything is closed.
+        until then ends the command before that reset, a signal during that drive requests the end of the run. If it
+        fails, everything is closed.
         """
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
             self.signals.call_at_first(lambda: self.stop(Cause.of_signal(self.signals.seen[-1])))
+            self.signals.raise_seen()
             self._begin()
         except BaseException:
             self._abandon()
@@ -116,9 +118,14 @@ class Job(ABC):
         self.signals.record_only()
         self._stop_at_second_ctrl_c()
         self._close()
-        self.signals.call_at_first(
-            lambda: self.say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
-        )
+        self.signals.call_at_first(self._say_that_tables_follow)
+
+    def _say_that_tables_follow(self) -> None:
+        number = self.signals.seen[-1]
+        if number == signal.SIGINT:
+            self.say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
+        else:
+            self.say(f"{signal_text(number)}: the robot is stopped; writing the tables; a further signal skips that")
 
     def close(self) -> None:
         """Stop and close the robot, and end the shards, if there are any."""
@@ -133,21 +140,26 @@ class Job(ABC):
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return
         self._is_stopped_for_good = True
-        if self.emergency_stop("Ctrl-C was pressed twice"):
-            self.say("the emergency stop is set; clear it by `horde-robot stop --clear`")
+        sentence = self.emergency_stop("Ctrl-C was pressed twice")
+        if sentence:
+            self.say(sentence)
 
     def stop(self, cause: Cause) -> None:
         """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
         self.stopped_by = self.stopped_by or cause
-        self.say("stopping after this step; press Ctrl-C again to abort")
+        number = getattr(signal, cause.name, None)
+        if number is None or number == signal.SIGINT:
+            self.say("stopping after this step; press Ctrl-C again to abort")
+        else:
+            self.say(f"{signal_text(number)}: stopping after this step; a second signal aborts it")
 
     def say(self, words: str) -> None:
         """Print a message."""
         self.console.print(words, highlight=False, soft_wrap=True)
 
-    def emergency_stop(self, reason: str) -> bool:  # noqa: ARG002
-        """Set the robot's emergency stop; return whether it has one."""
-        return False
+    def emergency_stop(self, reason: str) -> str:  # noqa: ARG002
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        return ""
 
     def _begin(self) -> None:  # noqa: B027  most have nothing to open
         pass

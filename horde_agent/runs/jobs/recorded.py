@@ -24,7 +24,17 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, Sampler, outside_drives
 from horde_agent.life.student import Student, rows_of
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.record import DRIVES, FORMAT, Flag, Phase, Recorder, Stream, read_in_parts
+from horde_agent.record import (
+    DRIVES,
+    FORMAT,
+    Flag,
+    OnFault,
+    Phase,
+    Recorder,
+    Stream,
+    log_fault,
+    read_in_parts,
+)
 from horde_agent.record.segments import read_header, read_segment, started_files
 from horde_agent.runs.config import LOG_PASSES, BadInput, LearnConfig
 from horde_agent.runs.data.behaviour import act_by
@@ -101,19 +111,32 @@ class Recording:
     """The rows of a recording from row `since` up to step `up_to`, file by file; a run may still append more.
 
     With several passes, rows and steps are counted on from pass to pass.
+
+    Attributes:
+        on_fault: Called once with each fault of the recording.
     """
 
     def __init__(self, path: Path, up_to: int | None = None, since: int | None = None, passes: int = 1) -> None:
         self.path, self.up_to, self.since, self.passes = path, up_to, since, passes
+        self.on_fault: OnFault = log_fault
+        self._reported: set[str] = set()
 
     def __iter__(self) -> Iterator[Stream]:
-        for part in read_in_parts(self.path, self.since) if self.passes == 1 else self._passes():
+        parts = self._passes()
+        if self.passes == 1:
+            parts = read_in_parts(self.path, self.since, on_fault=self._report)
+        for part in parts:
             yield part if self.up_to is None else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
+
+    def _report(self, fault: str) -> None:
+        if fault not in self._reported:
+            self._reported.add(fault)
+            self.on_fault(fault)
 
     def _passes(self) -> Iterator[Stream]:
         n_skipped, before, last = self.since or 0, 0, 0
         for _ in range(self.passes):
-            for part in read_in_parts(self.path):
+            for part in read_in_parts(self.path, on_fault=self._report):
                 part.rows["step"] += before
                 last = int(part.rows["step"][-1]) if len(part) else last
                 yield part[n_skipped:]
@@ -139,6 +162,7 @@ class Replay(Job):
         self.life, self.sampler = restored or new_life([HeaderEnv(header)] * run.config.robots, run)
         super().__init__(run, self.life.student, console, signals)
         self._rows, self._end, self.total = rows, End.of(end), total
+        rows.on_fault = lambda fault: self.say(f"{fault}.")
         self._has_tests = bool(header.get("tests_excursions"))
         self._reached = 0
 
@@ -160,7 +184,7 @@ class Replay(Job):
             with suppress(Stopped):
                 # The snapshot of a data set is one between two rows; that of a robot has received the next row.
                 is_first_counted = run.config.backend != "data"
-                replay_rows(self.life, self._announced(), observe, is_first_counted=is_first_counted)
+                replay_rows(self.life, self._rows, observe, is_first_counted=is_first_counted)
             self._after_rows()
 
     def _after_row(self, step: int) -> None:
@@ -168,12 +192,6 @@ class Replay(Job):
 
     def _after_rows(self) -> None:
         pass
-
-    def _announced(self) -> Iterator[Stream]:
-        for part in self._rows:
-            for fault in part.faults:
-                self.say(f"{fault}.")
-            yield part
 
     def _abandon(self) -> None:
         self.life.close()
@@ -212,9 +230,10 @@ def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver, *, i
             if not (reached is None and life.is_observed):
                 student.observe(observation, flags)
             student.set_action(Phase(phase), action, b, step, policy)
-        if last in _STEPS and (robot in robots or not is_first_counted):
-            life.gaps += bool(flags & Flag.GAP)
-            life.n_not_applied += bool(flags & Flag.NOT_APPLIED)
+        if robot in robots or not is_first_counted:
+            follows_step = last in _STEPS
+            life.gaps += bool(flags & Flag.RESUMED) or (follows_step and bool(flags & Flag.GAP))
+            life.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
         observer(student, step)
         last, reached = Phase(phase), step
         robots.add(robot)
@@ -286,7 +305,8 @@ def open_data(config: LearnConfig) -> Table:
     elif is_lerobot(file):
         table = open_lerobot(file, config.columns)
     elif config.columns is None:
-        raise BadInput("--data needs --columns FILE.toml, which describes the columns of the table (docs/data.md)")
+        advice = f"`horde columns {file} > columns.toml` writes one"
+        raise BadInput(f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}")
     else:
         columns = Columns.read(config.columns)
         if config.backend == "replay":
@@ -305,6 +325,7 @@ def import_table(table: Table, run: Run) -> None:
             steps = part.rows["step"]
             recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
             if up_to is not None and steps[-1] > up_to:
+                table.check_fit()
                 break
     run.notes = table.notes
     run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
@@ -322,6 +343,8 @@ def learning_from(
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
     try:
         import_table(table, run)
+        for remark in table.remarks:
+            console.print(remark, highlight=False, soft_wrap=True)
         return DataSet(run, console, signals)
     except BaseException:
         run.close()
@@ -367,6 +390,7 @@ class Log(Job):
         student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student, console, signals)
         self._rows, self._n_learned = Recording(run.folder.life), 0
+        self._rows.on_fault = lambda fault: self.say(f"{fault}.")
         Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
 
     def _learn(self, progress: Progress) -> None:

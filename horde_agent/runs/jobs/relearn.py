@@ -30,7 +30,8 @@ from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, 
 def recorded_settings(config: LearnConfig) -> LearnConfig:
     """Return the settings completed from the recorded run in the folder `log`; raise BadInput without them.
 
-    The horizon is taken from the run; so are questions and seed, unless `config` names questions.
+    The horizon is taken from the run; so are questions and seed, unless `config` names questions, and the offset,
+    unless `config` names one: the recording of an older run gives the weights that it had.
     """
     recorded = RunFolder(Path(str(config.log)))
     lived = recorded_config(recorded)
@@ -40,6 +41,8 @@ def recorded_settings(config: LearnConfig) -> LearnConfig:
             raise BadInput(f"{GIVEN_IN_PYTHON}, or name other --questions")
         own = str(recorded.question_file) if asked.endswith(".toml") else asked
         config = replace(config, questions=own, seed=lived.seed)
+    if config.offset is None and not config.paper:
+        config = replace(config, offset=lived.offset)
     return replace(config, horizon=lived.horizon, watch=False)  # there is no live page of a recording
 
 

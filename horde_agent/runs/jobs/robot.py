@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 from rich.console import Console
 
 from horde_agent.horde import Horde
@@ -26,14 +26,24 @@ from horde_agent.runs.jobs.recorded import replay_rows
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.events import Alarms, Events
 from horde_agent.runs.keeping.folder import unwritable
-from horde_agent.runs.keeping.resume import Resumption, change, new_changes, refuse_other_ranges
+from horde_agent.runs.keeping.resume import (
+    RequestedChanges,
+    Resumption,
+    change,
+    check_changes,
+    refuse_other_body,
+    write_changes,
+)
 from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopListener
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
     "recording contains the new observations"
 )
+REST_S = 1.5  # within which a stopped robot stands
+_OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those of random policies
 _log = logging.getLogger(__name__)
 
 
@@ -47,12 +57,16 @@ class Robot(Job):
         console: Console,
         signals: SignalHandler,
         resumed: Resumption | None = None,
+        requested: RequestedChanges | None = None,
     ) -> None:
         config, interface = run.config, run.interface
         self.envs, self.env, self._resumed = envs, envs[0], resumed
         self.life, self.sampler = new_life(envs, run)
         super().__init__(run, self.life.student, console, signals)
         self.total = config.steps
+        self._requested = requested
+        # A run of an older version may lack the state of a robot that can now be restored.
+        self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
@@ -64,18 +78,25 @@ class Robot(Job):
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
+        if requested is not None:
+            self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
-        pages: dict[str, Any] = {"picture": picture, "total": config.steps, "ask_to_stop": self._stop_for_the_page}
-        self.feed = Feed(run.folder.path, interface, run.horde, **pages)
+        self.feed = Feed(run.folder.path, interface, run.horde, picture=picture, total=config.steps)
+        self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
+        self._is_stop_due = False  # requested on the page, of a robot that only the main thread may stop
+        self._is_at_rest = True  # after a stop that was requested on the page
         self._is_closed = False
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Return the recorder of a resumed run; nothing is written."""
         folder, life = self.run.folder, self.life
-        change(life, self.run.interface, folder, resumed.changes)
         try:
             recorded = read_header(started_files(folder.life)[0], FORMAT)
-            refuse_other_ranges(folder, recorded, record_header(self.env, self.run.interface))
-            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=life.body.is_restorable)
+            refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
+            change(life, self.run.interface, folder, resumed.changes)
+            if self._requested is not None:
+                self._checked = check_changes(life, self.run.config.behaviour, self._requested)
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
             life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise
@@ -87,48 +108,56 @@ class Robot(Job):
 
     def _begin(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
-        if self._resumed is not None:
-            self._restore(self._resumed)
-        else:
+        self.stop_listener.open(self.life.body.stop_options)
+        if self._resumed is None:
             self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+            self.life.begin()
+            return
+        event = self._restore(self._resumed)
         self.life.begin()
+        self.run.folder.log_resume(event)
+        self.recorder.open_last()
 
-    def _restore(self, resumed: Resumption) -> None:
-        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it."""
-        life, state, is_redone = self.life, resumed.state, self.life.body.is_restorable
+    def _restore(self, resumed: Resumption) -> dict[str, Any]:
+        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
+
+        Return the event of the resume. A robot that kept moving gets random numbers of the seed and the number of the
+        resume: those of the snapshot would repeat what is in the record.
+        """
+        life = self.life
+        state = resumed.state
+        is_redone = self._is_redone
         try:
             restore(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         since = self.recorder.since
+        number = resumed.n_resumes + 1
         if not is_redone:
             replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
+            if state or len(since):
+                seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
+                life.draw_from([np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds])
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
             self.say(note)
         what = "replaying" if is_redone else "learned from"
         self.say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
         event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
-        self.run.folder.log_event(event)
+        return {**event, "number": number, "exact": is_redone}
 
-    def change(self, add: Path | None, remove: str | None, *, learns: bool) -> list[dict[str, Any]]:
-        """Add the questions of a file and remove those that match a pattern; return the changes, as in snapshots.
+    def _change(self) -> list[dict[str, Any]]:
+        """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
 
-        If `learns`, theta of the new ones is learned from the recording; w and traces start at 0. Raise BadInput if the
-        file is invalid, no name matches, or the behaviour follows a removed question.
+        Theta of new ones may be learned from the recording; w and traces start at 0.
         """
         life, run, before = self.life, self.run, list(self.life.horde.names)
-        changes = new_changes(run.folder, before, add, remove, len(self.snapshot_writer.changes))
-        followed = run.config.behaviour
-        if any(followed == f"greedy:{name}" for one in changes for name in one.get("remove", ())):
-            raise BadInput(f"--remove {remove}: the robot's behaviour is {followed}; choose a pattern that leaves it")
-        try:
-            change(life, run.interface, run.folder, changes)
-        except ValueError as error:
-            raise BadInput(str(error)) from None
+        checked = self._checked
+        changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
+        change(life, run.interface, run.folder, changes)
         for one in changes:
             run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
-        if learns and add is not None:
+        if checked.learns and checked.added is not None:
             self.recorder.flush()
             _learn_theta(life, run, set(life.horde.names) - set(before))
         return changes
@@ -146,20 +175,48 @@ class Robot(Job):
         super().stop(cause)
         self.life.stop()
 
-    def emergency_stop(self, reason: str) -> bool:
-        """Set the robot's emergency stop; return whether it has one."""
-        return self.life.body.emergency_stop(reason)
+    def emergency_stop(self, reason: str) -> str:
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        if not self.life.body.emergency_stop(reason):
+            return ""
+        robot = self.life.body.stop_options.get("robot")
+        if robot is None:
+            return "the emergency stop is set; the robot's own program clears it"
+        return f"the emergency stop of {robot} is set; clear it by `horde-robot stop --clear --robot {robot}`"
 
-    def _stop_for_the_page(self) -> None:
-        if self.stopped_by is None:
-            self.emergency_stop("requested on the live page")
+    def _stop_for_the_page(self) -> str:
+        """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
+        self.stopped_by = self.stopped_by or Cause.PAGE_STOP  # before the stop ends the life by itself
+        sentence = ""
+        try:
+            if self.life.body.stop_options:
+                sentence = self.emergency_stop(PAGE_REASON)
+            else:
+                self._is_stop_due = True
+        except Exception as error:  # of the latch: the robot is stopped all the same
+            _log.warning("the emergency stop requested on the live page failed (%s)", error)
+            sentence = str(error)
+        try:
+            self._is_at_rest = not self.life.body.stop_options or self.life.body.wait_for_rest(REST_S)
+        finally:
             self.stop(Cause.PAGE_STOP)
+        return sentence
 
     def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for env in self.envs:
-                env.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        is_stopped = False
+        try:
+            if self._is_stop_due:
+                self.emergency_stop(PAGE_REASON)
+        finally:
+            try:
+                for env in self.envs:
+                    env.close()
+                is_stopped = True
+            finally:
+                self.stop_listener.close(is_stopped=is_stopped and self._is_at_rest)
 
     def _abandon(self) -> None:
         super()._abandon()
@@ -186,6 +243,7 @@ class Robot(Job):
             "sensor_age_ms": life.sensor_age_s.summary_ms(),
             "overrun_ms": life.overrun_s.summary_ms(),
             "n_not_applied": life.n_not_applied,
+            "n_not_finite": life.n_not_finite,
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }
@@ -215,11 +273,19 @@ class Robot(Job):
 
 
 def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
-    """Learn theta of new questions off-policy from the recording, in a separate Horde: other weights do not change."""
+    """Learn theta and offsets of new questions off-policy from the recording, in a separate Horde.
+
+    Weights of other questions do not change.
+    """
     new = [question for question in life.horde.questions if question.name in names]
     horde, coder = life.horde, run.interface.coder
     alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
     relearn(read_in_parts(run.folder.life), alone, run.interface)
+    added = [horde.names.index(question.name) for question in new]
     theta = horde.weights()[0]
-    theta[[horde.names.index(question.name) for question in new]] = alone.weights()[0]
+    theta[added] = alone.weights()[0]
     horde.reset_weights(theta)
+    if horde.offsets.any() or alone.offsets.any():
+        offsets = np.full(horde.n_demons, np.nan)
+        offsets[added] = alone.offsets
+        horde.set_offsets(offsets)

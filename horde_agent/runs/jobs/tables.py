@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
-from horde_agent.life.observers import MspbeWatch, Sample, sample, sound_demons
+from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
 from horde_agent.life.student import Student, predict_along
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
@@ -29,7 +30,7 @@ from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs.ending import End
 from horde_agent.runs.jobs import holdout
-from horde_agent.runs.keeping.folder import own_version, write_csv, write_json
+from horde_agent.runs.keeping.folder import RunFolder, own_version, write_csv, write_json
 from horde_agent.runs.keeping.run import Run
 from horde_agent.types import Bools, Floats, Integers
 
@@ -54,6 +55,7 @@ CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "m
 NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
 """Values of the summary that a recording does not contain."""
 
+_log = logging.getLogger(__name__)
 _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
@@ -109,8 +111,9 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
     last = sample(outcome.steps, student.learning_steps, horde)
     write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
     followed = [course for course in tested if not course.policy.is_behaviour]
-    if followed:
-        shown = excursion_traces(read(folder.life, newest=A_DAY), horde, interface, followed, student.horizon)
+    stream = _newest_rows(folder) if followed else None
+    if stream is not None:
+        shown = excursion_traces(stream, horde, interface, followed, student.horizon)
         write_csv(folder.traces, TRACE_COLUMNS, shown)
     n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
     details = {
@@ -121,6 +124,15 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
     }
     n_excursions = errors.n_excursions - n_on_policy if outcome.has_tests else None
     return _Results(nmsre, variance, steps, details, n_excursions)
+
+
+def _newest_rows(folder: RunFolder) -> Stream | None:
+    """Return the last day of a recording; None if the first line of a file is damaged."""
+    try:
+        return read(folder.life, newest=A_DAY)
+    except ValueError as error:
+        _log.warning("%s is not written: %s", folder.traces.name, error)
+        return None
 
 
 def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
@@ -179,8 +191,8 @@ def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wa
         "n_updated_per_step": student.n_updated / n if n else None,
         **nmsre_summary(results.nmsre, sound),
         "diverged": list(horde.diverged),
-        "mspbe_vector_mean": float(vector[sound].mean()) if sound.any() else None,
-        "mspbe_scalar_mean": float(horde.mspbe_scalar[sound].mean()) if sound.any() else None,
+        "mspbe_vector_mean": mean_estimate(vector[sound]),
+        "mspbe_scalar_mean": mean_estimate(horde.mspbe_scalar[sound]),
         "max_trace": float(horde.max_trace),
         "learn_ms": student.learn_s.summary_ms() if wall_s is not None else None,
         "cycle_ms": outcome.cycle_s.summary_ms(),
@@ -311,8 +323,11 @@ def excursion_traces(
 
 def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | None:
     """Return the first row of a policy's last fully recorded excursion; None if there is none."""
-    is_begun = np.isin(stream.rows["step"], course.step) & (stream.rows["phase"] == Phase.EXCURSION)
-    whole = np.flatnonzero(is_begun[: max(len(stream) - horizon, 0)])
+    steps = stream.rows["step"]
+    n_first = max(len(stream) - horizon, 0)
+    is_begun = np.isin(steps, course.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    is_whole = is_begun[:n_first] & (steps[len(stream) - n_first :] == steps[:n_first] + horizon)
+    whole = np.flatnonzero(is_whole)
     return int(whole[-1]) if whole.size else None
 
 

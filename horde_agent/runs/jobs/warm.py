@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +16,16 @@ from rich.console import Console
 
 from horde_agent import questions
 from horde_agent.cluster import AnyHorde
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.learning.compiling import COMPILING, announced_otherwise, is_own_kernel
 from horde_agent.learning.rules import PAPER_CONFIG, TRACE_RULES, W_RULES, LearnerConfig, parse_algorithm
+from horde_agent.life.bodies import ROBOTS, make_body
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.student import encoder
-from horde_agent.policies import Greedy, Policy, StickyRandom, Uniform
-
-COMPILING = "compiling, once, about a minute (`horde warm` does it in advance)"
+from horde_agent.policies import Behaviour, Greedy, Policy, StickyRandom, Uniform
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -38,14 +38,15 @@ class CompileNotice(event.Listener):
     def __init__(self, console: Console) -> None:
         self._console, self._is_printed = console, False
 
-    def installed(self) -> AbstractContextManager[None]:
-        """Return a context during which numba reports to this listener."""
-        return event.install_listener("numba:compile", self)
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Return a context during which numba reports to this listener, and to no other of this package."""
+        with announced_otherwise(), event.install_listener("numba:compile", self):
+            yield
 
     def on_start(self, event: Any) -> None:
         """Print the line once."""
-        module = str(event.data["dispatcher"].py_func.__module__)
-        if not self._is_printed and module.startswith("horde_agent."):
+        if not self._is_printed and is_own_kernel(event):
             self._is_printed = True
             self._console.print(COMPILING, highlight=False, soft_wrap=True)
 
@@ -84,11 +85,12 @@ def _alone(question: GVF) -> Policy:
 
 
 def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) -> float:
-    """Compile all kernels of `horde learn` into numba's cache.
+    """Compile into numba's cache what `horde learn`, the README, both robots and vector environments need.
 
     A short run with the default questions, then two learning steps for every other rule and family of questions, also
-    by `algorithm`. The environment stays open. Return the duration in seconds; raise ValueError if there is no such
-    rule, or it finds policies.
+    by `algorithm`, and for a small Horde; then a step of each simulated robot, alone and in a vector environment. The
+    environment stays open. Return the duration in seconds; raise ValueError if there is no such rule, or it finds
+    policies.
     """
     began = time.perf_counter()
     interface = Interface.of(env)
@@ -98,7 +100,35 @@ def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) 
         life.run(_STEPS)
     for horde in hordes:
         warm_up(horde, interface)
+    _learn_by_hand()
+    for robot in ROBOTS:
+        _step_robots(robot)
     return time.perf_counter() - began
+
+
+def _learn_by_hand() -> None:
+    """Learn two steps with a Horde of one question, as in the README."""
+    for policy in (Behaviour(), Uniform(2)):
+        question = GVF("q", policy, Channel(0), continuation=0.9)
+        horde = Horde([question], n_features=2, n_active=1)
+        reading = np.zeros(1)
+        tiles = np.zeros(1, dtype=np.int64)
+        horde.begin(reading, tiles)
+        for _ in range(2):
+            horde.learn(0, 0.5, reading, tiles)
+        horde.predict(tiles)
+
+
+def _step_robots(robot: str) -> None:
+    """Step a simulated robot on the planar engine, alone and as two of a vector environment."""
+    env = make_body("simulator", robot=robot, physics="planar")
+    with closing(env):
+        env.reset(seed=0)
+        env.step(0)
+    vector = gymnasium.make_vec(f"horde_env:{ROBOTS[robot]['simulator']}-v0", num_envs=2)
+    with closing(vector):
+        vector.reset(seed=0)
+        vector.step(np.zeros(2, dtype=np.int64))
 
 
 def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:

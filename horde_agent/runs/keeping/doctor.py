@@ -131,8 +131,8 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
 def _snapshots(place: Path, run: Path) -> list[Finding]:
     """Check the snapshots in one folder; rename damaged ones and remove unfinished ones."""
     found, where = [], place.relative_to(run)
-    for path in sorted(place.glob(".unfinished-*")):
-        shutil.rmtree(path)
+    for path in snapshots.unfinished(place):
+        snapshots.remove_unfinished(path)
         found.append(Finding(f"{where}/{path.name}", False, "it was not finished, and was removed", is_repaired=True))
     for path in reversed(list(snapshots.found(place))):
         name = f"{where}/{path.name}"

@@ -13,9 +13,9 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -29,6 +29,7 @@ from zlib import crc32
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.toml import to_toml
+from horde_agent.types import parsed_toml
 
 try:
     import fcntl
@@ -64,6 +65,7 @@ class RunFolder:
         self.events = self.log / "events.jsonl"
         self.exported = path / "export"
         self.lock = path / ".lock"
+        self.stop = path / ".stop"  # while a robot is open: how to ask for its stop (`stop_request`)
         self._made: list[Path] = []  # outermost last
 
     @classmethod
@@ -133,10 +135,78 @@ class RunFolder:
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
 
+    def sound_events(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return the events that match their CRC-32, and the line numbers, from 1, of the others.
+
+        Old runs have events without a CRC-32; if one event has a CRC-32, all must have one.
+        """
+        events: dict[int, dict[str, Any]] = {}
+        damaged: list[int] = []
+        lines: list[bytes] = []
+        with suppress(OSError):
+            lines = self.events.read_bytes().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if isinstance(event, dict):
+                events[number] = event
+            else:
+                damaged.append(number)
+        matching = {number: event for number, event in events.items() if event.get("crc") == checksum(event)}
+        if matching:
+            damaged += [number for number in events if number not in matching]
+            events = matching
+        return list(events.values()), sorted(damaged)
+
+    def log_resume(self, event: Mapping[str, Any]) -> None:
+        """Append an event that must not be lost; raise BadInput if it cannot be written."""
+        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            with self.events.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(unwritable(self.events, error)) from None
+
+    def n_resumes(self) -> int:
+        """Return the number of recorded resumes."""
+        with suppress(OSError, ValueError), self.events.open(encoding="utf-8") as file:
+            return sum('"event": "resumed"' in line for line in file)
+        return 0
+
+    def refuse_changes(self, known: Mapping[str, str] | None = None) -> None:
+        """Raise BadInput if the settings or a question file are not those that the run began with.
+
+        Args:
+            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is damaged.
+        """
+        present = digests(self)
+        for name, digest in self._sealed().items():
+            is_settings = name == self.config.name or (name.startswith("questions") and name.endswith(".toml"))
+            if not is_settings or present.get(name) == digest:
+                continue
+            if known is None or present.get(name) != known.get(name):
+                raise BadInput(
+                    f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
+                    f"{self.sums.name}; restore it, or start a new run with these settings"
+                )
+
+    def _sealed(self) -> dict[str, str]:
+        """Return the SHA-256 in sums.sha256 by file name; empty for older runs, which have none."""
+        try:
+            text = self.sums.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return {}
+        matches = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in text.splitlines()]
+        return {match[2]: match[1] for match in matches if match is not None}
+
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
-            return tomllib.loads(self.config.read_text(encoding="utf-8-sig"))
+            return parsed_toml(self.config.read_text(encoding="utf-8-sig"))
         return {}
 
     def is_imported(self) -> bool:
@@ -147,8 +217,10 @@ class RunFolder:
 
     def began(self) -> datetime:
         """Return the time at which the run began (UTC); 1970 if it is unknown."""
-        with suppress(OSError, ValueError, LookupError, TypeError), self.events.open(encoding="utf-8") as file:
-            return datetime.fromisoformat(json.loads(file.readline())["time"])
+        events, damaged = self.sound_events()
+        if 1 not in damaged:
+            with suppress(LookupError, TypeError, ValueError):
+                return datetime.fromisoformat(events[0]["time"])
         return datetime.fromtimestamp(0, UTC)
 
     def sync_excursions(self) -> None:
@@ -158,8 +230,12 @@ class RunFolder:
                 os.fsync(file.fileno())
 
     def seal(self, *, tables: bool = True) -> None:
-        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256."""
+        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256.
+
+        That of a settings or question file is the first one that was written: the run uses what it read then.
+        """
         kept = digests(self)
+        kept |= {name: digest for name, digest in self._sealed().items() if name in kept}
         if tables:
             there = (self.summary, self.details, self.questions, self.learning_curve, self.mspbe_curve, self.traces)
             kept |= {file.name: _digest(file) for file in there if file.is_file()}
@@ -167,7 +243,7 @@ class RunFolder:
 
     def give_back(self) -> None:
         """Remove the files of a run without a step; a folder that existed before stays."""
-        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.sums)
+        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.stop, self.sums)
         for file in (*record_files(self.life), *made):
             file.unlink(missing_ok=True)
         for made_since in (self.path / "live", self.shards):

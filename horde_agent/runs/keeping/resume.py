@@ -1,8 +1,9 @@
 """Resume an interrupted run from its newest intact snapshot and its recording.
 
-A simulated run repeats the steps since the snapshot with the same random numbers, bit for bit, and compares the
-observations with the recording. A real robot cannot be set back: the recorded rows since the snapshot are learned from,
-and the run continues after a gap.
+A simulated robot is restored: the run repeats the steps since the snapshot with the same random numbers, bit for bit,
+and compares the observations with the recording. Any other body, a real or an emulated robot or an environment of
+Gymnasium, cannot be set back: the recorded rows since the snapshot are learned from, and the run continues after a gap,
+with random numbers of its own, so that it repeats no observation.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from typing import Any, NamedTuple
 
 from horde_agent import questions as families
 from horde_agent.cluster.shards import check_snapshots
+from horde_agent.gvf import GVF, named
+from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, refuse_fed_back
+from horde_agent.life.student import check_questions
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
+_ROBOT = "life/world/"  # state of the robot, in a snapshot
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
 
@@ -37,6 +42,12 @@ class Resumption(NamedTuple):
     lived_s: float = 0.0  # duration of the run until then
     steps: int | None = None  # as requested then
     shards: str | None = None  # their number; None for a single Horde
+    n_resumes: int = 0  # resumes before it
+
+    @property
+    def has_robot(self) -> bool:
+        """True if the robot's own state is in the snapshot, or there is none: the robot then starts anew."""
+        return not self.state or any(name.startswith(_ROBOT) for name in self.state)
 
 
 def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
@@ -59,7 +70,19 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
     if "versions" not in folder.settings():
         raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
     refuse_part(folder)
+    folder.refuse_changes(snapshot_digests(folder))
     return config
+
+
+def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
+    """Return the SHA-256 of settings and questions in the newest readable snapshot; None without one."""
+    for path in snapshots.found(folder.checkpoint):
+        try:
+            asked: dict[str, str] = snapshots.read_manifest(path)["facts"]["asked"]
+        except (snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
+            continue
+        return asked
+    return None
 
 
 def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
@@ -107,11 +130,19 @@ def resumption(folder: RunFolder) -> Resumption:
         step, n_rows, changes, wall_s, steps = (
             snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
         )
-        shards = None if own is None else str(own["n_shards"])
-        noted = (*notes, *_changed(snapshot))
-        return Resumption(noted, snapshot.state, step, n_rows, changes, wall_s, steps, shards)
+        return Resumption(
+            notes=(*notes, *_changed(snapshot)),
+            state=snapshot.state,
+            step=step,
+            n_rows=n_rows,
+            changes=changes,
+            lived_s=wall_s,
+            steps=steps,
+            shards=None if own is None else str(own["n_shards"]),
+            n_resumes=max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
+        )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
-    return Resumption(tuple(notes), {})
+    return Resumption(tuple(notes), {}, n_resumes=folder.n_resumes())
 
 
 def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
@@ -124,11 +155,23 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
         )
 
 
-def refuse_other_ranges(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise BadInput if two headers (`record_header`) have other ranges: the weights would not fit."""
+def refuse_other_body(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise BadInput if two headers (`record_header`) have other channels, actions or ranges: weights would not fit."""
     again = (
         f"its weights do not fit; start a new run, or learn from its recording: --backend replay --log {folder.path}"
     )
+    channels_before = [channel["name"] for channel in recorded["channels"]]
+    channels = [channel["name"] for channel in now["channels"]]
+    for what, before, here in (
+        ("channels", channels_before, channels),
+        ("actions", list(recorded["actions"]), list(now["actions"])),
+    ):
+        if before != here:
+            first = next((name for name in here if name not in before), None) or f"{len(here)} of them"
+            raise BadInput(
+                f"{folder.path} was recorded with {len(before)} {what}, and its body now has {len(here)}, such as "
+                f"{first}: {again}"
+            )
     for name, is_now in now["ranges"].items():
         if (was := recorded.get("ranges", {}).get(name)) != is_now:
             raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
@@ -162,24 +205,76 @@ def change(life: Life, interface: Interface, folder: RunFolder, changes: Sequenc
             life.remove(one["remove"])
 
 
-def new_changes(
-    folder: RunFolder, names: list[str], add: Path | None, remove: str | None, n_before: int
-) -> list[dict[str, Any]]:
-    """Return the changes requested by a question file, which is copied into the folder, and a pattern of `names`.
+class RequestedChanges(NamedTuple):
+    """Questions to add and to remove when a run is resumed."""
 
-    Raise BadInput if the file cannot be read, or no name matches the pattern.
+    add: Path | None = None  # file of the questions to add
+    remove: str | None = None  # shell pattern of the names to remove
+    learns: bool = False  # whether the added ones learn from the recording first
+
+
+class CheckedChanges(NamedTuple):
+    """Requested changes that fit a run; nothing has been written yet."""
+
+    removed: Sequence[str]  # names
+    added: bytes | None  # contents of the question file
+    learns: bool
+
+
+def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> CheckedChanges:
+    """Return the changes requested for a life with the questions of its snapshot.
+
+    They are tried on another Horde of the same questions. `behaviour` is as in the settings.
+
+    Raises:
+        BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a removed question, or
+            the questions do not fit the others.
     """
-    changes: list[dict[str, Any]] = []
-    if remove is not None:
-        gone = [name for name in names if fnmatchcase(name, remove)]
-        if not gone:
-            raise BadInput(f"--remove {remove}: no question's name matches; the first one is {names[0]!r}")
-        changes.append({"remove": gone})
-    if add is not None:
-        copy = file_at(folder.question_file, n_before + 2)
+    names = list(life.horde.names)
+    removed: list[str] = []
+    added: bytes | None = None
+    questions: Sequence[GVF] = ()
+    if requested.remove is not None:
+        removed = [name for name in names if fnmatchcase(name, requested.remove)]
+        if not removed:
+            raise BadInput(f"--remove {requested.remove}: no question's name matches; the first one is {names[0]!r}")
+        if len(removed) == len(names):
+            raise BadInput(
+                f"--remove {requested.remove}: all {len(names)} questions match; choose a pattern that leaves one"
+            )
+        if any(behaviour == f"greedy:{name}" for name in removed):
+            raise BadInput(
+                f"--remove {requested.remove}: the robot's behaviour is {behaviour}; choose a pattern that leaves it"
+            )
+    if requested.add is not None:
         try:
-            copy.write_bytes(add.read_bytes())
+            added = requested.add.read_bytes()
         except OSError as error:
-            raise BadInput(f"the question file {add} cannot be read ({error.strerror})") from None
+            raise BadInput(f"the question file {requested.add} cannot be read ({error.strerror})") from None
+    coder = life.interface.coder
+    trial = Horde(life.horde.questions, n_features=coder.n_features, n_active=coder.n_active, config=life.horde.config)
+    try:
+        if requested.add is not None:
+            questions = families.from_file(requested.add, life.interface)
+            check_questions(questions, life.interface)
+        refuse_fed_back(life.interface, removed)
+        if removed:
+            trial.remove(removed)
+        if questions:
+            trial.add(named(questions, life.interface.names))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    return CheckedChanges(removed, added, requested.learns)
+
+
+def write_changes(folder: RunFolder, checked: CheckedChanges, n_before: int) -> list[dict[str, Any]]:
+    """Write the added questions to the run's folder, and return the changes, as in snapshots."""
+    changes: list[dict[str, Any]] = []
+    if checked.removed:
+        changes.append({"remove": list(checked.removed)})
+    if checked.added is not None:
+        copy = file_at(folder.question_file, n_before + 2)
+        copy.write_bytes(checked.added)
+        folder.seal()
         changes.append({"add": copy.name})
     return changes

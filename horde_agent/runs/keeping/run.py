@@ -20,8 +20,8 @@ from horde_agent import questions as families
 from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
-from horde_agent.interface import Interface
-from horde_agent.learning.rules import parse_algorithm
+from horde_agent.interface import Interface, readable
+from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
@@ -30,7 +30,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput, LearnConfig, offset_of
 from horde_agent.runs.keeping.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
@@ -85,8 +85,12 @@ def make_run(
         questions = build_questions(config, interface, file)
     else:
         questions = list(named(own(interface) if callable(own) else own, interface.names))
-    if not env.metadata.get("b_known", (lived or config).backend != "replay"):
+    is_b_known = env.metadata.get("b_known", (lived or config).backend != "replay")
+    if not is_b_known:
         _refuse_off_policy(questions, config)
+    is_density = any((channel.name, channel.group) == ("b", "action") for channel in interface.channels)
+    if is_density or not is_b_known:
+        _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     is_eager = (lived or config).is_real_time or interface.feedback is not None
@@ -100,21 +104,25 @@ def make_run(
 def _make_horde(
     questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
 ) -> AnyHorde:
-    name, parameters = parse_algorithm(config.algorithm)
-    learner = LearnerConfig(
-        step_size=math.nan if config.step_size is None else config.step_size,
-        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
-        trace_rule=config.trace_rule,  # type: ignore[arg-type]
-        w_rule=config.w_rule,  # type: ignore[arg-type]
-        algorithm=name,
-        parameters=parameters,
-    )
+    learner = _learner_config(config)
     coder = interface.coder
     known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
     if config.shards is None:
         return Horde(questions, mode=mode, **known)
     shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
     return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
+
+
+def _learner_config(config: LearnConfig) -> LearnerConfig:
+    """Return the options of the Horde."""
+    return LearnerConfig(
+        step_size=math.nan if config.step_size is None else config.step_size,
+        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
+        trace_rule=config.trace_rule,  # type: ignore[arg-type]
+        w_rule=config.w_rule,  # type: ignore[arg-type]
+        algorithm=config.algorithm,
+        offset=offset_of(config),
+    )
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
@@ -142,9 +150,23 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
         )
 
 
+def _refuse_rules_with_b(questions: Sequence[GVF], config: LearnConfig) -> None:
+    """Raise BadInput if a question's trace is multiplied by b, which data without probabilities do not have."""
+    learner = _learner_config(config)
+    for question, algorithm in zip(questions, rules_of(questions, learner), strict=True):
+        rule = config_of(learner, algorithm)
+        if rule.cuts_trace_by_b:
+            raise BadInput(
+                f"the data have no action probabilities b, by which the trace rule {rule.trace_rule!r} of "
+                f"{question.name!r} multiplies the trace: give b, or choose another trace rule or algorithm"
+            )
+
+
 def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
     """Return the header of a recording: it describes the robot, so that learning from it does not need the robot."""
-    box, metadata = env.observation_space, RobotBody(env).metadata
+    env = readable(env)
+    box = env.observation_space
+    metadata = env.metadata
     assert isinstance(box, gymnasium.spaces.Box), "Interface.of checks this"
     return {
         "channels": [channel._asdict() for channel in interface.channels],

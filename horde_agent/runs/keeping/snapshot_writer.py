@@ -51,6 +51,10 @@ class SnapshotWriter(LifeHooks):
         self._every_s = seconds(run.config.snapshot_every)
         self.changes = list(resumed.changes) if resumed else []
         self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
+        self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
+        self._n_resumes = 0
+        if resumed is not None:
+            self._n_resumes = resumed.n_resumes + 1
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began, self.lived_before_s = time.monotonic(), resumed.lived_s if resumed else 0.0
         self._taken_at = self._began
@@ -68,6 +72,7 @@ class SnapshotWriter(LifeHooks):
         if self.pending is not None and not self._recorder.is_redoing:
             change, self.pending = self.pending, None
             self.changes += change()
+            self._asked = digests(self._run.folder) | self._asked
             self.take_snapshot(life)
             return
         if life.may_be_cut and life.body.is_restorable:
@@ -120,7 +125,8 @@ class SnapshotWriter(LifeHooks):
             "changes": list(self.changes),
             "version": self._version,
             "versions": self._versions,
-            "asked": digests(self._run.folder),
+            "asked": dict(self._asked),
+            "n_resumes": self._n_resumes,
         }
         if isinstance(life.horde, ShardedHorde):
             facts["entry"] = life.horde.at

@@ -20,7 +20,7 @@ from horde_agent.measures.passes import MOST_POINTS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.showing.html import element, figure, notes, page, section, table
-from horde_agent.runs.showing.report import NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 
 N_SHOWN = 12  # questions in each table of the largest differences
 _ROWS = (
@@ -30,9 +30,9 @@ _ROWS = (
     ("learning_steps", ",d"),
     ("n_questions", ",d"),
     ("n_excursions", ",d"),
+    ("share_nmsre_below_1", ".1%"),
     ("median_nmsre", "nmsre"),
     ("mean_nmsre", "nmsre"),
-    ("share_nmsre_below_1", ".1%"),
     ("n_nearly_constant", ",d"),
     ("mspbe_scalar_mean", ".3g"),
     ("max_trace", ".3g"),
@@ -114,7 +114,19 @@ def _headline(runs: Sequence[FinishedRun]) -> str:
             rows.append([key.replace("_", " "), *cells])
     rows.append(["diverged", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
     head = ["", *(run.name for run in runs)]
-    return section("In numbers", table(head, rows), element("p", NMSRE_IS))
+    explanations = [element("p", text) for text in _explanations(runs)]
+    return section("In numbers", table(head, rows), *explanations)
+
+
+def _explanations(runs: Sequence[FinishedRun]) -> list[str]:
+    """Return what the measures mean that are on the page."""
+    texts = []
+    scores = ("median_nmsre", "mean_nmsre", "share_nmsre_below_1")
+    if any(run.nmsre or any(run.summary.get(key) is not None for key in scores) for run in runs):
+        texts.append(NMSRE_IS)
+    if any(run.summary.get("n_nearly_constant") for run in runs):
+        texts.append(NEARLY_CONSTANT_IS)
+    return texts
 
 
 def _settings(runs: Sequence[FinishedRun]) -> str:

@@ -305,9 +305,10 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     return figure(
         "Online measure of learning",
         "mspbe.png",
-        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have not "
-        "diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never negative, but the "
-        "estimate can be while w lags behind theta: read negative values as near 0. " + _validity(facts),
+        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have one "
+        "and have not diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never "
+        "negative, but the estimate can be while w lags behind theta: read negative values as near 0. "
+        + _validity(facts),
     )
 
 
@@ -315,9 +316,16 @@ def _validity(facts: dict[str, Any] | None) -> str:
     if facts is None or facts["valid_after_updates"] is None:
         return ""
     not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
+    needed = f"{facts['valid_after_updates']:,.0f}"
+    least = facts.get("valid_after_updates_least", facts["valid_after_updates"])
+    if f"{least:,.0f}" != needed:
+        needed = f"{least:,.0f} to {needed} (by its update rule)"
+    none = ""
+    if facts.get("n_without_estimate"):
+        none = f" {facts['n_without_estimate']:,} questions have none: their update rules have no w."
     return (
-        f"An estimate is valid after {facts['valid_after_updates']:,.0f} updates of its question, which w needs to "
-        f"change: {facts['n_valid']:,} are valid, {not_yet} not yet."
+        f"An estimate is valid after {needed} updates of its question, which w needs to change: "
+        f"{facts['n_valid']:,} are valid, {not_yet} not yet.{none}"
     )
 
 

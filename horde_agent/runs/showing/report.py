@@ -7,7 +7,6 @@ missing or damaged files are listed on the page.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -23,8 +22,10 @@ from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
 from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
+from horde_agent.runs.keeping.resume import snapshot_digests
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import section
+from horde_agent.types import parsed_toml
 
 T = TypeVar("T")
 
@@ -48,14 +49,18 @@ def write_report(path: Path) -> Path:
     if missing_tables(folder):
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, lambda file: tomllib.loads(file.read_text(encoding="utf-8"))) or {}
+    config = noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_lines)
-    stream = noted.read(folder.life, lambda path: read(path, newest=A_DAY, columns=("step", "pose", "flags")))
+    stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = noted.read(folder.excursions, _tested) if is_tested else None
     n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
     noted.compare(folder, summary, stream, n_excursions, questions)
+    try:
+        folder.refuse_changes(snapshot_digests(folder))
+    except BadInput as error:
+        noted.sentences.append(f"{error}.")
     if config and not isinstance(config.get("versions"), dict):
         noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
     results, asked = [folder.summary, folder.details], [folder.questions]
@@ -122,6 +127,11 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 
 _Lines = Sequence[dict[str, str]]
+
+
+def _read_stream(path: Path) -> Stream:
+    """Return what the page shows of the newest rows; it lists their faults itself."""
+    return read(path, newest=A_DAY, columns=("step", "pose", "flags"), on_fault=lambda _: None)
 
 
 def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:

@@ -3,9 +3,6 @@
 const KEEP = 600, EVERY_MS = 5000, GIVE_UP_MS = 30000;
 const $ = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const show = (v, digits = 3) => v === null || v === undefined ? "–" : Number(v).toPrecision(digits).replace(/\.?0+$/, "");
-const count = (v) => v === null || v === undefined ? "–" : Number(v).toLocaleString("en-GB");
-const bytes = (v) => v >= 1e9 ? (v / 1e9).toFixed(1) + " GB" : (v / 1e6).toFixed(1) + " MB";
 let facts = null, final = "", lostSince = 0, rows = [], status = {}, chosen = "", table = { sort: "nmsre", descending: true, offset: 0 };
 const plots = {};
 
@@ -70,15 +67,17 @@ function drawPen() {
 // ---- health ----------------------------------------------------------------------------------------------------------
 function drawHealth() {
   const s = status, cycle = s.cycle_ms || {}, disk = s.disk || {}, total = facts.total_steps;
+  const share = s.share_nmsre_below_1;
   const facts_ = [
-    ["median NMSRE", show(s.median_nmsre)], ["mean NMSRE", show(s.mean_nmsre)],
-    ["cycle p50", cycle.p50 == null ? "–" : show(cycle.p50) + " ms"], ["cycle p99", cycle.p99 == null ? "–" : show(cycle.p99) + " ms"],
-    ["deadlines missed", count(s.deadlines_missed), s.deadlines_missed > 0], ["gaps", count(s.gaps), s.gaps > 0],
-    ["CRC errors", count(s.crc_errors), s.crc_errors > 0], ["link losses", count(s.link_losses), s.link_losses > 0],
-    ["learning steps", count(s.learning_steps)], ["test excursions", count(s.n_excursions)],
-    ["diverged", count(s.n_diverged) + " of " + count(facts.n_questions), s.n_diverged > 0],
-    ["run on disk", disk.run == null ? "–" : bytes(disk.run)], ["disk free", disk.free == null ? "–" : bytes(disk.free), disk.free < 1e9],
-    ["snapshots", count(s.snapshots)],
+    ["better than the mean", share == null ? "–" : formatPercent(share)],
+    ["median NMSRE", formatNumber(s.median_nmsre)], ["mean NMSRE", formatNumber(s.mean_nmsre)],
+    ["cycle p50", cycle.p50 == null ? "–" : formatNumber(cycle.p50) + " ms"], ["cycle p99", cycle.p99 == null ? "–" : formatNumber(cycle.p99) + " ms"],
+    ["deadlines missed", formatCount(s.deadlines_missed), s.deadlines_missed > 0], ["gaps", formatCount(s.gaps), s.gaps > 0],
+    ["CRC errors", formatCount(s.crc_errors), s.crc_errors > 0], ["link losses", formatCount(s.link_losses), s.link_losses > 0],
+    ["learning steps", formatCount(s.learning_steps)], ["test excursions", formatCount(s.n_excursions)],
+    ["diverged", formatCount(s.n_diverged) + " of " + formatCount(facts.n_questions), s.n_diverged > 0],
+    ["run on disk", disk.run == null ? "–" : formatBytes(disk.run)], ["disk free", disk.free == null ? "–" : formatBytes(disk.free), disk.free < 1e9],
+    ["snapshots", formatCount(s.snapshots)],
   ];
   const list = $("health");
   if (list.children.length !== facts_.length) {
@@ -95,8 +94,8 @@ function drawHealth() {
     say("notice", final || (s.state === "dead" ? "The life's process has ended without its summary: `horde resume` continues it." : ""));
   }
   const t = s.t == null ? "" : ` · robot time ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
-  say("headline", `step ${count(s.step)}${total ? " of " + count(total) : ""}${t} · ${count(facts.n_questions)} questions`);
-  $("stop").disabled = Boolean(final) || s.state === "over" || s.state === "dead";
+  say("headline", `step ${formatCount(s.step)}${total ? " of " + formatCount(total) : ""}${t} · ${formatCount(facts.n_questions)} questions`);
+  $("stop").disabled = Boolean(final) || !s.can_stop;
   if ($("stop").disabled) unsure();
 }
 
@@ -113,13 +112,13 @@ function drawShards() {
     body.append(tr);
   }
   shards.forEach((shard, k) => {
-    const cells_ = [shard.number, shard.node || "–", count(shard.n_demons), count(shard.lag),
-      shard.n_bytes ? bytes(shard.n_bytes) : "–", shard.state + (shard.why ? ": " + shard.why : "")];
+    const cells_ = [shard.number, shard.node || "–", formatCount(shard.n_demons), formatCount(shard.lag),
+      shard.n_bytes ? formatBytes(shard.n_bytes) : "–", shard.state + (shard.why ? ": " + shard.why : "")];
     cells_.forEach((text, j) => { const td = body.children[k].children[j]; if (td.textContent !== String(text)) td.textContent = text; });
     body.children[k].classList.toggle("warn", shard.state !== "learning");
   });
   const behind = Math.max(...shards.map((shard) => shard.lag || 0)), away = shards.filter((shard) => shard.state !== "learning").length;
-  say("shards-said", `${count(shards.length)} shards · at most ${count(behind)} steps behind` + (away ? ` · ${count(away)} not learning` : ""));
+  say("shards-said", `${formatCount(shards.length)} shards · at most ${formatCount(behind)} steps behind` + (away ? ` · ${formatCount(away)} not learning` : ""));
 }
 
 // ---- channels --------------------------------------------------------------------------------------------------------
@@ -155,21 +154,34 @@ function drawChannels() {
     g.stroke();
     const now = known[known.length - 1];
     const text = cell.low == null || cell.unit === "1" ? (100 * now).toFixed(1) + " % of scale"
-      : show(cell.low + now * (cell.high - cell.low)) + " " + cell.unit;
+      : formatNumber(cell.low + now * (cell.high - cell.low)) + " " + cell.unit;
     if (cell.value.textContent !== text) cell.value.textContent = text;
   });
 }
 
 // ---- charts ----------------------------------------------------------------------------------------------------------
+const DECADES = [];
+for (let exponent = -12; exponent <= 12; exponent++) DECADES.push(10 ** exponent);
+
+// Return the marks of a logarithmic axis: powers of ten, and between few of them 2 and 5 times these.
+function logMarks(low, high) {
+  const isShown = (mark) => mark >= low * (1 - 1e-9) && mark <= high * (1 + 1e-9);
+  const decades = DECADES.filter(isShown);
+  if (decades.length > 2) return decades;
+  return DECADES.flatMap((decade) => [decade, 2 * decade, 5 * decade]).filter(isShown);
+}
+
 function chart(id, title, series, data, log = false) {
   const place = $(id), width = place.clientWidth || 300;
-  const axis = { stroke: css("--muted"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
+  const axis = { stroke: css("--muted"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
+  const labels = { values: (_, marks) => formatAxis(marks, false) };
+  const logLabels = { values: (_, marks) => formatAxis(marks, true), filter: (_, marks) => marks, splits: (_, __, low, high) => logMarks(low, high) };
+  const withValue = (one) => ({ ...one, value: (_, v) => v === null || v === undefined ? "" : formatNumber(v) });
   if (!plots[id]) {
     plots[id] = new uPlot({
-      title, width, height: 220, series: [{ label: series[0] }, ...series.slice(1)], cursor: { drag: { x: false, y: false } },
+      title, width, height: 220, series: [withValue({ label: series[0] }), ...series.slice(1).map(withValue)], cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
-      axes: [{ ...axis, label: series[0], labelSize: 18 },
-        { ...axis, size: 66, values: (_, marks) => marks.map((v) => v === null ? "" : Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(1) : show(v)) }],
+      axes: [{ ...axis, ...labels, label: series[0], labelSize: 18 }, { ...axis, ...(log ? logLabels : labels), size: 66 }],
     }, data, place);
     for (const label of place.querySelectorAll(".u-series:not(:first-child) th")) {  // shows and hides a curve
       label.tabIndex = 0; label.setAttribute("role", "button");
@@ -187,8 +199,8 @@ async function drawDemon() {
     const told = await get("api/demon?name=" + encodeURIComponent(name));
     if (name !== chosen) return;
     const n = told.return.filter((v) => v !== null).length;
-    say("demon-said", told.why || `${told.name} · NMSRE ${show(told.nmsre)} · MSPBE ${show(told.mspbe)}` +
-      `${told.diverged ? " · diverged" : ""} · ${count(told.t.length)} predictions, ${count(n)} of the returns known`);
+    say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
+      `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known`);
     chart("demon", "", ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "what then happened", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
       [told.t, told.prediction, told.return]);
@@ -207,32 +219,86 @@ async function drawCurves() {
 }
 
 // ---- all questions ---------------------------------------------------------------------------------------------------
-function heat(v) {  // 0 green, 1 yellow, 10 red
-  const mix = (a, b, t) => a.map((x, k) => Math.round(x + t * (b[k] - x)));
-  const rgb = v < 1 ? mix([27, 158, 119], [232, 209, 116], v) : mix([232, 209, 116], [196, 48, 43], Math.min(Math.log10(v), 1));
-  return `rgb(${rgb})`;
+// Blue below 1, white at 1, orange above: readable without telling red from green.
+const BEST = [5, 80, 150], EQUAL = [247, 247, 247], WORST = [179, 88, 6];
+function heat(nmsre) {
+  const mix = (from, to, share) => from.map((x, k) => Math.round(x + share * (to[k] - x)));
+  const colour = nmsre < 1 ? mix(BEST, EQUAL, nmsre) : mix(EQUAL, WORST, Math.min(Math.log10(nmsre), 1));
+  return `rgb(${colour})`;
+}
+function formatPercent(share) { return Math.round(100 * share) + " %"; }
+const LABEL_PX = 12, GAP_PX = 3;
+
+// Place the cells of the map: a block with a name for each family of questions, or one block without.
+function layOut(families, n, width) {
+  const blocks = families.length ? families : [{ name: "", n }];
+  const widest = Math.floor(width / Math.max(...families.map((one) => one.n), 1));
+  let size = Math.max(3, Math.min(16, Math.floor(Math.sqrt(width * 300 / Math.max(n, 1)))));
+  if (families.length && widest >= 8) size = Math.min(widest, 20);  // each family in one row
+  const across = Math.max(1, Math.floor(width / size));
+  const label = families.length ? LABEL_PX : 0;
+  let first = 0, top = 0;
+  const placed = blocks.map((block) => {
+    const below = top + (label ? label + GAP_PX : 0), height = Math.ceil(block.n / across) * size;
+    const at = { name: block.name, first, n: block.n, top: below };
+    first += block.n;
+    top = below + height + (label ? GAP_PX : 0);
+    return at;
+  });
+  return { size, across, blocks: placed, n, height: top };
+}
+function fillCells(g, block) {
+  const rest = block.n % grid.across, rows = Math.floor(block.n / grid.across), size = grid.size;
+  g.fillRect(0, block.top, grid.across * size, rows * size);
+  g.fillRect(0, block.top + rows * size, rest * size, size);
+}
+function cellAt(k) {
+  const block = grid.blocks.find((one) => k < one.first + one.n), within = k - block.first;
+  return [(within % grid.across) * grid.size, block.top + Math.floor(within / grid.across) * grid.size];
+}
+function questionAt(x, y) {
+  const column = Math.floor(x / grid.size);
+  for (const block of grid.blocks) {
+    const row = Math.floor((y - block.top) / grid.size), within = row * grid.across + column;
+    if (row >= 0 && column < grid.across && within < block.n) return block.first + within;
+  }
+  return null;
 }
 let grid = null, cursor = 0;
 async function drawMap() {
-  const told = await get("api/heat"), n = told.nmsre.length, c = $("map"), w = c.clientWidth || 300;
-  const cell = Math.max(3, Math.min(16, Math.floor(Math.sqrt(w * 260 / Math.max(n, 1))))), across = Math.max(1, Math.floor(w / cell));
-  c.style.height = Math.ceil(n / across) * cell + "px";
-  const [g] = canvas("map");
+  const told = await get("api/heat"), n = told.nmsre.length, c = $("map");
+  grid = layOut(told.families, n, c.clientWidth || 300);
+  c.style.height = grid.height + "px";
+  const [g] = canvas("map"), size = grid.size, inner = size - (size > 5 ? 1 : 0);
+  g.font = `${LABEL_PX}px system-ui, sans-serif`; g.textBaseline = "bottom"; g.fillStyle = css("--muted");
+  for (const block of grid.blocks) g.fillText(block.name, 0, block.top - 1);
+  g.fillStyle = css("--line");  // between the cells, of which some are white
+  for (const block of grid.blocks) fillCells(g, block);
   told.nmsre.forEach((v, k) => {
-    g.fillStyle = told.diverged[k] === 1 ? "#000" : v === null ? "#8f9aa6" : heat(v);
-    g.fillRect((k % across) * cell, Math.floor(k / across) * cell, cell - (cell > 5 ? 1 : 0), cell - (cell > 5 ? 1 : 0));
+    const [x, y] = cellAt(k), isDiverged = told.diverged[k] === 1;
+    g.fillStyle = isDiverged ? "#000" : v === null ? "#8f9aa6" : heat(v);
+    g.fillRect(x, y, inner, inner);
   });
-  const known = told.nmsre.filter((v) => v !== null).sort((a, b) => a - b);
-  say("map-said", known.length ? `${count(known.length)} of ${count(n)} tested twice or more · NMSRE: median ${show(known[Math.floor(known.length / 2)])}, mean ${show(known.reduce((a, b) => a + b) / known.length)} · ` +
-    `${Math.round(100 * known.filter((v) => v < 1).length / known.length)} % below 1` : `${count(n)} questions, none tested twice yet`);
-  grid = { cell, across, n };
+  sayMap(told.nmsre);
   if (document.activeElement !== c || !n) return;
   g.strokeStyle = css("--ink"); g.lineWidth = 2;
-  g.strokeRect((cursor % across) * cell, Math.floor(cursor / across) * cell, cell, cell);
+  g.strokeRect(...cellAt(cursor), size, size);
 }
-async function nameAt(k) {
-  const told = await get(`api/demons?index=${k}`);
-  return told.rows.length ? told.rows[0].name : "";
+function sayMap(nmsre) {
+  const known = nmsre.filter((v) => v !== null), n = known.length;
+  if (!n) { say("map-said", `${formatCount(nmsre.length)} questions, none tested twice yet`); return; }
+  const share = known.filter((v) => v < 1).length / n;
+  say("map-said", `${formatPercent(share)} of ${formatCount(n)} tested questions are better than the mean (NMSRE below 1)` +
+    (n < nmsre.length ? `; ${formatCount(nmsre.length - n)} are not tested twice yet` : ""));
+}
+async function rowAt(k) {
+  const reply = await get(`api/demons?index=${k}`);
+  return reply.rows[0];
+}
+async function nameAt(k) { return (await rowAt(k)).name; }
+async function describe(k) {
+  const row = await rowAt(k);
+  return row.name + (row.diverged ? " · diverged" : row.nmsre === null ? " · not tested twice" : ` · NMSRE ${formatNumber(row.nmsre)}`);
 }
 let tableAsked = 0;
 async function drawTable() {
@@ -243,13 +309,13 @@ async function drawTable() {
   $("demons").replaceChildren(...told.rows.map((row) => {
     const tr = document.createElement("tr"), pick = document.createElement("button");
     pick.type = "button"; pick.textContent = row.name; pick.addEventListener("click", () => choose(row.name, true));
-    for (const content of [pick, show(row.nmsre), show(row.mspbe), row.diverged ? "yes" : ""]) {
+    for (const content of [pick, formatNumber(row.nmsre), formatNumber(row.mspbe), row.diverged ? "yes" : ""]) {
       const td = document.createElement("td"); td.append(content); tr.append(td);
     }
     return tr;
   }));
   for (const pick of $("demons").querySelectorAll("button")) if (pick.textContent === focused) pick.focus({ preventScroll: true });
-  say("place", `${count(told.n_found ? offset + 1 : 0)} to ${count(offset + told.rows.length)} of ${count(told.n_found)}`);
+  say("place", `${formatCount(told.n_found ? offset + 1 : 0)} to ${formatCount(offset + told.rows.length)} of ${formatCount(told.n_found)}`);
   $("back").disabled = offset === 0; $("on").disabled = offset + told.rows.length >= told.n_found;
 }
 for (const button of document.querySelectorAll("th button")) {
@@ -264,17 +330,26 @@ for (const button of document.querySelectorAll("th button")) {
 $("back").addEventListener("click", () => { table.offset = Math.max(0, table.offset - 50); drawTable().catch(fail); });
 $("on").addEventListener("click", () => { table.offset += 50; drawTable().catch(fail); });
 $("map").addEventListener("click", async (event) => {
-  if (!grid) return;
-  const k = Math.floor(event.offsetY / grid.cell) * grid.across + Math.floor(event.offsetX / grid.cell);
-  if (k < grid.n) nameAt(k).then((name) => name && choose(name, true)).catch(fail);
+  const k = grid ? questionAt(event.offsetX, event.offsetY) : null;
+  if (k !== null) nameAt(k).then((name) => name && choose(name, true)).catch(fail);
 });
+let pointed = null;
+$("map").addEventListener("mousemove", (event) => {
+  const k = grid ? questionAt(event.offsetX, event.offsetY) : null;
+  if (k === pointed) return;
+  pointed = k;
+  if (k === null) say("map-at", "");
+  else describe(k).then((text) => { if (k === pointed) say("map-at", text); }).catch(fail);
+});
+$("map").addEventListener("mouseleave", () => { pointed = null; say("map-at", ""); });
 $("map").addEventListener("keydown", (event) => {
   const moves = grid ? { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -grid.across, ArrowDown: grid.across, Enter: 0 } : {};
   if (!(event.key in moves) || !grid.n) return;
   event.preventDefault();
   cursor = Math.min(Math.max(cursor + moves[event.key], 0), grid.n - 1);
   const at = cursor;
-  nameAt(at).then((name) => event.key === "Enter" ? choose(name, true) : at === cursor && say("map-at", name)).catch(fail);
+  if (event.key === "Enter") nameAt(at).then((name) => choose(name, true)).catch(fail);
+  else describe(at).then((text) => { if (at === cursor) say("map-at", text); }).catch(fail);
   drawMap().catch(fail);
 });
 for (const change of ["focus", "blur"]) $("map").addEventListener(change, () => drawMap().catch(fail));
@@ -304,7 +379,7 @@ async function search() {
     return li;
   }));
   $("found").hidden = !options.length; $("find").setAttribute("aria-expanded", String(options.length > 0)); active = -1;
-  say("demon-said", options.length ? `${count(told.n_found)} questions found` : `no question holds ${JSON.stringify(text)}`);
+  say("demon-said", options.length ? `${formatCount(told.n_found)} questions found` : `no question holds ${JSON.stringify(text)}`);
 }
 async function pick() {  // the marked question, the one whose name was typed, or the first one found: never an unknown name
   if (active < 0 || $("found").hidden) await search();
@@ -321,17 +396,32 @@ $("find").addEventListener("keydown", (event) => {
 $("find").addEventListener("blur", hide);
 
 // ---- the only control ------------------------------------------------------------------------------------------------
+const CONFIRM_MS = 2000, NOT_CONFIRMED = "not confirmed: press the robot's own switch";
 let word = null, timer = null;
 function unsure() { word = null; clearTimeout(timer); $("stop").textContent = "Emergency stop"; $("stop").classList.remove("sure"); }
-$("stop").addEventListener("click", async () => {
+async function postStop(query) {
+  const answer = await fetch("api/stop" + query, { method: "POST", headers: { "X-Horde": "stop" } });
+  return answer.json();
+}
+async function askTwice() {
+  const reply = await postStop("");
+  if (!reply.word) throw new Error(reply.error);
+  word = reply.word; $("stop").textContent = "Really stop? Press again"; $("stop").classList.add("sure");
+  timer = setTimeout(unsure, 1000 * reply.within_s);
+}
+async function stopRobot(confirmation) {
+  unsure();
+  say("stop-said", "stopping");
+  const late = setTimeout(() => say("stop-said", NOT_CONFIRMED), CONFIRM_MS);
   try {
-    const answer = await fetch("api/stop" + (word ? "?word=" + encodeURIComponent(word) : ""), { method: "POST", headers: { "X-Horde": "stop" } });
-    const told = await answer.json();
-    if (told.word) {
-      word = told.word; $("stop").textContent = "Really stop? Press again"; $("stop").classList.add("sure");
-      timer = setTimeout(unsure, 1000 * told.within_s);
-    } else { unsure(); say("stop-said", told.stopped || told.error); }
-  } catch (error) { unsure(); say("stop-said", "nobody answered: use the robot's own switch"); }
+    const reply = await postStop("?word=" + encodeURIComponent(confirmation));
+    const outcome = reply.is_confirmed ? "stopped" : NOT_CONFIRMED, details = reply.said || reply.error;
+    say("stop-said", details ? `${outcome} (${details})` : outcome);
+  } finally { clearTimeout(late); }
+}
+$("stop").addEventListener("click", () => {
+  const request = word ? stopRobot(word) : askTwice();
+  request.catch(() => { unsure(); say("stop-said", NOT_CONFIRMED); });
 });
 
 // ---- from the run to the page ----------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from horde_env.robot import Environment
 
 ENVIRONMENTS = {
     "simulator": Environment(
-        "CreatePen-v0", "simulator.backend:SimulatedCreate", ("realtime", "battery_scale", "physics", "layout")
+        "CreatePen-v0",
+        "simulator.backend:SimulatedCreate",
+        ("realtime", "battery_scale", "physics", "layout"),
     ),
     "serial": Environment(
         "CreateSerial-v0",
@@ -16,6 +18,16 @@ ENVIRONMENTS = {
     "emulated": Environment(
         "CreateEmulated-v0",
         "emulator.emulator:EmulatedCreate",
-        ("realtime", "speed", "faults", "seed", "battery_scale", "physics", "layout", "latch", "settings"),
+        (
+            "realtime",
+            "speed",
+            "faults",
+            "seed",
+            "battery_scale",
+            "physics",
+            "layout",
+            "latch",
+            "settings",
+        ),
     ),
 }

@@ -20,7 +20,7 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
-from horde_env.robots.create2 import wire
+from horde_env.robots.create2 import guardian, wire
 from horde_env.robots.create2.guardian import GuardedPort
 from horde_env.robots.create2.pilot import Pilot
 from horde_env.robots.create2.safety import CreateSupervisor
@@ -33,6 +33,11 @@ NOTES = (
     "last counts after a reversal have the wrong sign.",
     "A frame's checksum is one byte: damage that keeps it and every reading within its range is not detected.",
     "The robot has no command timeout: if the program and its guardian both die, the wheels turn on.",
+)
+NO_GUARDIAN = (
+    "a Create 2 has no command timeout, so it is driven through a guardian process, which stops the wheels if this "
+    "program ends or hangs; that needs Linux or macOS, and this system has no modules fcntl and termios: use one of "
+    "those, or --backend simulator"
 )
 BANNERS = ("Roomba by iRobot", "bl-start", "Soft reset", "bat:")
 
@@ -166,7 +171,13 @@ class CreateBody(PhysicalBody):
     def line_of(
         cls, port: str, file: RobotFile, latch: EmergencyLatch, *, guarded: bool = True, **line: Any
     ) -> tuple[PortConfig, dict[str, Any]]:
-        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file."""
+        """Return how the port is opened, and further arguments of the body; defaults come from the robot's file.
+
+        Raises:
+            BackendUnavailable: If the port is to be guarded and this system has no guardian.
+        """
+        if guarded and not guardian.IS_SUPPORTED:
+            raise BackendUnavailable(NO_GUARDIAN)
         config, more = super().line_of(port, replace(file, parity=""), latch, **line)
         more["swapped_encoders"] = file.swapped_encoders
         if guarded:

@@ -43,8 +43,8 @@ def explain(measured: Floats, requested: Floats) -> str:
     """Return that the encoders are swapped if, in a turn on the spot, each shows the other wheel's speed."""
     if requested[0] * requested[1] < 0.0 and (measured * requested < -CERTAIN * requested**2).all():
         return (
-            "left and right encoder are swapped, as on some Roomba 500; `horde-robot check --save` stores that, and "
-            "they are corrected from then on"
+            "left and right encoder are swapped, as on some Roomba 500; the same command with `--save` stores that, "
+            "and they are corrected from then on"
         )
     return ""
 

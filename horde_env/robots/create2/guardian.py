@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import signal
@@ -31,11 +30,19 @@ import socket
 import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
-import tty
 from typing import Any
+
+try:
+    import fcntl
+    import termios
+    import tty
+except ImportError:  # on Windows
+    IS_SUPPORTED = False
+else:
+    IS_SUPPORTED = True
+"""True on systems on which a guardian can run: Linux and macOS."""
 
 SILENCE_S, LET_GO_S, APART_S, LOOK_S = 0.3, 5.0, 0.02, 0.05
 WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # for a silent robot: pulses of BRC, which cables connect to RTS

@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from horde_env.backend import State
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import FULL, HALT, OFF, PASSIVE, SAFE, STREAM_ALL, Op, Sensors, Wheels, drive_direct
+from horde_env.sim.saving import attributes, restore_attributes, text, untext
 
 # ---- obedience -------------------------------------------------------------------------------------------------------
 
@@ -43,6 +45,10 @@ GONE_S, AGAIN_S = 0.5, 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
+_SAVED = (
+    *("is_charging", "_clear_since", "_asked_t", "_was_clear", "_tries", "_full_t", "_was_safe", "_is_low"),
+    *("_refusal", "_n_deaf", "_n_wrong_mode"),
+)
 
 
 class Judgement(NamedTuple):
@@ -75,6 +81,28 @@ class Pilot:
         self._n_deaf = self._n_wrong_mode = 0  # steps
         self._echo: Wheels | None = None
         self._cause: tuple[int, bool] | None = None
+
+    def save(self) -> State:
+        """Return everything that later commands and judgements depend on."""
+        program = {
+            "override": self.override,
+            "queued": self._queued.hex(),
+            "echo": self._echo,
+            "cause": self._cause,
+        }
+        return attributes(self, *_SAVED) | {"program": text(program)}
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        restore_attributes(self, state, *_SAVED)
+        program = untext(state["program"])
+        self.override = _wheels_of(program["override"])
+        self._queued = bytes.fromhex(program["queued"])
+        self._echo = _wheels_of(program["echo"])
+        self._cause = None
+        if program["cause"] is not None:
+            mode, is_held = program["cause"]
+            self._cause = (mode, is_held)
 
     def charge(self, enabled: bool) -> None:
         """Start (or restart) docking, or leave the dock."""
@@ -182,6 +210,13 @@ class Pilot:
             return b""
         self.override, self._tries = None, 0
         return drive_direct(HALT) + bytes([Op.SAFE])
+
+
+def _wheels_of(speeds: list[int] | None) -> Wheels | None:
+    """Return wheel speeds from a saved state."""
+    if speeds is None:
+        return None
+    return Wheels(*speeds)
 
 
 def is_held_up(sensors: Sensors) -> bool:

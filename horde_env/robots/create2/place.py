@@ -34,7 +34,8 @@ class Room:
     boxes: Floats  # furniture: centre x, y, size x, y, reflectance; shape (n, 5)
     reflectance: float  # of the walls
     dock: Dock
-    patches: Floats  # different floor: x0, y0, x1, y1, brightness, roughness, drag (A), dirt (1/s); shape (n, 8)
+    # Different floor: x0, y0, x1, y1, brightness, roughness, drag (A), dirt (1/s); shape (n, 8)
+    patches: Floats
     sills: Floats  # places where a wheel drops briefly: x0, y0, x1, y1; shape (n, 4)
     brightness: float  # cliff signal of the bare floor
     spread: float  # its standard deviation between sensors
@@ -44,11 +45,15 @@ class Room:
 
     def segments(self) -> Floats:
         """Return all obstacles: x0, y0, x1, y1, reflectance, is-dock; shape (n, 6); the dock's face is last."""
-        wide, deep = 0.5 * self.side_m[0], 0.5 * self.side_m[1]
+        wide = 0.5 * self.side_m[0]
+        deep = 0.5 * self.side_m[1]
         rows = _outline(-wide, -deep, wide, deep, self.reflectance)
         for x, y, size_x, size_y, reflectance in self.boxes:
-            rows += _outline(x - size_x / 2, y - size_y / 2, x + size_x / 2, y + size_y / 2, reflectance)
-        dock, (along, behind) = self.dock, self.dock.size
+            rows += _outline(
+                x - size_x / 2, y - size_y / 2, x + size_x / 2, y + size_y / 2, reflectance
+            )
+        dock = self.dock
+        (along, behind) = self.dock.size
         ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
         aside = np.array([-ahead[1], ahead[0]])
         face = np.array([dock.x, dock.y])
@@ -56,7 +61,10 @@ class Room:
             face + along / 2 * side * aside - back * ahead
             for side, back in ((1, behind), (1, 0), (-1, 0), (-1, behind))
         ]
-        rows += [[*corners[0], *corners[1], DOCK_REFLECTANCE, 0.0], [*corners[2], *corners[3], DOCK_REFLECTANCE, 0.0]]
+        rows += [
+            [*corners[0], *corners[1], DOCK_REFLECTANCE, 0.0],
+            [*corners[2], *corners[3], DOCK_REFLECTANCE, 0.0],
+        ]
         rows.append([*corners[1], *corners[2], DOCK_REFLECTANCE, 1.0])
         return np.array(rows)
 
@@ -72,24 +80,32 @@ def load_room(layout: str | Path | None = None) -> Room:
     Raises:
         ValueError: If the file is missing or not TOML, lacks an entry, or has an invalid value.
     """
-    path = asset("room.toml") if layout is None else Path(layout)
+    if layout is None:
+        path = asset("room.toml")
+    else:
+        path = Path(layout)
     try:
         return _room(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError(f"cannot read the layout {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
     except KeyError as error:
-        raise ValueError(f"the layout {path} lacks the entry {error}; assets/room.toml has all of them") from None
+        raise ValueError(
+            f"the layout {path} lacks the entry {error}; assets/room.toml has all of them"
+        ) from None
     except (TypeError, IndexError) as error:
         raise ValueError(f"the layout {path} has an invalid value: {error}") from None
 
 
 def _room(t: dict[str, Any]) -> Room:
-    dock, floor, visits = t["dock"], t["floor"], t["visits"]
+    dock = t["dock"]
+    floor = t["floor"]
+    visits = t["visits"]
     boxes = [[*b["centre_m"], *b["size_m"], b["reflectance"]] for b in t.get("box", [])]
     patches = [
-        [*p["corners_m"], p["brightness"], p["roughness"], p["drag_a"], p["dirt_per_s"]] for p in t.get("patch", [])
+        [*p["corners_m"], p["brightness"], p["roughness"], p["drag_a"], p["dirt_per_s"]]
+        for p in t.get("patch", [])
     ]
     room = Room(
         side_m=(float(t["room"]["side_m"][0]), float(t["room"]["side_m"][1])),
@@ -102,7 +118,9 @@ def _room(t: dict[str, Any]) -> Room:
             (float(dock["size_m"][0]), float(dock["size_m"][1])),
         ),
         patches=np.array(patches, dtype=np.float64).reshape(-1, 8),
-        sills=np.array([s["corners_m"] for s in t.get("sill", [])], dtype=np.float64).reshape(-1, 4),
+        sills=np.array([s["corners_m"] for s in t.get("sill", [])], dtype=np.float64).reshape(
+            -1, 4
+        ),
         brightness=float(floor["brightness"]),
         spread=float(floor["spread"]),
         temperature_k=float(t["room"]["temperature_k"]),
@@ -126,4 +144,7 @@ def plan(spec: RobotSpec, room: Room | None) -> dict[str, Any]:
     """Return what `PenEnv.metadata["picture"]` shows of robot and room."""
     rim = np.linspace(0.0, 2.0 * np.pi, CORNERS, endpoint=False)
     outline = float(spec.body["radius_m"]) * np.column_stack([np.cos(rim), np.sin(rim)])
-    return {"walls": [] if room is None else room.segments()[:, :4].tolist(), "outline": outline.tolist()}
+    return {
+        "walls": [] if room is None else room.segments()[:, :4].tolist(),
+        "outline": outline.tolist(),
+    }

@@ -6,14 +6,16 @@ again.
 
 from __future__ import annotations
 
-from horde_env.backend import Floats
+from horde_env.backend import Floats, State
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.wire import CHARGING_FAULT
+from horde_env.sim.saving import attributes, restore_attributes
 
 HOT_K, COOL_K = 273.15 + 55.0, 273.15 + 50.0  # while driving only: 60 C occurs while charging
 LOW_V, RECOVERED_V, SMOOTHED_S = 13.2, 13.8, 5.0
 STALLED_S, RESTED_S = 0.3, 1.0
+_SAVED = ("_mean_v", "_stalled_t", "_rest_until", "_hot", "_low", "_stalled")
 
 
 class CreateSupervisor:
@@ -27,6 +29,14 @@ class CreateSupervisor:
         self._stalled_t: float | None = None
         self._rest_until = float("-inf")
         self._hot = self._low = self._stalled = ""
+
+    def save(self) -> State:
+        """Return everything that later judgements depend on."""
+        return attributes(self, *_SAVED)
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        restore_attributes(self, state, *_SAVED)
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
         """Judge a frame (`Supervising.judge`); the charge state is packet 21."""

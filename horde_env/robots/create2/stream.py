@@ -34,12 +34,14 @@ class FrameParser(StreamParser):
     robot sends the right one first, as some Roomba 500 do.
     """
 
-    header, size = wire.HEADER, wire.FRAME_SIZE
+    header = wire.HEADER
+    size = wire.FRAME_SIZE
 
     def __init__(self, *, swapped_encoders: bool = False) -> None:
         super().__init__()
         self._is_swapped = swapped_encoders
-        self.mode_offset = 0  # 1 if the robot reports each mode one too high; set when the connection is opened
+        # 1 if the robot reports each mode one too high; set when the connection is opened
+        self.mode_offset = 0
         self.breaks = 0
         self._tick = 0
         self._history: deque[tuple[int, int, int]] = deque(maxlen=N_TICKS + 1)  # tick, left, right
@@ -55,7 +57,8 @@ class FrameParser(StreamParser):
         self._find_banner(data)
         states = []
         while data:
-            n = self.n_wanted  # each call completes at most one frame, and the bytes that it skips precede it
+            # Each call completes at most one frame, and the bytes that it skips precede it
+            n = self.n_wanted
             for frame in self.find(data[:n]):
                 n_lost = round((self.skipped_bytes - self._told) / self.size)
                 self._told = self.skipped_bytes
@@ -78,7 +81,8 @@ class FrameParser(StreamParser):
     def follow(self, sensors: wire.Sensors, n_lost: int = 0) -> CreateState:
         """Return the state of the next frame, before which `n_lost` were lost."""
         self._tick += 1 + n_lost
-        left, right = sensors.encoder_left, sensors.encoder_right
+        left = sensors.encoder_left
+        right = sensors.encoder_right
         if self._is_swapped:
             left, right = right, left
         if self._history and any(
@@ -91,7 +95,10 @@ class FrameParser(StreamParser):
             self._history.popleft()
         tick, *before = self._history[0]
         scale = N_TICKS / max(self._tick - tick, 1)
-        counts = [round(scale * wire.difference(new, old)) for new, old in zip((left, right), before, strict=True)]
+        counts = [
+            round(scale * wire.difference(new, old))
+            for new, old in zip((left, right), before, strict=True)
+        ]
         mode = sensors.mode - self.mode_offset
         raw = wire.channels(sensors, counts[0], counts[1], mode)
         raw.flags.writeable = False  # a state is shared between threads

@@ -26,14 +26,17 @@ import numpy as np
 from horde_env.backend import Floats, Ints, checked_request
 from horde_env.robot import RobotSpec
 
-GROUP, GROUP_SIZE = 100, 80
+GROUP = 100
+GROUP_SIZE = 80
 HEADER = bytes([19, GROUP_SIZE + 1, GROUP])
 FRAME_SIZE = len(HEADER) + GROUP_SIZE + 1
 TICK_S = 1 / 64
 COUNT_MOST = 40  # of an encoder in one tick: 500 mm/s is 18
 
 OFF, PASSIVE, SAFE, FULL = range(4)
-CHARGES, CHARGING_FAULT = (1, 2, 3), 5  # states in which current flows; a fault
+# States in which current flows; a fault
+CHARGES = (1, 2, 3)
+CHARGING_FAULT = 5
 
 
 class Sensors(NamedTuple):
@@ -46,7 +49,8 @@ class Sensors(NamedTuple):
     cliff_front_right: int = 0
     cliff_right: int = 0
     virtual_wall: int = 0
-    overcurrents: int = 0  # bits: side brush, -, main brush, right wheel, left wheel; in this order from 0
+    # Bits: side brush, -, main brush, right wheel, left wheel; in this order from 0
+    overcurrents: int = 0
     dirt: int = 0
     unused_16: int = 0
     ir_omni: int = 0
@@ -93,7 +97,8 @@ class Sensors(NamedTuple):
     stasis: int = 0
 
 
-CODES = "BBBBBBBBBBBBhhBHhbHHHHHHHBHBBBBBhhhhhhBHHHHHHBBhhhhB"  # of `struct`, one for each packet from 7 on
+# Of `struct`, one for each packet from 7 on
+CODES = "BBBBBBBBBBBBhhBHhbHHHHHHHBHBBBBBhhhhhhBHHHHHHBBhhhhB"
 _LAYOUT = struct.Struct(">" + CODES)
 PACKETS = {7 + i: struct.Struct(">" + code) for i, code in enumerate(CODES)}
 GROUPS = {
@@ -109,7 +114,9 @@ GROUPS = {
     106: (46, 51),
     107: (54, 58),
 }
-_GROUP_LAYOUTS = {n: struct.Struct(">" + CODES[first - 7 : last - 6]) for n, (first, last) in GROUPS.items()}
+_GROUP_LAYOUTS = {
+    n: struct.Struct(">" + CODES[first - 7 : last - 6]) for n, (first, last) in GROUPS.items()
+}
 
 # Largest and smallest values that the firmware sends.
 _MOST = Sensors(
@@ -140,7 +147,9 @@ def encode_packet(sensors: Sensors, number: int) -> bytes:
     if number in GROUPS:
         first, last = GROUPS[number]
         return _GROUP_LAYOUTS[number].pack(*sensors[first - 7 : last - 6])
-    return PACKETS[number].pack(sensors[number - 7]) if number in PACKETS else b""
+    if number in PACKETS:
+        return PACKETS[number].pack(sensors[number - 7])
+    return b""
 
 
 def frame_of(sensors: Sensors, numbers: tuple[int, ...] = (GROUP,)) -> bytes:
@@ -159,7 +168,9 @@ def is_sound(frame: bytes) -> bool:
     if sum(frame) % 256:
         return False
     sensors = decode(frame[len(HEADER) : -1])
-    return all(low <= value <= high for low, value, high in zip(_LEAST, sensors, _MOST, strict=True))
+    return all(
+        low <= value <= high for low, value, high in zip(_LEAST, sensors, _MOST, strict=True)
+    )
 
 
 def difference(new: int, old: int) -> int:
@@ -172,13 +183,40 @@ def difference(new: int, old: int) -> int:
 # The first channel, its packet, and its bits; without bits, packets one after the other as they are. Channels 4, 5, 8
 # and 50 to 54 have other sources.
 _LAID_OUT: tuple[tuple[int, str, int | tuple[int, ...]], ...] = (
-    *((0, "voltage", 4), (6, "current_left", 2), (9, "light_left", 6), (15, "light_bumper", (0, 1, 2, 3, 4, 5))),
-    *((21, "cliff_signal_left", 4), (25, "cliff_left", 4), (29, "bumps", (1, 0, 3, 2)), (33, "ir_omni", (0, 2, 3))),
-    *((36, "ir_left", (0, 2, 3)), (39, "ir_right", (0, 2, 3)), (42, "virtual_wall", 1), (43, "overcurrents", (4, 3))),
-    *((45, "current_main_brush", 2), (47, "stasis", (0,)), (48, "dirt", 1), (49, "charging_sources", (1,))),
+    *(
+        (0, "voltage", 4),
+        (6, "current_left", 2),
+        (9, "light_left", 6),
+        (15, "light_bumper", (0, 1, 2, 3, 4, 5)),
+    ),
+    *(
+        (21, "cliff_signal_left", 4),
+        (25, "cliff_left", 4),
+        (29, "bumps", (1, 0, 3, 2)),
+        (33, "ir_omni", (0, 2, 3)),
+    ),
+    *(
+        (36, "ir_left", (0, 2, 3)),
+        (39, "ir_right", (0, 2, 3)),
+        (42, "virtual_wall", 1),
+        (43, "overcurrents", (4, 3)),
+    ),
+    *(
+        (45, "current_main_brush", 2),
+        (47, "stasis", (0,)),
+        (48, "dirt", 1),
+        (49, "charging_sources", (1,)),
+    ),
 )
-N_CHANNELS, LIGHTS, N_LIGHTS = 55, 9, 6
-COUNTS_LEFT, COUNTS_RIGHT, TURN, BLOCKED, CHARGING, BUTTON = 4, 5, 8, 52, 53, 54
+N_CHANNELS = 55
+LIGHTS = 9
+N_LIGHTS = 6
+COUNTS_LEFT = 4
+COUNTS_RIGHT = 5
+TURN = 8
+BLOCKED = 52
+CHARGING = 53
+BUTTON = 54
 
 
 def _layout() -> Ints:
@@ -186,7 +224,10 @@ def _layout() -> Ints:
     layout = np.zeros((N_CHANNELS, 3), dtype=np.int64)
     for first, name, bits in _LAID_OUT:
         place = Sensors._fields.index(name)
-        rows = [(place + k, 0, -1) for k in range(bits)] if isinstance(bits, int) else [(place, bit, 1) for bit in bits]
+        if isinstance(bits, int):
+            rows = [(place + k, 0, -1) for k in range(bits)]
+        else:
+            rows = [(place, bit, 1) for bit in bits]
         layout[first : first + len(rows)] = rows
     return layout
 
@@ -206,10 +247,13 @@ def beams(character: int) -> int:
     >>> beams(161), beams(172), beams(254), beams(162), beams(0)
     (1, 12, 13, 0, 0)
     """
-    kind, bits = character & 0xF0, character & 0x0F
+    kind = character & 0xF0
+    bits = character & 0x0F
     if (kind, bits & 0x02) == (0xA0, 0):
         return bits
-    return bits & 12 | bits >> 1 & 1 if (kind, bits & 0x01) == (0xF0, 0) else 0
+    if (kind, bits & 0x01) == (0xF0, 0):
+        return bits & 12 | bits >> 1 & 1
+    return 0
 
 
 def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -> Floats:
@@ -223,7 +267,11 @@ def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -
     raw: Floats = (packets[place] >> shift & mask).astype(np.float64)
     raw[LIGHTS : LIGHTS + N_LIGHTS] = LOUDNESS[packets[place[LIGHTS : LIGHTS + N_LIGHTS]]]
     raw[[COUNTS_LEFT, COUNTS_RIGHT, TURN]] = counts_left, counts_right, counts_right - counts_left
-    raw[[BLOCKED, CHARGING, BUTTON]] = mode != SAFE, sensors.charging_state in CHARGES, sensors.buttons != 0
+    raw[[BLOCKED, CHARGING, BUTTON]] = (
+        mode != SAFE,
+        sensors.charging_state in CHARGES,
+        sensors.buttons != 0,
+    )
     return raw
 
 
@@ -337,6 +385,7 @@ def drive(request: Floats, spec: RobotSpec) -> Wheels:
     """
     forward, _, yaw = checked_request(request)
     half = 0.5 * float(spec.drive["wheel_base_m"]) * yaw
-    right, left = 1000.0 * (forward + half), 1000.0 * (forward - half)
+    right = 1000.0 * (forward + half)
+    left = 1000.0 * (forward - half)
     excess = max(abs(right), abs(left), FASTEST) / FASTEST
     return Wheels(harmless(right / excess), harmless(left / excess))

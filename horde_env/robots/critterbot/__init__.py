@@ -12,12 +12,24 @@ ENVIRONMENTS = {
         ("realtime", "battery_scale", "physics", "lamp_moves", "friction_changes"),
         "simulator.fleet:SimulatedFleet",
     ),
-    "serial": Environment("CritterbotSerial-v0", "body:SerialBody", (*_PHYSICAL, "parity", "baudrate")),
+    "serial": Environment(
+        "CritterbotSerial-v0", "body:SerialBody", (*_PHYSICAL, "parity", "baudrate")
+    ),
     "drops": Environment("CritterbotDrops-v0", "body:DropsBody", _PHYSICAL),
     "emulated": Environment(
         "CritterbotEmulated-v0",
         "emulator.emulator:EmulatedBody",
-        ("link", "realtime", "speed", "faults", "seed", "battery_scale", "physics", "latch", "settings"),
+        (
+            "link",
+            "realtime",
+            "speed",
+            "faults",
+            "seed",
+            "battery_scale",
+            "physics",
+            "latch",
+            "settings",
+        ),
     ),
     "replay": Environment("CritterbotReplay-v0", "log:recording", ("log", "realtime")),
 }

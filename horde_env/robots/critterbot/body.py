@@ -41,7 +41,8 @@ def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
     A server for one client disconnects a second one, and the on-board driver disconnects a host that sends anything but
     drops.
     """
-    url, is_serial = port.config.url, bool(dialect.wake)
+    url = port.config.url
+    is_serial = bool(dialect.wake)
     if is_serial and stream.STATE_NAME in port.first_bytes:
         return _SENDS_DROPS.format(url)
     text = f"{url} was lost before the robot answered: {reason}."
@@ -50,12 +51,17 @@ def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
     if is_serial and urlsplit(url).port in (stream.ROBOT_PORT, stream.SIMULATOR_PORT):
         return f"{text} {urlsplit(url).port} is the port of the robot's own driver: use the drops backend there."
     rival = "Does another program drive the robot already"
-    return f"{text} {rival}, or does its own driver listen there (backend drops)?" if is_serial else f"{text} {rival}?"
+    if is_serial:
+        return f"{text} {rival}, or does its own driver listen there (backend drops)?"
+    return f"{text} {rival}?"
 
 
 def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_serial: bool) -> str:
     """Return why no packet arrived, by the bytes received; `is_serial`: the serial protocol was used, not drops."""
-    url, asked = config.url, ", not even after `mi on`" if is_serial else ""
+    url = config.url
+    asked = ""
+    if is_serial:
+        asked = ", not even after `mi on`"
     opened = f" It was opened as {config.line}; the robot uses 115200 8O1."
     if url.startswith("socket://"):  # has neither baud rate nor parity
         opened = ""
@@ -75,18 +81,25 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_s
         return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It sent {text!r}."
     if all(character in string.printable for character in text):
         return f"{url} is not the robot: it sends {text!r}."
-    cause = "Wrong baud rate or parity, or not the robot?" if opened else "Is it the robot's port?"
+    cause = "Is it the robot's port?"
+    if opened:
+        cause = "Wrong baud rate or parity, or not the robot?"
     start = first_bytes[:8].hex(" ")
-    return f"{counts.n_bytes} bytes came from {url} but no packet, the first {start}. {cause}{opened}"
+    return (
+        f"{counts.n_bytes} bytes came from {url} but no packet, the first {start}. {cause}{opened}"
+    )
 
 
 # ---- opening a connection --------------------------------------------------------------------------------------------
 
 PATIENCE_S = 1.0  # longest wait for the second packet
-NO_CHARGING = wire.Control(wire.MotorMode.DISABLE_CHARGING)  # as after boot: a charging robot does not move
+# As after boot: a charging robot does not move
+NO_CHARGING = wire.Control(wire.MotorMode.DISABLE_CHARGING)
 
 
-def open_critterbot(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+def open_critterbot(
+    port: Port, dialect: Dialect, monotonic: Callable[[], float]
+) -> Generator[None, None, None]:
     """Stop the motors, start the state packets, disable charging, and wait for two readings (`Dialect.opening`).
 
     The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a later cycle, also
@@ -99,11 +112,15 @@ def open_critterbot(port: Port, dialect: Dialect, monotonic: Callable[[], float]
     port.write(dialect.encode(wire.COAST))
     yield from start_packets(port, monotonic, wake=dialect.wake)
     yield from pause(dialect.alone_s, monotonic)
-    for control in [wire.HALT] if stream.is_original_simulator(port.parser) else [wire.HALT, NO_CHARGING]:
+    for control in (
+        [wire.HALT] if stream.is_original_simulator(port.parser) else [wire.HALT, NO_CHARGING]
+    ):
         port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
     if not (yield from pause(PATIENCE_S, monotonic, lambda: port.newest(after=1))):
-        raise BackendUnavailable(f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s.")
+        raise BackendUnavailable(
+            f"{port.config.url} sent one packet and then none for {PATIENCE_S:g} s."
+        )
 
 
 def start_packets(
@@ -125,17 +142,22 @@ def start_packets(
             port.write(data)
         if (yield from pause(limit_s, monotonic, port.newest)):
             return
-    raise BackendUnavailable(explain_silence(port.config, port.first_bytes, port.counts, bool(wake)))
+    raise BackendUnavailable(
+        explain_silence(port.config, port.first_bytes, port.counts, bool(wake))
+    )
 
 
 # ---- the body --------------------------------------------------------------------------------------------------------
 
-REST_UNITS = 1.0  # of the velocity byte: the firmware's floor division returns -1 for a wheel that hardly moves
+# Of the velocity byte: the firmware's floor division returns -1 for a wheel that hardly moves
+REST_UNITS = 1.0
 
 
 def is_free(reading: Reading) -> bool:
     """Return whether the Critterbot's motors can turn: it is neither charging nor overheated."""
-    return reading.state.charge_state in FREE and not reading.state.monitor & wire.MONITOR_OVERHEATING
+    return (
+        reading.state.charge_state in FREE and not reading.state.monitor & wire.MONITOR_OVERHEATING
+    )
 
 
 SERIAL = Dialect(
@@ -159,14 +181,16 @@ DROPS = SERIAL._replace(
     wake=b"",
     fill=b"",
     size=stream.DROP_SIZE,
-    alone_s=0.1,  # its driver passes the newest drop on after each packet, and looks for new ones every 50 ms
+    # Its driver passes the newest drop on after each packet, and looks for new ones every 50 ms
+    alone_s=0.1,
 )
 
 
 class SerialBody(PhysicalBody):
     """The Critterbot on a serial line; see `PhysicalBody`."""
 
-    kind, parity = "critterbot", "odd"
+    kind = "critterbot"
+    parity = "odd"
     dialect = SERIAL
     make_supervisor = Supervisor
     obedience = VoltageObedience
@@ -178,7 +202,9 @@ class SerialBody(PhysicalBody):
 
     def is_at_rest(self, reading: Reading) -> bool:
         """Return whether all wheel velocities are within rounding of 0."""
-        return bool((np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all())
+        return bool(
+            (np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all()
+        )
 
     def send_state_commands(self, link: Link) -> None:
         """Enable or disable charging if the robot's state differs from the request."""
@@ -186,7 +212,10 @@ class SerialBody(PhysicalBody):
         if not readings or stream.is_original_simulator(link.parser):
             return
         if bool(readings[-1].state.monitor & wire.MONITOR_CHARGING) != self._charging_wanted:
-            mode = wire.MotorMode.ENABLE_CHARGING if self._charging_wanted else wire.MotorMode.DISABLE_CHARGING
+            if self._charging_wanted:
+                mode = wire.MotorMode.ENABLE_CHARGING
+            else:
+                mode = wire.MotorMode.DISABLE_CHARGING
             link.send_apart(wire.Control(mode))
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
@@ -208,6 +237,12 @@ class DropsBody(SerialBody):
     notes = (*DROPS_NOTES, IR_LIGHT_NOTE)
 
     @classmethod
-    def line_of(cls, port: str, file: RobotFile, latch: EmergencyLatch, **_: Any) -> tuple[PortConfig, dict[str, Any]]:  # noqa: ARG003
+    def line_of(
+        cls,
+        port: str,
+        file: RobotFile,  # noqa: ARG003
+        latch: EmergencyLatch,  # noqa: ARG003
+        **_: Any,
+    ) -> tuple[PortConfig, dict[str, Any]]:
         """Return how the driver is reached: `port` is "HOST" or "HOST:PORT"."""
         return PortConfig(stream.url_of(port)), {}

@@ -22,21 +22,27 @@ from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot import body, wire
 from horde_env.robots.critterbot.safety import LOW_BUS_V, Supervisor
 
-SOON_EMPTY_V, DEAD_V, UNBALANCED_V = 14.5, 8.0, 1.0  # below 14.5 V the dock charges even if charging is disabled
+# Below 14.5 V the dock charges even if charging is disabled
+SOON_EMPTY_V = 14.5
+DEAD_V = 8.0
+UNBALANCED_V = 1.0
 SWITCH_OFF = "No program has confirmed the emergency stop either: stop any other by its own means, or switch it off."
 
 
 def judge_power(events: Sequence[StepEvent], spec: RobotSpec) -> Line:
     """Judge the bus and the batteries by their means."""
     mean = np.mean([event.values for event in events], axis=0)
-    bus, batteries = float(mean[spec.index("bus_voltage")]), mean[spec.group("battery_voltage")]
+    bus = float(mean[spec.index("bus_voltage")])
+    batteries = mean[spec.group("battery_voltage")]
     text = f"bus {bus:.1f} V, batteries {' '.join(f'{v:.1f}' for v in batteries)} V"
     if bus < LOW_BUS_V or batteries.min() < DEAD_V:
         return Line(Verdict.FAIL, "power", f"{text}: too low to move; charge it")
     if bus < SOON_EMPTY_V:
         return Line(Verdict.WARN, "power", f"{text}: charge it soon")
     if np.ptp(batteries) > UNBALANCED_V:
-        return Line(Verdict.WARN, "power", f"{text}: the batteries differ by {np.ptp(batteries):.1f} V")
+        return Line(
+            Verdict.WARN, "power", f"{text}: the batteries differ by {np.ptp(batteries):.1f} V"
+        )
     return Line(Verdict.OK, "power", text)
 
 
@@ -53,7 +59,10 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
 
 # Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that continues as a duty takes
 # 0.5 s), and for wheels at rest (0.6 s after an action); and the interval of checks.
-ANSWER_S, OFF_S, SETTLE_S, LOOK_S = 0.5, 0.7, 3.0, 0.05
+ANSWER_S = 0.5
+OFF_S = 0.7
+SETTLE_S = 3.0
+LOOK_S = 0.05
 TYPED_S = 0.05  # the robot's console reads one line in 10 ms
 
 
@@ -71,7 +80,10 @@ def send_stop(
     may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
     stopped, its packets are started, and the stop is sent again.
     """
-    dialect = body.DROPS if backend == "drops" else body.SERIAL
+    if backend == "drops":
+        dialect = body.DROPS
+    else:
+        dialect = body.SERIAL
     try:
         with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
             state = _stop(port, dialect, monotonic, sleep)
@@ -85,10 +97,15 @@ def send_stop(
         return StopReport(None, f"nothing was sent to the robot: {error} {SWITCH_OFF}")
     sent = f"a stop was sent to {config.url}"
     if state is None:
-        return StopReport(None, f"{sent}, but nothing answers there, not even a robot at its console. {SWITCH_OFF}")
+        return StopReport(
+            None,
+            f"{sent}, but nothing answers there, not even a robot at its console. {SWITCH_OFF}",
+        )
     if _is_driven(state):
         return StopReport(False, f"{sent}, but its motors are still driven: switch the robot off")
-    rest = "its motors are off, but a wheel still turns" if _turns(state) else "its wheels are at rest"
+    rest = "its wheels are at rest"
+    if _turns(state):
+        rest = "its motors are off, but a wheel still turns"
     return StopReport(True, f"{sent}; the robot answers, and {rest}")
 
 
@@ -104,8 +121,11 @@ def _stop(
     sent_t = monotonic()
     while True:
         sleep(LOOK_S)
-        reading, waited_s = port.newest(), monotonic() - sent_t
-        state = None if reading is None else reading.state
+        reading = port.newest()
+        waited_s = monotonic() - sent_t
+        state = None
+        if reading is not None:
+            state = reading.state
         if state is None:
             limit_s = ANSWER_S
         elif _is_driven(state):
@@ -131,7 +151,15 @@ CHECKS = RobotChecks(
     motors=("motor_voltage", "motor_current"),
     # Their noise must show, or a channel is not connected or its sensor hangs. But infrared may receive nothing at all,
     # and a driver's drops have too few bits left for its noise.
-    lively=("acceleration", "magnetic", "rotational_velocity", "ir_distance", "ir_light", "light", "thermal"),
+    lively=(
+        "acceleration",
+        "magnetic",
+        "rotational_velocity",
+        "ir_distance",
+        "ir_light",
+        "light",
+        "thermal",
+    ),
     may_rest=("ir_distance", "ir_light"),
     voltages=("bus_voltage", "battery_voltage"),
     expected_wheels=expected_wheels,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import cmath
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -397,4 +397,9 @@ class DockStay(Stay):
         return np.array([-SLOW, 0.0, 0.0])
 
 
-DRIVES = Drives(lambda spec, pen: CentringDrive(spec, pen.side_m), DockStay)
+def _centring_drive(robot: RobotSpec, pen: Any) -> CentringDrive:
+    """Return the drive to the middle of a pen; a function of the module, so that an environment can be pickled."""
+    return CentringDrive(robot, pen.side_m)
+
+
+DRIVES = Drives(_centring_drive, DockStay)

@@ -56,7 +56,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "thermal": tuple(f"Thermal{i}" for i in range(8)),
 }
 REQUEST = ("a[0]", "a[1]", "a[2]")
-NEEDED = ("LocalTime", *(name for names in COLUMNS.values() for name in names), "MonitorState", *REQUEST, "ActionMode")
+NEEDED = (
+    "LocalTime",
+    *(name for names in COLUMNS.values() for name in names),
+    "MonitorState",
+    *REQUEST,
+    "ActionMode",
+)
 
 
 class Steps(NamedTuple):
@@ -82,7 +88,9 @@ class RecordedLife(Recording):
         super().__init__(Path(log), critterbot())
         self.notes = NOTES
         if not self.path.is_file():
-            raise BackendUnavailable(f"there is no recorded life at {self.path}; give the path of its CSV file")
+            raise BackendUnavailable(
+                f"there is no recorded life at {self.path}; give the path of its CSV file"
+            )
         self._piece: Piece | None = None
 
     def read(self) -> Iterator[Piece]:
@@ -109,7 +117,9 @@ def recording(*, log: str | Path) -> Recording:
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.
     """
-    return RecordedRun(log, critterbot()) if is_run(log) else RecordedLife(log)
+    if is_run(log):
+        return RecordedRun(log, critterbot())
+    return RecordedLife(log)
 
 
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
@@ -119,22 +129,33 @@ def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
     half a period apart, each is a step.
     """
     pause = np.diff(packet_t_s)
-    usual = float(np.median(pause)) if len(pause) else period_s
+    usual = period_s
+    if len(pause):
+        usual = float(np.median(pause))
     broken = np.flatnonzero(pause > max(GAP_S, 1.5 * usual)) + 1
-    starts, ends = np.concatenate([[0], broken]), np.concatenate([broken, [len(packet_t_s)]])
-    packet, age, gap = [], [], []
+    starts = np.concatenate([[0], broken])
+    ends = np.concatenate([broken, [len(packet_t_s)]])
+    packet = []
+    age = []
+    gap = []
     for start, end in zip(starts, ends, strict=True):
         t = packet_t_s[start:end]
-        deadlines = (
-            t if usual > 0.5 * period_s else t[0] + period_s * np.arange(int((t[-1] - t[0]) / period_s + 1e-9) + 1)
-        )
+        if usual > 0.5 * period_s:
+            deadlines = t
+        else:
+            deadlines = t[0] + period_s * np.arange(int((t[-1] - t[0]) / period_s + 1e-9) + 1)
         newest = np.searchsorted(t, deadlines + 1e-9, side="right") - 1
         packet.append(start + newest)
         age.append(deadlines - t[newest])
         gap.append(np.arange(len(newest)) == 0)
     gap[0][0] = False  # nothing is missing before the first packet
     chosen = np.concatenate(packet)
-    return Steps(chosen, np.maximum(np.concatenate(age), 0.0), np.concatenate(gap), np.diff(chosen, prepend=-1) == 0)
+    return Steps(
+        chosen,
+        np.maximum(np.concatenate(age), 0.0),
+        np.concatenate(gap),
+        np.diff(chosen, prepend=-1) == 0,
+    )
 
 
 def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
@@ -144,7 +165,9 @@ def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
     """
     matrix = np.array(spec.drive["kinematics_1024"], dtype=np.float64) / 1024.0
-    wire = np.where((modes == MotorMode.WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions)
+    wire = np.where(
+        (modes == MotorMode.WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions
+    )
     wire[~np.isin(modes, (MotorMode.WHEEL_SPACE, MotorMode.XYTHETA_SPACE))] = 0.0
     return np.asarray(wire * wire_units(spec) / spec.largest_request)
 
@@ -155,9 +178,14 @@ def _read(path: Path) -> tuple[Floats, bool]:
     Raises:
         BackendUnavailable: If it is not such a log.
     """
-    lines, is_torn = list[str](), False
+    lines = list[str]()
+    is_torn = False
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as file
+        ):
             try:
                 lines.extend(file)
             except EOFError:  # a compressed file without its end
@@ -174,23 +202,29 @@ def _read(path: Path) -> tuple[Floats, bool]:
             f"{' ...' if len(missing) > 3 else ''}; expected a CSV file with the header LocalTime, BusVoltage, ..., "
             f"Thermal7, MonitorState, a[0], a[1], a[2], ActionMode"
         )
-    columns, rows = [header.index(name) for name in NEEDED], lines[1:]
+    columns = [header.index(name) for name in NEEDED]
+    rows = lines[1:]
     if rows and rows[-1].count(",") + 1 < len(header):
-        rows, is_torn = rows[:-1], True
+        rows = rows[:-1]
+        is_torn = True
     try:
         try:
             table = _numbers(rows, columns)
         except ValueError:
             if is_torn or rows[-1].endswith("\n"):
                 raise
-            table, is_torn = _numbers(rows[:-1], columns), True
+            table = _numbers(rows[:-1], columns)
+            is_torn = True
     except ValueError as error:
         raise BackendUnavailable(f"{path} is not a recorded life: {error}") from error
-    return table[table[:, NEEDED.index("BusVoltage")] != -1.0], is_torn  # -1: written before the first packet
+    # -1: written before the first packet
+    return table[table[:, NEEDED.index("BusVoltage")] != -1.0], is_torn
 
 
 def _numbers(lines: list[str], columns: list[int]) -> Floats:
-    return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns) if lines else np.zeros((0, len(columns)))
+    if lines:
+        return np.loadtxt(lines, delimiter=",", ndmin=2, usecols=columns)
+    return np.zeros((0, len(columns)))
 
 
 def _is_sound(table: Floats) -> NDArray[np.bool_]:
@@ -204,7 +238,9 @@ def _piece(table: Floats, sound: NDArray[np.bool_], spec: RobotSpec, path: Path)
     log = dict(zip(NEEDED, table[sound].T, strict=True))
     t_s = (log["LocalTime"] - log["LocalTime"][0]) / 1000.0
     if (np.diff(t_s) < 0.0).any():
-        raise BackendUnavailable(f"{path} runs backwards: LocalTime must increase from packet to packet")
+        raise BackendUnavailable(
+            f"{path} runs backwards: LocalTime must increase from packet to packet"
+        )
     steps = steps_of(t_s, spec.period_s)
     n_broken = np.cumsum(~sound)[sound]  # before each packet
     return Piece(
@@ -221,16 +257,21 @@ def _piece(table: Floats, sound: NDArray[np.bool_], spec: RobotSpec, path: Path)
 
 def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
     """Return the SI values of all channels at each step, shape (n_steps, n_channels)."""
-    newest, before = steps.packet, np.maximum(steps.packet - 1, 0)
+    newest = steps.packet
+    before = np.maximum(steps.packet - 1, 0)
     sensors = np.column_stack([log[name] for names in COLUMNS.values() for name in names])
     raw = np.zeros((len(newest), spec.n_channels))
     raw[:, : spec.n_sensors] = sensors[newest]
     mean2 = np.array([channel.aggregate == "mean2" for channel in spec.channels[: spec.n_sensors]])
-    raw[:, : spec.n_sensors][:, mean2] = 0.5 * (sensors[newest][:, mean2] + sensors[before][:, mean2])
+    raw[:, : spec.n_sensors][:, mean2] = 0.5 * (
+        sensors[newest][:, mean2] + sensors[before][:, mean2]
+    )
     raw[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
     raw[:, spec.index("overheating")] = log["MonitorState"][newest].astype(np.int64) & 1
     values = spec.to_si(raw)
     # A row holds the request made after its packet, so the request that led to a packet is in the row before.
     actions = np.column_stack([log[name] for name in REQUEST])
-    values[:, spec.group("last_request")] = recorded_request(actions[before], log["ActionMode"][before], spec)
+    values[:, spec.group("last_request")] = recorded_request(
+        actions[before], log["ActionMode"][before], spec
+    )
     return values

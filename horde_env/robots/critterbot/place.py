@@ -128,8 +128,15 @@ class Pen:
     def boxes(self) -> list[tuple[float, float, float, float, float]]:
         """Return the solid boxes (centre x, y, size x, y, height): walls east, north, west, south, then the dock."""
         t = self.wall_thickness_m
-        c, long, top = (self.side_m + t) / 2, self.side_m + 2 * t, self.wall_height_m
-        walls = [(c, 0.0, t, long, top), (0.0, c, long, t, top), (-c, 0.0, t, long, top), (0.0, -c, long, t, top)]
+        c = (self.side_m + t) / 2
+        long = self.side_m + 2 * t
+        top = self.wall_height_m
+        walls = [
+            (c, 0.0, t, long, top),
+            (0.0, c, long, t, top),
+            (-c, 0.0, t, long, top),
+            (0.0, -c, long, t, top),
+        ]
         return [*walls, (*self.dock.centre_m, *self.dock.size_m, self.dock.height_m)]
 
     def lit_from(self, name: str, position_m: Point3) -> Pen:
@@ -141,12 +148,18 @@ class Pen:
         names = [lamp.name for lamp in self.lamps]
         if name not in names:
             raise ValueError(f"unknown lamp {name!r}; the pen has {', '.join(names)}")
-        lamps = tuple(lamp._replace(position_m=position_m) if lamp.name == name else lamp for lamp in self.lamps)
-        warm = tuple(w._replace(position_m=position_m[:2]) if w.name == name else w for w in self.warm)
+        lamps = tuple(
+            lamp._replace(position_m=position_m) if lamp.name == name else lamp
+            for lamp in self.lamps
+        )
+        warm = tuple(
+            w._replace(position_m=position_m[:2]) if w.name == name else w for w in self.warm
+        )
         return replace(self, lamps=lamps, warm=warm)
 
     def _dock_edges(self) -> tuple[float, float, float, float]:
-        (x, y), (along, out) = self.dock.centre_m, self.dock.size_m
+        (x, y) = self.dock.centre_m
+        (along, out) = self.dock.size_m
         return x - along / 2, x + along / 2, y - out / 2, y + out / 2
 
 
@@ -167,7 +180,9 @@ def load_pen() -> Pen:
 
 def _read(kind: Any, row: dict[str, Any]) -> Any:
     """Return a row as a NamedTuple, with tuples for lists and radians for degrees."""
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    values: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in row.items()
+    }
     for name in [name for name in values if name.endswith("_deg")]:
         values[name.replace("_deg", "_rad")] = math.radians(values.pop(name))
     return kind(**values)
@@ -181,8 +196,19 @@ def place_of(body: object) -> Pen:
 
 def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
     """Return what `PenEnv.metadata["picture"]` shows of robot and pen."""
-    places, angles = spec.positions("ir_distance").tolist(), spec.angles("ir_distance").tolist()
+    places = spec.positions("ir_distance").tolist()
+    angles = spec.angles("ir_distance").tolist()
     first = spec.group("ir_distance").start
-    rays = [[x, y, angle, first + k] for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))]
-    lights = [[*lamp.position_m[:2], "lamp"] for lamp in pen.lamps] + [[*pen.beacon.position_m[:2], "beacon"]]
-    return {"walls": pen.segments().tolist(), "outline": spec.body["outline_m"], "rays": rays, "lights": lights}
+    rays = [
+        [x, y, angle, first + k]
+        for k, ((x, y), angle) in enumerate(zip(places, angles, strict=True))
+    ]
+    lights = [[*lamp.position_m[:2], "lamp"] for lamp in pen.lamps] + [
+        [*pen.beacon.position_m[:2], "beacon"]
+    ]
+    return {
+        "walls": pen.segments().tolist(),
+        "outline": spec.body["outline_m"],
+        "rays": rays,
+        "lights": lights,
+    }

@@ -23,15 +23,20 @@ from horde_env.sim.saving import number_of
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of 255, and drives
 # again when all three are at 85.
-HOT_BELOW, COOL_FROM = 65 / 255, 85 / 255
+HOT_BELOW = 65 / 255
+COOL_FROM = 85 / 255
 
 # The bus rises by about 0.3 V when stalled motors are switched off: with a smaller margin each stop would end itself.
-LOW_BUS_V, RECOVERED_BUS_V = 12.5, 13.5
-HIGH_BUS_V, LOWERED_BUS_V = 18.5, 18.3  # above 18.5 V the motors have no supply
+LOW_BUS_V = 12.5
+RECOVERED_BUS_V = 13.5
+# Above 18.5 V the motors have no supply
+HIGH_BUS_V = 18.5
+LOWERED_BUS_V = 18.3
 
 ROUNDING = 1e-6  # 85 x (1 / 255) is not 85 / 255; the smallest unit of a reading is 0.004
 
-UNPLUGGED, COMPLETE = 0, 11
+UNPLUGGED = 0
+COMPLETE = 11
 FREE = (UNPLUGGED, COMPLETE)  # the charge states in which the robot can move
 FIRST_FAULT = 200  # lowest charge state that is a charger's fault
 SETTLE_S = 0.5  # the charge state must be free for this long, because contacts chatter
@@ -42,8 +47,11 @@ class Supervisor:
 
     def __init__(self, spec: RobotSpec) -> None:
         self._temperatures = spec.group("motor_temperature")
-        self._motors = [channel.name.rpartition("_")[2] for channel in spec.channels[self._temperatures]]
-        self._overheating, self._bus = spec.index("overheating"), spec.index("bus_voltage")
+        self._motors = [
+            channel.name.rpartition("_")[2] for channel in spec.channels[self._temperatures]
+        ]
+        self._overheating = spec.index("overheating")
+        self._bus = spec.index("bus_voltage")
         self._hot = self._low = self._high = self._charging = ""  # each a reason while it holds
         self._charging_t = 0.0
 
@@ -73,7 +81,8 @@ class Supervisor:
         self._hot = held(self._hot, text, begins=is_hot or flagged, ends=is_cool)
 
     def _judge_bus(self, bus_v: float) -> None:
-        is_low, is_high = not bus_v >= LOW_BUS_V - ROUNDING, not bus_v <= HIGH_BUS_V + ROUNDING
+        is_low = not bus_v >= LOW_BUS_V - ROUNDING
+        is_high = not bus_v <= HIGH_BUS_V + ROUNDING
         text = f"bus voltage {bus_v:.1f} V is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
         self._low = held(self._low, text, begins=is_low, ends=bus_v >= RECOVERED_BUS_V - ROUNDING)
         text = f"bus voltage {bus_v:.1f} V is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
@@ -83,7 +92,10 @@ class Supervisor:
         if charge_state not in FREE:
             self._charging_t = t
             fault = f"the charger reports a fault (charge state {charge_state})"
-            self._charging = fault if charge_state >= FIRST_FAULT else "the robot is charging"
+            if charge_state >= FIRST_FAULT:
+                self._charging = fault
+            else:
+                self._charging = "the robot is charging"
         elif self._charging:
             if t < self._charging_t:
                 self._charging_t = t
@@ -117,7 +129,12 @@ N_CERTAIN, N_RAMP = range(2)
 
 @kernel
 def judge_voltages(
-    counts: Ints, limits: Ints, to_wheels: Floats, request: tuple[float, float, float], voltages: Floats, ok: bool
+    counts: Ints,
+    limits: Ints,
+    to_wheels: Floats,
+    request: tuple[float, float, float],
+    voltages: Floats,
+    ok: bool,
 ) -> None:
     """Evaluate a frame for `VoltageObedience`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
 
@@ -129,19 +146,34 @@ def judge_voltages(
         if counts[COMPLAINT] == 0:
             counts[N_IDLE] = counts[N_ADRIFT] = 0
         return
-    asked, is_driven = 0.0, False
+    asked = 0.0
+    is_driven = False
     for i in range(3):
-        wheel = to_wheels[i, 0] * request[0] + to_wheels[i, 1] * request[1] + to_wheels[i, 2] * request[2]
-        asked, is_driven = max(asked, abs(wheel)), is_driven or voltages[i] != 0.0
-    counts[N_STANDING] = counts[N_STANDING] + 1 if asked < STANDING_UNITS else 0
+        wheel = (
+            to_wheels[i, 0] * request[0]
+            + to_wheels[i, 1] * request[1]
+            + to_wheels[i, 2] * request[2]
+        )
+        asked = max(asked, abs(wheel))
+        is_driven = is_driven or voltages[i] != 0.0
+    if asked < STANDING_UNITS:
+        counts[N_STANDING] = counts[N_STANDING] + 1
+    else:
+        counts[N_STANDING] = 0
     if is_driven:
         counts[N_IDLE] = 0
         counts[N_ADRIFT] += 1 if counts[N_STANDING] > limits[N_RAMP] else 0
     else:
         counts[N_IDLE] += 1 if asked >= MOVING_UNITS else 0
         counts[N_ADRIFT] = 0
-    is_idle, is_adrift = counts[N_IDLE] >= limits[N_CERTAIN], counts[N_ADRIFT] >= limits[N_CERTAIN]
-    counts[COMPLAINT] = 1 if is_idle else 2 if is_adrift else 0
+    is_idle = counts[N_IDLE] >= limits[N_CERTAIN]
+    is_adrift = counts[N_ADRIFT] >= limits[N_CERTAIN]
+    if is_idle:
+        counts[COMPLAINT] = 1
+    elif is_adrift:
+        counts[COMPLAINT] = 2
+    else:
+        counts[COMPLAINT] = 0
 
 
 class VoltageObedience(Obedience):
@@ -155,7 +187,9 @@ class VoltageObedience(Obedience):
     def __init__(self, spec: RobotSpec) -> None:
         self._voltage = spec.group("motor_voltage")
         self.to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 / wire_units(spec)
-        self.limits = np.array([round(CERTAIN_S / spec.period_s), round(LONGEST_RAMP_S / spec.period_s)], np.int64)
+        self.limits = np.array(
+            [round(CERTAIN_S / spec.period_s), round(LONGEST_RAMP_S / spec.period_s)], np.int64
+        )
         self.counts = np.zeros(N_COUNTS, np.int64)
         super().__init__(spec)
 
@@ -170,7 +204,10 @@ class VoltageObedience(Obedience):
 
     def forget(self) -> None:
         """Start a run without a complaint."""
-        judge_voltages(self.counts, self.limits, self.to_wheels, (0.0, 0.0, 0.0), np.zeros(3), False)  # compiles
+        # Compiles
+        judge_voltages(
+            self.counts, self.limits, self.to_wheels, (0.0, 0.0, 0.0), np.zeros(3), False
+        )
         self.counts[:] = 0
 
     def judge(self, request: Floats, frame: Frame) -> str:
@@ -180,6 +217,7 @@ class VoltageObedience(Obedience):
         """
         if not frame.stale:
             x, y, yaw = request.tolist()
-            voltages, ok = frame.values[self._voltage], frame.applied and not frame.gap
+            voltages = frame.values[self._voltage]
+            ok = frame.applied and not frame.gap
             judge_voltages(self.counts, self.limits, self.to_wheels, (x, y, yaw), voltages, ok)
         return self.complaint

@@ -37,7 +37,9 @@ class IrLightUnwrapper:
     def unwrap(self, state: wire.RobotState) -> Floats:
         """Return the next packet's readings, 0..1023, shape (8,)."""
         candidates = wire.ir_light(state) + 256.0 * np.arange(4)[:, None]
-        change = np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
+        change = (
+            np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
+        )
         best = change.min(axis=1).argmin(axis=0)
         reading: Floats = candidates[best, np.arange(8)]
         self._history = np.stack([reading, self._history[0], self._history[1]])
@@ -50,7 +52,8 @@ class IrLightUnwrapper:
 class StateParser(IrLightUnwrapper, StreamParser):
     """Turns the robot's stream of bytes into states; never accepts a packet with a wrong CRC."""
 
-    header, size = wire.HEADER, wire.STATE_SIZE
+    header = wire.HEADER
+    size = wire.STATE_SIZE
 
     def is_sound(self, packet: bytes) -> bool:
         """Return whether a candidate of the right size and header is a valid state packet."""
@@ -59,14 +62,18 @@ class StateParser(IrLightUnwrapper, StreamParser):
     def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""
         found = self.find(data)
-        return wire.decode_states(found) if found else []
+        if found:
+            return wire.decode_states(found)
+        return []
 
 
 # ---- drops of the on-board driver ------------------------------------------------------------------------------------
 
-STATE_NAME, CONTROL_NAME = b"CritterStateDrop", b"CritterControlDrop"
+STATE_NAME = b"CritterStateDrop"
+CONTROL_NAME = b"CritterControlDrop"
 N_STATE_INTS = 93
-ROBOT_PORT, SIMULATOR_PORT = 2330, 2324
+ROBOT_PORT = 2330
+SIMULATOR_PORT = 2324
 
 
 def _frame_start(name: bytes, data_size: int) -> bytes:
@@ -80,8 +87,19 @@ DROP_SIZE = len(STATE_START) + 4 * N_STATE_INTS
 CONTROL_DROP_SIZE = len(CONTROL_START) + 5 * 4 + wire.LEDS_SIZE
 
 # Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
-SECONDS, MICROSECONDS, SOURCE, POWER, CHARGE, BUS, BATTERY, MOTORS, ACCELERATION = 0, 1, 2, 3, 4, 5, 6, 9, 21
-BUMP, ERRORS, CYCLE_TIME, MONITOR = 58, 90, 91, 92
+SECONDS = 0
+MICROSECONDS = 1
+SOURCE = 2
+POWER = 3
+CHARGE = 4
+BUS = 5
+BATTERY = 6
+MOTORS = 9
+ACCELERATION = 21
+BUMP = 58
+ERRORS = 90
+CYCLE_TIME = 91
+MONITOR = 92
 # Driving, overheating and charging; firmware before June 2011 reported none of them.
 MONITOR_STATES = {
     drive | charging
@@ -101,7 +119,9 @@ def url_of(address: str) -> str:
     """
     place = address.removeprefix("socket://")
     names_port = ":" in place.rpartition("]")[2]  # an IPv6 address is in brackets
-    return f"socket://{place}" if names_port else f"socket://{place}:{ROBOT_PORT}"
+    if names_port:
+        return f"socket://{place}"
+    return f"socket://{place}:{ROBOT_PORT}"
 
 
 class DataSource(IntEnum):
@@ -125,11 +145,14 @@ def restore_ir_distance(scrambled: Floats) -> Floats:
 
 def decode_state_drops(frames: list[bytes]) -> list[wire.RobotState]:
     """Decode complete state drops; faster than one by one. IR distance is an estimate and not an integer."""
-    ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[:, -N_STATE_INTS:]
+    ints = np.frombuffer(b"".join(frames), dtype="<i4").reshape(-1, DROP_SIZE // 4)[
+        :, -N_STATE_INTS:
+    ]
     raw = np.zeros((len(frames), wire.N_CHANNELS))
     raw[:, : wire.N_ON_WIRE] = ints[:, _CHANNELS]
     raw[:, wire.OVERHEATING] = ints[:, MONITOR] & wire.MONITOR_OVERHEATING
-    own, simulated = raw[:, _IR_DISTANCE], ints[:, SOURCE, None] == DataSource.SIMULATOR
+    own = raw[:, _IR_DISTANCE]
+    simulated = ints[:, SOURCE, None] == DataSource.SIMULATOR
     # The simulator's numbers are fractions of 255 and not scrambled; raw is a fraction of 1023.
     raw[:, _IR_DISTANCE] = np.where(simulated, own * (1023 / 255), restore_ir_distance(own))
     raw.flags.writeable = False
@@ -150,7 +173,12 @@ def encode_state_drop(state: wire.RobotState, time_s: float) -> bytes:
     ints[_CHANNELS] = state.raw[: wire.N_ON_WIRE]
     bits = state.raw[_IR_DISTANCE].astype(np.int64)
     ints[_CHANNELS[_IR_DISTANCE]] = bits >> 2 | bits & 3
-    ints[[SECONDS, MICROSECONDS, SOURCE, POWER]] = seconds, microseconds, DataSource.ROBOT, state.raw[0] <= 170
+    ints[[SECONDS, MICROSECONDS, SOURCE, POWER]] = (
+        seconds,
+        microseconds,
+        DataSource.ROBOT,
+        state.raw[0] <= 170,
+    )
     ints[[CHARGE, CYCLE_TIME, MONITOR]] = state.charge_state, state.cycle_time, state.monitor
     ints[ERRORS] = np.uint32(state.charge_state << 24 | state.error_flags).astype(np.int32)
     return STATE_START + ints.tobytes()
@@ -168,7 +196,9 @@ def encode_control_drop(control: wire.Control) -> bytes:
 
 def decode_control_drop(frame: bytes) -> wire.Control:
     """Decode the 94 bytes of a control drop as the driver does: the low eight bits of each number."""
-    mode, a, b, c, led_mode = (frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - wire.LEDS_SIZE, 4))
+    mode, a, b, c, led_mode = (
+        frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - wire.LEDS_SIZE, 4)
+    )
     a, b, c = (v - 256 * (v > 127) for v in (a, b, c))
     return wire.Control(mode, a, b, c, led_mode)
 
@@ -194,7 +224,8 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
         ints = np.frombuffer(packet, dtype="<i4", offset=len(STATE_START)).tolist()
         if ints[SOURCE] != DataSource.ROBOT:
             return True
-        errors, copy = ints[ERRORS] & 0xFFFFFF, ints[ERRORS] >> 24 & 0xFF
+        errors = ints[ERRORS] & 0xFFFFFF
+        copy = ints[ERRORS] >> 24 & 0xFF
         sound = (
             ints[BUS] != 0
             and copy in (ints[CHARGE], 0)  # before June 2011 there was none
@@ -211,7 +242,9 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
         if not found:
             return []
         source = len(STATE_START) + 4 * SOURCE
-        self.is_simulator = int.from_bytes(found[-1][source : source + 4], "little") == DataSource.SIMULATOR
+        self.is_simulator = (
+            int.from_bytes(found[-1][source : source + 4], "little") == DataSource.SIMULATOR
+        )
         return decode_state_drops(found)
 
 

@@ -35,13 +35,24 @@ from horde_env.robot import RobotSpec
 HEADER = b"\xde\xad\xbe\xef"
 STATE_SIZE = 83
 
-BUS, CHARGE, CHARGE_COPY, CYCLE_TIME, MONITOR, CRC = 4, 5, 75, 79, 80, 81
-SPARE = {25: 0x0F, 43: 0x0F, 76: 0xFC}  # bits that are always 0: unused bits of short fields, and errors 18..23
+BUS = 4
+CHARGE = 5
+CHARGE_COPY = 75
+CYCLE_TIME = 79
+MONITOR = 80
+CRC = 81
+# Bits that are always 0: unused bits of short fields, and errors 18..23
+SPARE = {25: 0x0F, 43: 0x0F, 76: 0xFC}
 BUS_UNREAD = 255  # sent by the firmware if the power board reports 0
 
-MONITOR_CHARGING, MONITOR_DRIVE, MONITOR_OVERHEATING = 0x80, 0x40, 0x01
+MONITOR_CHARGING = 0x80
+MONITOR_DRIVE = 0x40
+MONITOR_OVERHEATING = 0x01
 
-N_CHANNELS, N_ON_WIRE, OVERHEATING, N_ERRORS = 57, 53, 56, 18
+N_CHANNELS = 57
+N_ON_WIRE = 53
+OVERHEATING = 56
+N_ERRORS = 18
 
 
 class Group(NamedTuple):
@@ -66,7 +77,13 @@ GROUPS = (
     Group("acceleration", (21, 22, 23), (24, 24, 25), 4, (4, 0, 4), signed=True),
     Group("magnetic", (26, 27, 28), (30, 30, 30), 2, (6, 4, 2)),
     Group("rotational_velocity", (29,), (30,), 2, (0,), signed=True),
-    Group("ir_distance", tuple(range(31, 41)), (41,) * 4 + (42,) * 4 + (43,) * 2, 2, PAIRS + PAIRS + PAIRS[:2]),
+    Group(
+        "ir_distance",
+        tuple(range(31, 41)),
+        (41,) * 4 + (42,) * 4 + (43,) * 2,
+        2,
+        PAIRS + PAIRS + PAIRS[:2],
+    ),
     Group("ir_light", tuple(range(65, 73)), (73,) * 4 + (74,) * 4, 2, PAIRS + PAIRS),
     Group("light", tuple(range(44, 48)), (48,) * 4, 2, PAIRS),
     Group("thermal", tuple(range(50, 66, 2)), tuple(range(49, 65, 2)), 8, (0,) * 8),
@@ -79,7 +96,8 @@ def _column(per_group: list[tuple[int, ...]]) -> Ints:
 
 
 _HIGH = _column([g.high for g in GROUPS])
-_LOW = _column([g.low or g.high for g in GROUPS])  # any byte if there are no low bits: the mask is 0
+# Any byte if there are no low bits: the mask is 0
+_LOW = _column([g.low or g.high for g in GROUPS])
 _BITS = _column([(g.bits,) * len(g.high) for g in GROUPS])
 _SHIFT = _column([g.shifts or (0,) * len(g.high) for g in GROUPS]).astype(np.uint8)
 _MASK = ((1 << _BITS) - 1).astype(np.uint8)
@@ -99,8 +117,10 @@ class RobotState(NamedTuple):
     """
 
     raw: Floats
-    charge_state: int = 0  # unplugged; 1..10 charging, 11 complete, 201..235 faults. Motors turn only in 0 and 11
-    error_flags: int = 0  # 18 bits, each "since the previous packet"; bit 15 is set in a third of healthy packets
+    # Unplugged; 1..10 charging, 11 complete, 201..235 faults. Motors turn only in 0 and 11
+    charge_state: int = 0
+    # 18 bits, each "since the previous packet"; bit 15 is set in a third of healthy packets
+    error_flags: int = 0
     cycle_time: int = 0  # in this firmware
     monitor: int = MONITOR_DRIVE  # | MONITOR_CHARGING | MONITOR_OVERHEATING
 
@@ -152,18 +172,23 @@ def encode_state(state: RobotState) -> bytes:
     wrong = np.flatnonzero(~((readings >= _LOWEST) & (readings <= _HIGHEST)))
     if wrong.size:
         i = wrong[0]
-        raise ValueError(f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}")
+        raise ValueError(
+            f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}"
+        )
     values = readings.astype(np.int64)
     values[_IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
     # Low bits that share a byte do not overlap, so their sum is their union.
-    row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(np.uint8)
+    row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(
+        np.uint8
+    )
     row[_HIGH] = values >> _BITS & 0xFF
     packet = bytearray(row.tobytes())
     packet[:4] = HEADER
     packet[BUS] = packet[BUS] or BUS_UNREAD
     packet[CHARGE] = packet[CHARGE_COPY] = state.charge_state
     packet[76:79] = state.error_flags.to_bytes(3, "big")
-    packet[CYCLE_TIME], packet[MONITOR] = state.cycle_time, state.monitor
+    packet[CYCLE_TIME] = state.cycle_time
+    packet[MONITOR] = state.monitor
     packet[CRC:] = crc_hqx(packet[4:CRC], 0).to_bytes(2, "big")
     return bytes(packet)
 
@@ -177,8 +202,11 @@ def ir_light(state: RobotState) -> Floats:
 
 MI_ON = b"\rmi on\r"  # the console command that starts the state packets
 WAKE = b"\rrecharge stop" + MI_ON  # also stops `recharge start`, which only the console can stop
-BODY_SIZE, LEDS_SIZE = 5, 48
-LED_CUSTOM, LED_EXIT = 7, 0x67  # display modes
+BODY_SIZE = 5
+LEDS_SIZE = 48
+# Display modes
+LED_CUSTOM = 7
+LED_EXIT = 0x67
 
 
 class MotorMode(IntEnum):
@@ -199,7 +227,8 @@ class Control(NamedTuple):
     a: int = 0
     b: int = 0
     c: int = 0
-    led_mode: int = 0  # LED_CUSTOM is followed by 48 bytes of colours, which this package never sends
+    # LED_CUSTOM is followed by 48 bytes of colours, which this package never sends
+    led_mode: int = 0
 
 
 def encode_control(control: Control) -> bytes:
@@ -212,7 +241,9 @@ def encode_control(control: Control) -> bytes:
         ValueError: If a number does not fit into its byte.
     """
     mode, *values, led_mode = control
-    if not all(-128 <= v <= 127 for v in values) or not all(0 <= v <= 255 for v in (mode, led_mode)):
+    if not all(-128 <= v <= 127 for v in values) or not all(
+        0 <= v <= 255 for v in (mode, led_mode)
+    ):
         raise ValueError(f"modes must be 0..255 and a, b, c -128..127: {control}")
     return HEADER + bytes([mode, *(v & 0xFF for v in values), led_mode])
 
@@ -226,7 +257,8 @@ def drive(request: Floats, spec: RobotSpec) -> Control:
 
 def wire_units(spec: RobotSpec) -> Floats:
     """Return the SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
-    translation, rotation = float(spec.drive["translation_unit"]), float(spec.drive["rotation_unit"])
+    translation = float(spec.drive["translation_unit"])
+    rotation = float(spec.drive["rotation_unit"])
     return np.array([translation, -translation, rotation])
 
 
@@ -239,10 +271,12 @@ STOP = encode_control(HALT)
 # large velocity. Zeros complete any partial packet without effect.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 
-LEAVE = Control(MotorMode.EXIT, led_mode=LED_EXIT)  # to the console; works while the robot drives to its dock
+# To the console; works while the robot drives to its dock
+LEAVE = Control(MotorMode.EXIT, led_mode=LED_EXIT)
 
 # No voltage at once, without a ramp: the wheels roll on. It stops a robot that was left in WHEEL_VOLTAGE. HALT must
 # come before it, in an earlier cycle, because only the last packet of a cycle acts; see the module.
 COAST = Control(MotorMode.WHEEL_VOLTAGE)
 
-RAMP_S = 0.4  # 25 units, the fastest wheel, at one per 10 ms, and up to 0.1 s of delay in the driver
+# 25 units, the fastest wheel, at one per 10 ms, and up to 0.1 s of delay in the driver
+RAMP_S = 0.4

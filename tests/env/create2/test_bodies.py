@@ -48,7 +48,9 @@ def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
 
 
 @pytest.mark.hardware
-def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(
+    emulated: tuple[PenEnv, EmulatedCreate],
+) -> None:
     """Nothing of the stay, and nothing across it, is learned from; it is back half a second after the floor."""
     env, body = emulated
     machine = body.emulator.robot.machine
@@ -66,7 +68,9 @@ def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(emulated: tuple[P
 
 
 @pytest.mark.hardware
-def test_speeds_that_are_not_echoed_are_not_applied(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+def test_speeds_that_are_not_echoed_are_not_applied(
+    emulated: tuple[PenEnv, EmulatedCreate],
+) -> None:
     """A robot that takes no drive command and stays in Safe: 41 and 42 keep their last values."""
     env, body = emulated
     firmware = body.emulator.robot
@@ -95,7 +99,8 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
 
     def left(seed: int):
         emulator = switch_on(seed)
-        robot, n_lost = emulator.robot, list(LEFT).index(state) - list(LEFT).index("one too high")
+        robot = emulator.robot
+        n_lost = list(LEFT).index(state) - list(LEFT).index("one too high")
         robot.mode_offset = int(state == "one too high")
         robot.receive(bytes.fromhex(LEFT[state]))
         receive = robot.receive
@@ -103,7 +108,8 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         def deaf(data: bytes, errors: int = 0) -> None:
             nonlocal n_lost
             while n_lost > 0 and b"\x80" in data:
-                data, n_lost = data.replace(b"\x80", b"", 1), n_lost - 1
+                data = data.replace(b"\x80", b"", 1)
+                n_lost = n_lost - 1
             receive(data, errors)
 
         robot.receive = deaf
@@ -119,7 +125,9 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
 
 
 @pytest.mark.hardware
-def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(
+    emulated: tuple[PenEnv, EmulatedCreate],
+) -> None:
     """Opcode 133, which a damaged byte may be: it sleeps until RTS, wired to BRC, falls."""
     env, body = emulated
     env.step(0)
@@ -131,11 +139,14 @@ def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(emulated: tuple[Pen
 
 
 @pytest.mark.hardware
-def test_next_to_nothing_is_said_to_a_robot_that_charges(emulated: tuple[PenEnv, EmulatedCreate]) -> None:
+def test_next_to_nothing_is_said_to_a_robot_that_charges(
+    emulated: tuple[PenEnv, EmulatedCreate],
+) -> None:
     """One zero in a period and 50 ms later; whatever of it is damaged, an opcode that acts comes of it seldom."""
     env, body = emulated
     robot = body.emulator.robot
-    heard, receive = bytearray(), robot.receive
+    heard = bytearray()
+    receive = robot.receive
     robot.receive = lambda data, errors=0: (heard.extend(data), receive(data, errors))[1]
     body.enable_charging(True)
     for _ in range(4):
@@ -156,9 +167,16 @@ def test_every_channel_is_alive() -> None:
     """An hour's wandering with a stay at the dock, people about, and the mat, the sill and the rug within reach."""
     body = SimulatedCreate(battery_scale=0.2)
     env = PenEnv(body, spec=SPEC)
-    rng, seen = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    seen = []
     env.reset(seed=0, options=STAY)
-    places = [(-1.1, 0.68, 3.1), (-1.3, -0.9, 0.9), (1.1, -0.2, 0.0), (0.0, 0.0, 0.0), (0.0, -0.9, -1.5)]
+    places = [
+        (-1.1, 0.68, 3.1),
+        (-1.3, -0.9, 0.9),
+        (1.1, -0.2, 0.0),
+        (0.0, 0.0, 0.0),
+        (0.0, -0.9, -1.5),
+    ]
     for k in range(25):
         x, y, heading = places[k % len(places)]
         body.machine.place(x, y, heading + float(rng.normal(0.0, 0.2)), rng)
@@ -170,7 +188,11 @@ def test_every_channel_is_alive() -> None:
     body.machine.lifted_s = 0.5
     body.machine.press(1)
     seen += [body.exchange(SPEC.requests[0]).values for _ in range(10)]
-    assert [c.name for c, spread in zip(SPEC.channels, np.ptp(seen, axis=0), strict=True) if spread == 0.0] == []
+    assert [
+        c.name
+        for c, spread in zip(SPEC.channels, np.ptp(seen, axis=0), strict=True)
+        if spread == 0.0
+    ] == []
     env.close()
 
 
@@ -194,14 +216,20 @@ def test_nothing_is_learned_across_a_fault() -> None:
     body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"
                           "cliff=0.03,sleep=0.005,mode=0.03,text=0.05,stuck_wheel=0.02")  # fmt: skip
     env = PenEnv(body, body.clock, spec=SPEC)
-    rng, wrong = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    wrong = []
     env.reset(seed=0, options=STAY)
     for k in range(3_000):
         action = int(rng.integers(5))
         info = env.step(action)[4]
         firmware = body.emulator.robot
         assert not (info["applied"] and not info["stale"] and info["sensor_age_s"] > 0.05)
-        is_whole = info["applied"] and not info["stale"] and not info["gap"] and info["sensor_age_s"] == 0.0
+        is_whole = (
+            info["applied"]
+            and not info["stale"]
+            and not info["gap"]
+            and info["sensor_age_s"] == 0.0
+        )
         if is_whole and firmware.mode != SAFE:
             wrong.append((k, firmware.mode))
     counts = body.emulator.fault_counts

@@ -41,9 +41,12 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmul
     """Four sides of 0.3 m and four right angles, by its own clock; back within 0.25 m, and in Off (173) at the end."""
     pytest.importorskip("pycreate2")
     emulator, url = robot
-    firmware, machine = emulator.robot, emulator.robot.machine
+    firmware = emulator.robot
+    machine = emulator.robot.machine
     start = machine.pose
-    ran = subprocess.run([sys.executable, "-c", PYCREATE2, url], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", PYCREATE2, url], capture_output=True, text=True, timeout=60
+    )
     assert ran.returncode == 0, ran.stderr
     assert math.dist(start[:2], machine.pose[:2]) < 0.25
     assert firmware.n_cycles > 64 * 8
@@ -56,7 +59,9 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmul
 
 def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_last_byte() -> None:
     """Five stops 20 ms apart, START with the last, and silence; its clock wraps meanwhile, at 2^30 ms."""
-    module = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "microcontroller" / "create2_watchdog.py")))
+    module = SimpleNamespace(
+        **runpy.run_path(str(ROOT / "examples" / "microcontroller" / "create2_watchdog.py"))
+    )
     wraps = 1 << 30
 
     def apart(later: int, earlier: int) -> int:
@@ -105,8 +110,14 @@ def test_faults_may_be_typed(served: Served) -> None:
     with serial.serial_for_url(served.urls[1], timeout=5.0) as port:
         port.write(bytes([128, 148, 1, 7]))
         os.write(served.typed, b"\nlift 600\nlift up\ndance\nclean up now\n")
-        drops = [port.read_until(bytes([19, 2, 7]))[-4:] and port.read(2)[0] & 12 for _ in range(200)]
+        drops = [
+            port.read_until(bytes([19, 2, 7]))[-4:] and port.read(2)[0] & 12 for _ in range(200)
+        ]
     assert drops[0] == 0
     assert drops[-1] == 12
     refused = [served.said.get(timeout=LIMIT_S) for _ in range(3)]
-    assert [line.split(" is neither")[0] for line in refused] == ["'lift up'", "'dance'", "'clean up now'"]
+    assert [line.split(" is neither")[0] for line in refused] == [
+        "'lift up'",
+        "'dance'",
+        "'clean up now'",
+    ]

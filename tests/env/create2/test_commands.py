@@ -42,7 +42,8 @@ def test_swapped_encoders_are_found_kept_and_put_right() -> None:
 
     class Swapped(SimulatedCreate):
         def exchange(self, command):
-            frame, speeds = super().exchange(command), self.spec.group("wheel_velocity")
+            frame = super().exchange(command)
+            speeds = self.spec.group("wheel_velocity")
             frame.values[speeds] = frame.values[speeds][::-1].copy()
             frame.values[self.spec.index("rotational_velocity")] *= -1.0
             return frame
@@ -51,11 +52,18 @@ def test_swapped_encoders_are_found_kept_and_put_right() -> None:
     assert check.is_swapped
     assert any("encoder are swapped" in line.text for line in lines)
     path = robot_file.default_path("create2")
-    robot_file.save(robot_file.RobotFile("serial", "/dev/ttyUSB0", "none", swapped_encoders=True), path)
+    robot_file.save(
+        robot_file.RobotFile("serial", "/dev/ttyUSB0", "none", swapped_encoders=True), path
+    )
     assert robot_file.known("create2").swapped_encoders
-    right, wrong = FrameParser(swapped_encoders=True), FrameParser()
+    right = FrameParser(swapped_encoders=True)
+    wrong = FrameParser()
     sent = [Sensors(encoder_left=0), Sensors(encoder_left=9)]
-    assert [right.follow(s).raw[5] for s in sent][-1] == [wrong.follow(s).raw[4] for s in sent][-1] == 54.0
+    assert (
+        [right.follow(s).raw[5] for s in sent][-1]
+        == [wrong.follow(s).raw[4] for s in sent][-1]
+        == 54.0
+    )
 
 
 @pytest.mark.hardware
@@ -71,7 +79,9 @@ def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str]
 
 
 @pytest.mark.hardware
-def test_a_stop_uses_the_kind_in_an_invalid_robot_file(robot: tuple[CreateEmulator, str], run: Run) -> None:
+def test_a_stop_uses_the_kind_in_an_invalid_robot_file(
+    robot: tuple[CreateEmulator, str], run: Run
+) -> None:
     emulator, url = robot
     path = robot_file.default_path("mine")
     path.parent.mkdir(parents=True)
@@ -85,11 +95,14 @@ def test_a_stop_uses_the_kind_in_an_invalid_robot_file(robot: tuple[CreateEmulat
 
 
 @pytest.mark.hardware
-def test_the_real_robots_environment_drives_through_its_guardian(robot: tuple[CreateEmulator, str]) -> None:
+def test_the_real_robots_environment_drives_through_its_guardian(
+    robot: tuple[CreateEmulator, str],
+) -> None:
     """At the robot's own pace, 64 frames a second; at the close it stands in Passive. A busy machine may be late."""
     emulator, url = robot
     env = gymnasium.make("horde_env:CreateSerial-v0", port=url, disable_env_checker=True)
-    start, infos = env.reset(seed=0, options={"manoeuvre": "stay"})[1], []
+    start = env.reset(seed=0, options={"manoeuvre": "stay"})[1]
+    infos = []
     while sum(info["applied"] for info in infos) < 10:
         infos.append(env.step(2)[4])
         assert len(infos) < 100, "the robot does not follow"
@@ -116,14 +129,24 @@ def test_each_fault_is_one_sentence_and_exit_code_2(
     else:
         url = "/dev/there-is-none"
     said = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
-    expected = {"asleep": "press its Clean button", "on its dock": "Put it on the floor", "no port": "there is no port"}
+    expected = {
+        "asleep": "press its Clean button",
+        "on its dock": "Put it on the floor",
+        "no port": "there is no port",
+    }
     assert expected[state] in said
     assert machine.is_charging == (state == "on its dock")  # START and no more was sent
 
 
 def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
-    assert "has no backend 'drops'" in run("check --robot create2 --backend drops --port x", code=2).err
-    assert "no --parity" in run("check --robot create2 --backend serial --port x --parity odd", code=2).err
+    assert (
+        "has no backend 'drops'"
+        in run("check --robot create2 --backend drops --port x", code=2).err
+    )
+    assert (
+        "no --parity"
+        in run("check --robot create2 --backend serial --port x --parity odd", code=2).err
+    )
     with pytest.raises(BadInput, match="no backend 'replay': choose simulator, serial, emulated"):
         resolve(LearnConfig(robot="create2", backend="replay"))
     with pytest.raises(BadInput, match=r"unknown robot 'create3'.*did you mean 'create2'"):
@@ -132,9 +155,16 @@ def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("", "lacks the entry 'dock'"), ("[room", "TOML"), ('[dock]\nposition_m = "x"', "lacks the entry")],
+    [
+        ("", "lacks the entry 'dock'"),
+        ("[room", "TOML"),
+        ("dock = " + "[" * 2_000 + "]" * 2_000, "TOML"),
+        ('[dock]\nposition_m = "x"', "lacks the entry"),
+    ],
 )
-def test_a_wrong_layout_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
+def test_a_wrong_layout_is_refused_in_one_sentence(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
     layout = tmp_path / "room.toml"
     layout.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=complaint):
@@ -148,7 +178,9 @@ def test_what_only_a_real_robot_can_tell_is_measured_and_kept(run: Run) -> None:
     measured = robot_file.known("create2").measured
     assert measured["wheel_velocity_left_in_forward"] == pytest.approx(0.189, rel=0.06)
     assert measured["wheel_velocity_right_in_reverse"] == pytest.approx(-0.189, rel=0.06)
-    assert measured["rotational_velocity_in_rotate_counterclockwise"] == pytest.approx(1.43, rel=0.06)
+    assert measured["rotational_velocity_in_rotate_counterclockwise"] == pytest.approx(
+        1.43, rel=0.06
+    )
     assert -0.25 < measured["battery_current_at_rest"] < -0.19
     assert measured["battery_current_in_forward"] < -0.3
     assert measured["cliff_signal_left_at_rest"] * 4095 == pytest.approx(2890, abs=90)
@@ -182,7 +214,16 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
             return emulator
 
         monkeypatch.setattr(EmulatedCreate, "switch_on", switched_on)
-        words = ["--backend", "emulated", "--robot", "create2", "--questions", "nexting", "--physics", "planar"]
+        words = [
+            "--backend",
+            "emulated",
+            "--robot",
+            "create2",
+            "--questions",
+            "nexting",
+            "--physics",
+            "planar",
+        ]
         assert main(["learn", *words, "--steps", str(steps), "--out", str(tmp_path)]) == code
         return json.loads((tmp_path / "summary.json").read_text())
 
@@ -190,14 +231,22 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
 
 
 @pytest.mark.hardware
-def test_twelve_seconds_of_disobedience_are_one_warning(live: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_twelve_seconds_of_disobedience_are_one_warning(
+    live: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Once, as a warning, which Python prints on the terminal; nothing is learned for 11 s or more of 12."""
     assert 250 <= live("unread", 12.0, 400)["learning_steps"] <= 400 - 110
-    assert caplog.text.count("packets 41 and 42") == caplog.text.count("the robot follows its commands again") == 1
+    assert (
+        caplog.text.count("packets 41 and 42")
+        == caplog.text.count("the robot follows its commands again")
+        == 1
+    )
 
 
 @pytest.mark.hardware
-def test_a_minute_of_disobedience_ends_the_life(live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_minute_of_disobedience_ends_the_life(
+    live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Exit code 1, the same sentence as the reason, and a report."""
     steps = live("lift", 600.0, 2_000, code=1)["steps"]
     assert 700 - 20 <= steps <= 700 + 20  # the drive to the middle took two of the ten seconds
@@ -208,7 +257,9 @@ def test_a_minute_of_disobedience_ends_the_life(live: Any, tmp_path: Path, caplo
 
 
 @pytest.mark.hardware
-def test_a_life_whose_robot_slept_through_its_end_says_so(live: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_life_whose_robot_slept_through_its_end_says_so(
+    live: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     lost_s = live("stall", 600.0, 200)["s_without_link"]
     assert 9.0 < lost_s < 11.0
     assert f"no link to the robot for {lost_s:.1f} s (" in capsys.readouterr().err

@@ -9,9 +9,20 @@ from horde_env.robots.create2 import wire
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.stream import FrameParser
-from horde_env.robots.create2.wire import FULL, OFF, PASSIVE, SAFE, STREAM_ALL, Op, Wheels, drive_direct
+from horde_env.robots.create2.wire import (
+    FULL,
+    OFF,
+    PASSIVE,
+    SAFE,
+    STREAM_ALL,
+    Op,
+    Wheels,
+    drive_direct,
+)
 
-START, SAFE_OP, FULL_OP = bytes([Op.START]), bytes([Op.SAFE]), bytes([Op.FULL])
+START = bytes([Op.START])
+SAFE_OP = bytes([Op.SAFE])
+FULL_OP = bytes([Op.FULL])
 FORWARD = drive_direct(Wheels(199, 199))
 
 
@@ -48,7 +59,10 @@ def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses(firmware: Fir
     ("data", "mode", "requested"),
     [
         (START + SAFE_OP + FORWARD, SAFE, (199, 199)),
-        *((START + SAFE_OP + FORWARD[:k] + FORWARD[k + 1 :] + FORWARD, SAFE, (199, 199)) for k in range(4, 9)),
+        *(
+            (START + SAFE_OP + FORWARD[:k] + FORWARD[k + 1 :] + FORWARD, SAFE, (199, 199))
+            for k in range(4, 9)
+        ),
         (START + bytes([145, 0xFF, 0x8F, 0xFF, 0x8F]), PASSIVE, (0, 0)),
     ],
     ids=["whole", *(f"without byte {k}" for k in range(5)), "in Passive"],
@@ -70,7 +84,9 @@ def test_it_never_stops_by_itself(firmware: Firmware) -> None:
 
 
 @pytest.mark.parametrize(("mode", "after"), [(SAFE_OP, PASSIVE), (FULL_OP, FULL)])
-def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int, firmware: Firmware) -> None:
+def test_a_wheel_drop_ends_safe_in_silence_and_not_full(
+    mode: bytes, after: int, firmware: Firmware
+) -> None:
     firmware.receive(START + STREAM_ALL + mode + FORWARD)
     ticks(firmware, 20)
     firmware.machine.lifted_s = 1.0
@@ -81,9 +97,17 @@ def test_a_wheel_drop_ends_safe_in_silence_and_not_full(mode: bytes, after: int,
 
 @pytest.mark.parametrize(
     ("wheels", "after"),
-    [((199, 199), PASSIVE), ((-199, -199), SAFE), ((178, -178), SAFE), ((-199, -20), PASSIVE), ((0, 0), SAFE)],
+    [
+        ((199, 199), PASSIVE),
+        ((-199, -199), SAFE),
+        ((178, -178), SAFE),
+        ((-199, -20), PASSIVE),
+        ((0, 0), SAFE),
+    ],
 )
-def test_a_cliff_ends_safe_on_the_way_towards_it(wheels: tuple[int, int], after: int, firmware: Firmware) -> None:
+def test_a_cliff_ends_safe_on_the_way_towards_it(
+    wheels: tuple[int, int], after: int, firmware: Firmware
+) -> None:
     """Forward, or backward in a curve tighter than the robot's radius; not straight back, and not at rest."""
     firmware.receive(START + STREAM_ALL + SAFE_OP + drive_direct(Wheels(*wheels)))
     firmware.machine.cliff_s = 1.0

@@ -84,7 +84,9 @@ def guarded(robot: tuple[CreateEmulator, str]) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("victim", ["life", "life is stopped", "guardian by a signal"])
-def test_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(victim: str, robot: tuple[CreateEmulator, str]) -> None:
+def test_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(
+    victim: str, robot: tuple[CreateEmulator, str]
+) -> None:
     """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the guardian: 0.3 s of silence and a tick."""
     emulator, url = robot
     life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
@@ -116,7 +118,9 @@ def _is_dead(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(signum: int, guarded: Guarded) -> None:
+def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(
+    signum: int, guarded: Guarded
+) -> None:
     """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
     emulator, url, port = guarded
     firmware = emulator.robot

@@ -15,8 +15,11 @@ from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors, Wheels
 
 SPEC = create2()
 STAY = {"manoeuvre": "stay"}
-AHEAD, BACK, STAND = Wheels(199, 199), Wheels(-199, -199), Wheels(0, 0)
-LIFTED, DOCKED = {"bumps": 12}, {"charging_sources": 2}
+AHEAD = Wheels(199, 199)
+BACK = Wheels(-199, -199)
+STAND = Wheels(0, 0)
+LIFTED = {"bumps": 12}
+DOCKED = {"charging_sources": 2}
 
 
 def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState:
@@ -24,19 +27,25 @@ def state(echo: Wheels = STAND, mode: int = SAFE, **packets: int) -> CreateState
     return CreateState(np.zeros(SPEC.n_channels), sensors, mode, 0)
 
 
-def judged(*steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool) -> str:
+def judged(
+    *steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool
+) -> str:
     """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
-    pilot, found = Pilot(SPEC), ""
+    pilot = Pilot(SPEC)
+    found = ""
     pilot.is_charging = told == PASSIVE
     for asked, seen in steps:
-        refusal = pilot.judge(seen, asked, n_since, is_kept_still=excuse.get("is_excused", False)).refusal
+        refusal = pilot.judge(
+            seen, asked, n_since, is_kept_still=excuse.get("is_excused", False)
+        ).refusal
         kinds = {"m": "mode (packet 35)", "l": "a wheel has dropped", "d": "packets 41 and 42"}
         found += next((kind for kind, words in kinds.items() if words in refusal), ".")
     return found
 
 
 DEAF = [(BACK, state(AHEAD))]  # it drives ahead with its last command
-IN_PASSIVE, LIFTED_UP = [(AHEAD, state(mode=PASSIVE))], [(AHEAD, state(mode=PASSIVE, **LIFTED))]
+IN_PASSIVE = [(AHEAD, state(mode=PASSIVE))]
+LIFTED_UP = [(AHEAD, state(mode=PASSIVE, **LIFTED))]
 
 
 @pytest.mark.parametrize(
@@ -46,15 +55,24 @@ IN_PASSIVE, LIFTED_UP = [(AHEAD, state(mode=PASSIVE))], [(AHEAD, state(mode=PASS
         (DEAF * 7, "." * 5 + "dd"),
         ([(None, state(AHEAD))] * 7, "." * 7),
         # An unread command that agrees by chance proves nothing; only speeds that change to those sent do.
-        ([(AHEAD, state(AHEAD))] + [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6, "." * 11 + "dd"),
-        (DEAF * 6 + [(AHEAD, state(AHEAD)), (STAND, state(STAND))] + DEAF * 6, "." * 5 + "dd." + "." * 5 + "d"),
+        (
+            [(AHEAD, state(AHEAD))] + [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6,
+            "." * 11 + "dd",
+        ),
+        (
+            DEAF * 6 + [(AHEAD, state(AHEAD)), (STAND, state(STAND))] + DEAF * 6,
+            "." * 5 + "dd." + "." * 5 + "d",
+        ),
         (DEAF * 5 + [(STAND, state(STAND))] + DEAF * 5, "." * 11),
         # A mode that lasts for three seconds is noticed with its cause.
         (IN_PASSIVE * 32, "." * 30 + "mm"),
         (LIFTED_UP * 32, "." * 30 + "ll"),
         ([(AHEAD, state(mode=32))] * 31, "." * 30 + "m"),
         # One that was put down is complained of until it is back in Safe, in other words if it stays in Passive.
-        (LIFTED_UP * 31 + IN_PASSIVE * 6 + [(AHEAD, state(STAND)), (AHEAD, state(AHEAD))], "." * 30 + "l" * 8 + "."),
+        (
+            LIFTED_UP * 31 + IN_PASSIVE * 6 + [(AHEAD, state(STAND)), (AHEAD, state(AHEAD))],
+            "." * 30 + "l" * 8 + ".",
+        ),
         (LIFTED_UP * 31 + IN_PASSIVE * 31, "." * 30 + "l" * 31 + "m"),
     ],
 )
@@ -71,7 +89,8 @@ def test_a_robot_that_is_kept_still_and_drives_on_is_complained_of() -> None:
 
 
 def test_three_seconds_begin_again_after_a_known_reason() -> None:
-    pilot, seen = Pilot(SPEC), state(mode=PASSIVE)
+    pilot = Pilot(SPEC)
+    seen = state(mode=PASSIVE)
     found = [bool(pilot.judge(seen, STAND, 6, is_kept_still=k < 40).refusal) for k in range(70)]
     assert found == [False] * 69 + [True]
 
@@ -82,16 +101,24 @@ def test_three_seconds_begin_again_after_a_known_reason() -> None:
      ({"cliff_left": 1, **LIFTED}, False, True)],
     ids=["passive", "on its dock", "at a cliff", "on its way to the dock", "lifted, with no floor in sight"],
 )  # fmt: skip
-def test_four_seconds_in_passive_need_a_reason(packets: dict[str, int], is_charging: bool, is_found: bool) -> None:
+def test_four_seconds_in_passive_need_a_reason(
+    packets: dict[str, int], is_charging: bool, is_found: bool
+) -> None:
     pilot = Pilot(SPEC)
     pilot.charge(is_charging)
-    seen = [pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False) for _ in range(40)]
+    seen = [
+        pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False)
+        for _ in range(40)
+    ]
     assert bool(seen[-1].refusal) == is_found
 
 
 def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
     assert judged(*[(None, state(AHEAD, SAFE))] * 31, told=PASSIVE)[-2:] == ".m"
-    assert judged(*[(None, state(mode=FULL))] * 31, (None, state(mode=PASSIVE)), told=PASSIVE)[-2:] == "m."
+    assert (
+        judged(*[(None, state(mode=FULL))] * 31, (None, state(mode=PASSIVE)), told=PASSIVE)[-2:]
+        == "m."
+    )
 
 
 @pytest.mark.hardware
@@ -109,15 +136,23 @@ def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it
     assert [record for record in caplog.records if record.name == "horde_env.env"] == []
 
 
-@pytest.mark.parametrize("body", ["simulated", pytest.param("emulated", marks=pytest.mark.hardware)])
+@pytest.mark.parametrize(
+    "body", ["simulated", pytest.param("emulated", marks=pytest.mark.hardware)]
+)
 def test_a_sound_robot_is_never_complained_of(body: str) -> None:
     """Random actions for three minutes; over the line with every fault that lasts less than three seconds."""
     faults = "loss=0.1,flip=0.1,burst=0.02,stall=0.03,lift=0.03,cliff=0.03,mode=0.05,text=0.05,stuck_wheel=0.02"
-    env = make_env("create2", "simulator") if body == "simulated" else make_env("create2", "emulated", faults=faults)
-    rng, action, n_applied = np.random.default_rng(0), 4, 0
+    if body == "simulated":
+        env = make_env("create2", "simulator")
+    else:
+        env = make_env("create2", "emulated", faults=faults)
+    rng = np.random.default_rng(0)
+    action = 4
+    n_applied = 0
     env.reset(seed=0, options=STAY)
     for _ in range(1_800):
-        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        if rng.random() > 0.5:
+            action = int(rng.integers(5))
         info = env.step(action)[4]
         assert info["obeyed"] == 1
         n_applied += info["applied"]

@@ -14,11 +14,21 @@ from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.stream import FrameParser
-from horde_env.robots.create2.wire import PASSIVE, SAFE, STREAM_ALL, TICK_S, Op, Sensors, Wheels, drive_direct
+from horde_env.robots.create2.wire import (
+    PASSIVE,
+    SAFE,
+    STREAM_ALL,
+    TICK_S,
+    Op,
+    Sensors,
+    Wheels,
+    drive_direct,
+)
 from tests.oracles import create2 as slow
 from tests.oracles.senses import meeting
 
-SPEC, ROOM = create2(), load_room()
+SPEC = create2()
+ROOM = load_room()
 LIVELY = dataclasses.replace(ROOM, lifts_per_h=900.0, buttons_per_h=2_000.0)
 pytestmark = pytest.mark.kernels
 
@@ -32,29 +42,39 @@ def quiet(machine: Machine) -> Sensors:
 
 def robot(room=ROOM, seed: int = 0) -> Firmware:
     """Return a streaming robot in Safe at a random free place."""
-    machine, rng = Machine(room), np.random.default_rng(seed)
+    machine = Machine(room)
+    rng = np.random.default_rng(seed)
     machine.place_freely(rng)
     firmware = Firmware(machine, rng)
     firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
     return firmware
 
 
-@pytest.mark.parametrize("place", [None, (0.0, -1.0, -0.5 * math.pi), (0.7, -0.2, 0.3), (-1.1, 0.65, 3.1)])
+@pytest.mark.parametrize(
+    "place", [None, (0.0, -1.0, -0.5 * math.pi), (0.7, -0.2, 0.3), (-1.1, 0.65, 3.1)]
+)
 def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_parser(
     place: tuple[float, float, float] | None,
 ) -> None:
     """Steps of 6 and 7 ticks among walls, onto the dock, the rug and the mat; lifts, buttons and dirt by the dozen."""
-    one, other = robot(LIVELY), robot(LIVELY)
+    one = robot(LIVELY)
+    other = robot(LIVELY)
     for firmware in (one, other):
         if place is not None:
             firmware.machine.place(*place, np.random.default_rng(7))
-    parser, raw, rng = FrameParser(), np.zeros((10, 55)), np.random.default_rng(1)
-    modes, n_happened, n_docked = set(), 0, 0
+    parser = FrameParser()
+    raw = np.zeros((10, 55))
+    rng = np.random.default_rng(1)
+    modes = set()
+    n_happened = 0
+    n_docked = 0
     right = left = 0
     for k in range(600):
         right, left = rng.integers(-199, 200, 2).tolist() if k % 8 == 0 else (right, left)
         right, left = (199, 199) if k < 40 and place is not None else (right, left)
-        words = drive_direct(Wheels(right, left)) + (bytes([Op.SAFE]) if one.mode == PASSIVE and k % 20 == 0 else b"")
+        words = drive_direct(Wheels(right, left)) + (
+            bytes([Op.SAFE]) if one.mode == PASSIVE and k % 20 == 0 else b""
+        )
         for firmware in (one, other):
             firmware.receive(words)
         n = 6 + k % 5 // 3
@@ -64,7 +84,9 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
             state = parser.follow(other.sensors())
             other.forget_way()
             np.testing.assert_array_equal(row, state.raw)
-            n_happened += state.sensors.dirt > 0 or state.sensors.buttons > 0 or state.sensors.bumps > 3
+            n_happened += (
+                state.sensors.dirt > 0 or state.sensors.buttons > 0 or state.sensors.bumps > 3
+            )
         one.forget_way()
         assert one.report() == state.sensors._replace(distance=0, angle=0)
         assert (one.mode, one.n_cycles) == (other.mode, other.n_cycles)
@@ -79,7 +101,8 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
 
 def test_sensors_agree_with_their_slow_twin() -> None:
     """2,000 poses all over the room, half of them within a metre of the dock."""
-    machine, rng = Machine(ROOM), np.random.default_rng(2)
+    machine = Machine(ROOM)
+    rng = np.random.default_rng(2)
     characters = set()
     for k in range(2_000):
         x, y = rng.uniform(-1.4, 1.4, 2) if k % 2 else rng.uniform((-0.7, -1.3), (0.7, -0.3))
@@ -87,14 +110,21 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
         seen = Sensors(*machine.read().tolist())
-        noise, uniform = machine._normal, machine._uniform
+        noise = machine._normal
+        uniform = machine._uniform
         signals = np.zeros(6)
         world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)
         offsets = machine.amounts[tick.OFFSET : tick.OFFSET + 6]
         own = machine.amounts[tick.FLOOR : tick.FLOOR + 4]
         readings, bits = slow.lights(signals, offsets, noise[:6], near)
-        assert (list(seen[39:45]), seen.light_bumper, seen.wall) == (readings, bits, int(readings[5] > 286))
-        assert list(seen[21:25]) == slow.floor(ROOM, pose, SPEC.positions("cliff_signal"), own, noise[6:10])
+        assert (list(seen[39:45]), seen.light_bumper, seen.wall) == (
+            readings,
+            bits,
+            int(readings[5] > 286),
+        )
+        assert list(seen[21:25]) == slow.floor(
+            ROOM, pose, SPEC.positions("cliff_signal"), own, noise[6:10]
+        )
         assert list(seen[2:6]) == [int(signal < 300) for signal in seen[21:25]]
         heard = [seen.ir_omni, seen.ir_left, seen.ir_right]
         assert heard == slow.infrared(ROOM, pose, uniform)
@@ -106,22 +136,29 @@ def test_sensors_agree_with_their_slow_twin() -> None:
 
 def test_light_signals_are_those_of_rays_against_all_segments() -> None:
     """The kernel passes over segments that no ray can meet; here none is. 300 poses, 70 pieces of furniture too."""
-    rng, angles, out = np.random.default_rng(4), SPEC.angles("light_bump"), np.zeros(6)
+    rng = np.random.default_rng(4)
+    angles = SPEC.angles("light_bump")
+    out = np.zeros(6)
     corners = rng.uniform(-1.4, 1.4, (70, 2))
-    posts = np.column_stack([corners, corners + rng.uniform(-0.1, 0.1, (70, 2)), np.ones(70), np.zeros(70)])
+    posts = np.column_stack(
+        [corners, corners + rng.uniform(-0.1, 0.1, (70, 2)), np.ones(70), np.zeros(70)]
+    )
     for segments in (ROOM.segments(), np.vstack([posts, ROOM.segments()])):
         n_seen = 0
         for _ in range(150):
             pose = (*rng.uniform(-1.3, 1.3, 2).tolist(), float(rng.uniform(-4.0, 4.0)))
             world.look(*pose, angles, segments, out)
-            assert out == pytest.approx([slow.light(pose, angle, segments) for angle in angles], rel=1e-9, abs=1e-9)
+            assert out == pytest.approx(
+                [slow.light(pose, angle, segments) for angle in angles], rel=1e-9, abs=1e-9
+            )
             n_seen += np.count_nonzero(out)
         assert 100 < n_seen < 900
 
 
 def test_a_step_keeps_what_one_of_its_ticks_saw() -> None:
     """Flags are those of any tick, all other channels those of the last; in SI units."""
-    raw, out = np.random.default_rng(5).uniform(0.0, 2.0, (10, 55)), np.zeros(55)
+    raw = np.random.default_rng(5).uniform(0.0, 2.0, (10, 55))
+    out = np.zeros(55)
     for n in (1, 6, 7):
         tick.gather(n, raw, SPEC.is_any, SPEC.lsb, SPEC.offset, out)
         expected = np.where(SPEC.is_any, raw[:n].max(axis=0), raw[n - 1])
@@ -132,7 +169,8 @@ def test_a_step_keeps_what_one_of_its_ticks_saw() -> None:
 @pytest.mark.parametrize("is_awake", [False, True])
 def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool) -> None:
     """On the dock with power and without, from empty to full, wheels at rest and turning."""
-    machine, rng = Machine(ROOM), np.random.default_rng(3)
+    machine = Machine(ROOM)
+    rng = np.random.default_rng(3)
     dock = ROOM.dock
     machine.place(dock.x, dock.y + world.RADIUS_M, -0.5 * math.pi, rng)
     for share in rng.uniform(-0.05, 1.05, 300):
@@ -141,23 +179,33 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
         machine.state[world.AMP_L : world.AMP_R + 1] = rng.choice([0.0, 0.2], 2)
         names = "charge_ah", "capacity_ah", "volts", "amps", "temperature_k"
         before = slow.Battery(*(getattr(machine, name) for name in names))
-        tick.pass_time(machine.state, machine.body[0], machine.amounts, machine.marks, may_charge, is_awake)
+        tick.pass_time(
+            machine.state, machine.body[0], machine.amounts, machine.marks, may_charge, is_awake
+        )
         assert machine.is_docked == machine.dock_has_power
         assert machine.is_charging == (machine.dock_has_power and may_charge)
         amps = float(machine.state[world.AMP_L] + machine.state[world.AMP_R])
-        after = slow.flow(before, ROOM.temperature_k, amps, is_charging=machine.is_charging, is_awake=is_awake)
+        after = slow.flow(
+            before, ROOM.temperature_k, amps, is_charging=machine.is_charging, is_awake=is_awake
+        )
         assert tuple(getattr(machine, name) for name in names) == pytest.approx(after, rel=1e-12)
 
 
 def test_a_dock_without_power_neither_charges_nor_sends() -> None:
     machine = Machine(ROOM)
-    machine.place(ROOM.dock.x, ROOM.dock.y + world.RADIUS_M, -0.5 * math.pi, np.random.default_rng(0))
+    machine.place(
+        ROOM.dock.x, ROOM.dock.y + world.RADIUS_M, -0.5 * math.pi, np.random.default_rng(0)
+    )
     for has_power in (True, False):
         machine.dock_has_power = has_power
         machine.tick(0.0, 0.0, may_charge=True)
         seen = quiet(machine)
         assert (machine.is_docked, machine.is_charging, machine.amps > 0.0) == (has_power,) * 3
-        assert (seen.charging_sources, seen.virtual_wall, seen.ir_omni > 0) == (2 * has_power, has_power, has_power)
+        assert (seen.charging_sources, seen.virtual_wall, seen.ir_omni > 0) == (
+            2 * has_power,
+            has_power,
+            has_power,
+        )
 
 
 def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None:
@@ -174,9 +222,12 @@ def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None
 
 
 @pytest.mark.parametrize(("aside_m", "character"), [(-0.25, 168), (0.0, 172), (0.25, 164)])
-def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(aside_m: float, character: int) -> None:
+def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(
+    aside_m: float, character: int
+) -> None:
     """0.9 m before the dock, `aside_m` to the robot's own left; both beams in the middle (figure of the OI, 2016)."""
-    machine, dock = Machine(ROOM), ROOM.dock
+    machine = Machine(ROOM)
+    dock = ROOM.dock
     ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
     left = np.array([ahead[1], -ahead[0]])  # of a robot that faces the dock
     x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left
@@ -189,12 +240,16 @@ WALL = np.array([[1.0, -5.0, 1.0, 5.0, 1.0, 0.0]])
 
 def test_rays_and_nearest_points_agree_with_their_slow_twins() -> None:
     """Random rays and points in the room; nearest by a fine walk along the segment."""
-    rng, segments = np.random.default_rng(0), load_room().segments()
+    rng = np.random.default_rng(0)
+    segments = load_room().segments()
     shares = np.linspace(0.0, 1.0, 2_001)[:, None]
     for _ in range(200):
-        x, y, angle = rng.uniform(-1.4, 1.4), rng.uniform(-1.4, 1.4), rng.uniform(-math.pi, math.pi)
+        x = rng.uniform(-1.4, 1.4)
+        y = rng.uniform(-1.4, 1.4)
+        angle = rng.uniform(-math.pi, math.pi)
         row = segments[rng.integers(len(segments))]
-        dx, dy = math.cos(angle), math.sin(angle)
+        dx = math.cos(angle)
+        dy = math.sin(angle)
         expected = meeting(np.array([x, y]), np.array([x + dx, y + dy]), row[:4])
         assert world.hit(x, y, dx, dy, row) == pytest.approx(expected, abs=1e-9)
         walk = row[:2] + shares * (row[2:4] - row[:2])
@@ -204,7 +259,8 @@ def test_rays_and_nearest_points_agree_with_their_slow_twins() -> None:
 
 def test_light_falls_with_the_distance_as_it_was_measured() -> None:
     """Head-on against a light wall, the central pair: 1850 at 25 mm, 560 at 70, 92 at 150; the sides see less."""
-    angles, out = SPEC.angles("light_bump"), np.zeros(6)
+    angles = SPEC.angles("light_bump")
+    out = np.zeros(6)
     for millimetres, signal in ((25, 1850), (70, 560), (150, 92)):
         world.look(1.0 - world.RADIUS_M - millimetres / 1000, 0.0, 0.0, angles, WALL, out)
         assert 0.5 * signal < out[2] < 1.1 * signal
@@ -214,7 +270,9 @@ def test_light_falls_with_the_distance_as_it_was_measured() -> None:
 
 def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
     """The centre keeps the radius from all segments; both switches close head-on, one for a contact on its side."""
-    segments, found, rng = load_room().segments(), np.zeros(3), np.random.default_rng(0)
+    segments = load_room().segments()
+    found = np.zeros(3)
+    rng = np.random.default_rng(0)
     state = np.zeros(world.N_STATE)
     for _ in range(64 * 60):
         left, right = rng.uniform(-0.5, 0.5, 2)
@@ -222,7 +280,12 @@ def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
             world.move(state, left, right, rng.standard_normal(2), 0.0, 0, segments, found)
         gaps = [math.dist(state[:2], world.nearest(state[0], state[1], row)) for row in segments]
         assert min(gaps) > world.RADIUS_M - 2e-3
-    for heading, bumps in ((0.0, (1.0, 1.0)), (0.8, (0.0, 1.0)), (-0.8, (1.0, 0.0)), (math.pi, (0.0, 0.0))):
+    for heading, bumps in (
+        (0.0, (1.0, 1.0)),
+        (0.8, (0.0, 1.0)),
+        (-0.8, (1.0, 0.0)),
+        (math.pi, (0.0, 0.0)),
+    ):
         state[:] = 0.0
         state[:3] = 1.0 - world.RADIUS_M + 0.002, 0.0, heading
         world.move(state, 0.0, 0.0, np.zeros(2), 0.0, 0, WALL, found)
@@ -231,10 +294,13 @@ def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
 
 def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     """0 to 0.189 m/s in seven ticks; the way is the speed's integral, and the encoders count it."""
-    state, found = np.zeros(world.N_STATE), np.zeros(3)
+    state = np.zeros(world.N_STATE)
+    found = np.zeros(3)
     speeds = []
     for _ in range(64):
-        world.move(state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + np.array([10, 0, 10, 0, 0, 0]), found)
+        world.move(
+            state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + np.array([10, 0, 10, 0, 0, 0]), found
+        )
         speeds.append(state[world.LEFT])
     assert speeds[5] == pytest.approx(6 * 2.0 / 64, abs=1e-9)
     assert speeds[6] == pytest.approx(0.189)
@@ -246,7 +312,8 @@ def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray,
     """Return states and contacts after each tick of four seconds at a speed (m/s), shapes (256, 13) and (256, 3)."""
     machine = Machine()
     machine.place(*start, np.random.default_rng(0))
-    states, found = [], []
+    states = []
+    found = []
     for _ in range(256):
         machine.tick(speed, speed, may_charge=False)
         states.append(machine.state.copy())
@@ -279,7 +346,9 @@ def test_the_robot_slides_along_a_wall_met_at_30_degrees() -> None:
     """With the wall on its right the right switch closes, and the robot continues along the wall."""
     states, found = driven((0.3, -1.25, -math.pi / 6), 0.15)
     end = found[-64:]
-    assert (end[:, world.BUMP_L].mean(), end[:, world.BUMP_R].mean()) == pytest.approx((0.0, 1.0), abs=0.1)
+    assert (end[:, world.BUMP_L].mean(), end[:, world.BUMP_R].mean()) == pytest.approx(
+        (0.0, 1.0), abs=0.1
+    )
     assert states[-64:, 1] == pytest.approx(-1.5 + world.RADIUS_M, abs=2e-3)
     speed = np.hypot(*(states[-1, :2] - states[-64, :2])) / (63 / 64)
     assert 0.05 < speed < 0.15

@@ -45,7 +45,9 @@ def test_the_golden_frame_is_decoded_and_encoded_to_the_bit() -> None:
         ("light_bumper", 63, 64), ("light_centre_left", 4095, 4096), ("stasis", 3, 4),
     ],
 )  # fmt: skip
-def test_one_reading_beyond_its_range_is_enough_to_refuse_a_frame(packet: str, within: int, beyond: int) -> None:
+def test_one_reading_beyond_its_range_is_enough_to_refuse_a_frame(
+    packet: str, within: int, beyond: int
+) -> None:
     """The checksum is right in both: one random frame in 256 has such a one."""
     assert wire.is_sound(frame_of(SAID._replace(**{packet: within})))
     assert not wire.is_sound(frame_of(SAID._replace(**{packet: beyond})))
@@ -59,7 +61,19 @@ def test_the_checksum_includes_the_header() -> None:
 
 @pytest.mark.parametrize(
     ("group", "size"),
-    [(0, 26), (1, 10), (2, 6), (3, 10), (4, 14), (5, 12), (6, 52), (100, 80), (101, 28), (106, 12), (107, 9)],
+    [
+        (0, 26),
+        (1, 10),
+        (2, 6),
+        (3, 10),
+        (4, 14),
+        (5, 12),
+        (6, 52),
+        (100, 80),
+        (101, 28),
+        (106, 12),
+        (107, 9),
+    ],
 )
 def test_groups_have_their_sizes(group: int, size: int) -> None:
     packet = wire.encode_packet(SAID, group)
@@ -86,16 +100,25 @@ def test_every_channel_comes_from_its_own_packet() -> None:
         assert values[SPEC.index(name)] == pytest.approx(value, abs=1e-9), name
 
 
-@pytest.mark.parametrize(("first", "receiver"), [(33, "ir_omni"), (36, "ir_left"), (39, "ir_right")])
+@pytest.mark.parametrize(
+    ("first", "receiver"), [(33, "ir_omni"), (36, "ir_left"), (39, "ir_right")]
+)
 def test_each_receiver_shows_field_green_and_red_of_either_dock(first: int, receiver: str) -> None:
-    for character, beams in ((161, [1, 0, 0]), (168, [0, 0, 1]), (246, [1, 1, 0]), (162, [0, 0, 0])):
+    for character, beams in (
+        (161, [1, 0, 0]),
+        (168, [0, 0, 1]),
+        (246, [1, 1, 0]),
+        (162, [0, 0, 0]),
+    ):
         raw = wire.channels(Sensors(**{receiver: character}), 0, 0, 2)
         assert raw[first : first + 3].tolist() == beams
 
 
 def test_the_robot_has_55_channels_and_348_tilings() -> None:
     """6136 tiles and a bias; 50 sensors, so that three time scales and five actions make 750 questions."""
-    coder = TileCoder.from_layout(SPEC.tile_layout, [{"name": c.name, "group": c.group} for c in SPEC.channels])
+    coder = TileCoder.from_layout(
+        SPEC.tile_layout, [{"name": c.name, "group": c.group} for c in SPEC.channels]
+    )
     assert (SPEC.n_channels, SPEC.n_sensors, len(SPEC.actions)) == (55, 50, 5)
     assert (coder.n_active, coder.n_features) == (349, 6137)
     assert (critterbot().n_channels, critterbot().n_sensors) == (57, 53)
@@ -118,11 +141,21 @@ def test_actions_are_the_golden_commands(action: str, data: str) -> None:
 
 def test_no_byte_of_a_speed_is_an_opcode() -> None:
     """No request gives a byte 7 or 128..173, in either direction; create2.md lists the speeds."""
-    free = [range(1, 7), range(8, 83), range(174, 249), range(250, 263), range(264, 339), range(430, 501)]
+    free = [
+        range(1, 7),
+        range(8, 83),
+        range(174, 249),
+        range(250, 263),
+        range(264, 339),
+        range(430, 501),
+    ]
     assert [s for s in range(1, 501) if wire.is_harmless(s)] == [s for r in free for s in r]
     for speed in range(-700, 701):
         sent = wire.harmless(speed)
-        assert all(b != Op.RESET and not Op.START <= b <= Op.STOP for b in sent.to_bytes(2, "big", signed=True))
+        assert all(
+            b != Op.RESET and not Op.START <= b <= Op.STOP
+            for b in sent.to_bytes(2, "big", signed=True)
+        )
         assert abs(sent - max(-500, min(speed, 500))) <= 46  # half of the widest hole, 338 to 430
         assert sent * speed >= 0
 
@@ -133,7 +166,9 @@ def test_a_request_beyond_the_wheels_keeps_its_shape() -> None:
     assert wheels.left / wheels.right == pytest.approx(0.25325 / 0.74675, abs=0.02)
 
 
-@pytest.mark.parametrize(("new", "old", "way"), [(-32768, 32767, 1), (32767, -32768, -1), (5, -5, 10), (-5, 5, -10)])
+@pytest.mark.parametrize(
+    ("new", "old", "way"), [(-32768, 32767, 1), (32767, -32768, -1), (5, -5, 10), (-5, 5, -10)]
+)
 def test_encoders_wrap_in_both_directions(new: int, old: int, way: int) -> None:
     assert wire.difference(new, old) == way
 
@@ -141,7 +176,10 @@ def test_encoders_wrap_in_both_directions(new: int, old: int, way: int) -> None:
 def test_speeds_are_differences_over_six_ticks_and_count_the_frames_that_were_lost() -> None:
     """18 counts a tick; the eighth frame is damaged, and its tick counts all the same."""
     parser = FrameParser()
-    frames = [frame_of(Sensors(encoder_left=32700 + 18 * i - 65536 * (32700 + 18 * i > 32767))) for i in range(12)]
+    frames = [
+        frame_of(Sensors(encoder_left=32700 + 18 * i - 65536 * (32700 + 18 * i > 32767)))
+        for i in range(12)
+    ]
     damaged = bytearray(frames[7])
     damaged[20] ^= 1
     states = parser.feed(b"".join(frames[:7]) + bytes(damaged) + b"".join(frames[8:]))
@@ -185,7 +223,8 @@ def test_a_robot_that_reports_each_mode_one_too_high_is_read_one_lower() -> None
 def fuzzed(seed: int, n_frames: int) -> tuple[bytes, set[bytes]]:
     """Return a stream with cut and flipped frames, noise and text, and the frames sent."""
     rng = np.random.default_rng(seed)
-    stream, sent = bytearray(), set()
+    stream = bytearray()
+    sent = set()
     for _ in range(n_frames):
         data = bytearray(GOLDEN[3:-1])
         data[52:56] = rng.bytes(4)
@@ -209,20 +248,32 @@ def test_the_parser_agrees_with_a_slow_one_and_accepts_no_frame_that_was_not_sen
     """Oracle: at every position 84 bytes with the header, the sum and the ranges; then on behind them."""
     n_frames = 1_000
     stream, sent = fuzzed(0, n_frames)
-    parser, rng, found = FrameParser(), np.random.default_rng(0), []
-    pieces = np.split(np.frombuffer(stream, np.uint8), np.cumsum(rng.integers(1, 400, len(stream) // 200)))
+    parser = FrameParser()
+    rng = np.random.default_rng(0)
+    found = []
+    pieces = np.split(
+        np.frombuffer(stream, np.uint8), np.cumsum(rng.integers(1, 400, len(stream) // 200))
+    )
     for piece in pieces:
         found += [frame_of(state.sensors) for state in parser.feed(piece.tobytes())]
-    expected, at = [], 0
+    expected = []
+    at = 0
     while at + 84 <= len(stream):
         candidate = stream[at : at + 84]
-        is_frame = list(candidate[:3]) == [19, 81, 100] and sum(candidate) % 256 == 0 and wire.is_sound(candidate)
+        is_frame = (
+            list(candidate[:3]) == [19, 81, 100]
+            and sum(candidate) % 256 == 0
+            and wire.is_sound(candidate)
+        )
         expected += [candidate] * is_frame
         at += 84 if is_frame else 1
     assert found == expected
     assert set(found) <= sent
     assert len(found) > 0.7 * n_frames
-    assert parser.packets * parser.size + parser.skipped_bytes + parser.size - parser.n_wanted == len(stream)
+    assert (
+        parser.packets * parser.size + parser.skipped_bytes + parser.size - parser.n_wanted
+        == len(stream)
+    )
 
 
 def test_fill_completes_the_longest_command() -> None:

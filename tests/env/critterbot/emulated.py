@@ -15,7 +15,9 @@ SPEC = critterbot()
 VELOCITY = SPEC.group("motor_velocity")
 
 
-def robot(seed: int = 0, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0) -> Microcontroller:
+def robot(
+    seed: int = 0, awake: bool = True, x: float = 0.0, y: float = 0.0, heading: float = 0.0
+) -> Microcontroller:
     """Return a robot at rest in its pen, with the motors' full voltage cap."""
     robot = Microcontroller()
     robot.boot(np.random.default_rng(seed), x, y, heading)
@@ -28,7 +30,8 @@ def robot(seed: int = 0, awake: bool = True, x: float = 0.0, y: float = 0.0, hea
 
 def wake(robot: Microcontroller) -> None:
     """Make it send state packets, as if there had been no console."""
-    robot.in_mi, robot._banner = True, b""
+    robot.in_mi = True
+    robot._banner = b""
 
 
 def say(robot: Microcontroller, mode: int, *values: int, led: int = 0) -> None:

@@ -60,13 +60,18 @@ def frame_of(**fields: list[int]) -> bytes:
 @given(states())
 def test_a_drop_holds_the_readings_where_the_driver_puts_them(state: RobotState) -> None:
     frame = stream.encode_state_drop(state, 1286293951.252345)
-    fields, (back,) = fields_of(frame), stream.decode_state_drops([frame])
+    fields = fields_of(frame)
+    (back,) = stream.decode_state_drops([frame])
 
     def raw(group: str) -> list[int]:
         return state.raw[SPEC.group(group)].astype(int).tolist()
 
-    motors = zip(*[raw(f"motor_{f}") for f in ("voltage", "velocity", "current", "temperature")], strict=True)
-    assert [fields[f"motor{angle}"] for angle in (100, 220, 340)] == [list(motor) for motor in motors]
+    motors = zip(
+        *[raw(f"motor_{f}") for f in ("voltage", "velocity", "current", "temperature")], strict=True
+    )
+    assert [fields[f"motor{angle}"] for angle in (100, 220, 340)] == [
+        list(motor) for motor in motors
+    ]
     names = {
         "battery": "battery_voltage",
         "accel": "acceleration",
@@ -103,7 +108,9 @@ def test_the_simulators_ir_distance_is_a_share_of_255() -> None:
     parser = StateDropParser()
     (state,) = parser.feed(frame_of(data_source=[1], ir_distance=numbers))
     assert parser.is_simulator
-    np.testing.assert_allclose(SPEC.to_si(state.raw)[IR_DISTANCE], np.array(numbers) / 255, rtol=1e-12)
+    np.testing.assert_allclose(
+        SPEC.to_si(state.raw)[IR_DISTANCE], np.array(numbers) / 255, rtol=1e-12
+    )
 
 
 @given(controls)
@@ -133,12 +140,18 @@ def test_the_driver_passes_on_the_low_eight_bits() -> None:
 
 @given(st.lists(st.integers(0, 5 * 396), max_size=20))
 def test_drops_are_found_however_tcp_cuts_them(cuts: list[int]) -> None:
-    frames = [frame_of(time=[100, i], charge_state=[i], bus_voltage=[160 + i], data_source=[2]) for i in range(5)]
-    stream, parser = b"".join(frames), StateDropParser()
+    frames = [
+        frame_of(time=[100, i], charge_state=[i], bus_voltage=[160 + i], data_source=[2])
+        for i in range(5)
+    ]
+    stream = b"".join(frames)
+    parser = StateDropParser()
     edges = [0, *sorted(cuts), len(stream)]
     found = [state for a, b in itertools.pairwise(edges) for state in parser.feed(stream[a:b])]
 
-    assert [(state.charge_state, state.raw[0]) for state in found] == [(i, 160 + i) for i in range(5)]
+    assert [(state.charge_state, state.raw[0]) for state in found] == [
+        (i, 160 + i) for i in range(5)
+    ]
     assert (parser.packets, parser.crc_errors, parser.skipped_bytes) == (5, 0, 0)
     assert parser.n_wanted == parser.size
     assert not parser.is_simulator
@@ -167,9 +180,13 @@ def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
     A byte of the checksum is in no drop. In place of a lost monitor byte stands one of the checksum, which once in 43
     looks like one.
     """
-    rng, whole, n = np.random.default_rng(0), drop_of_bytes(GOLDEN), 40
+    rng = np.random.default_rng(0)
+    whole = drop_of_bytes(GOLDEN)
+    n = 40
     n_taken = {"at first": 0, "later": 0, "monitor": 0}
-    for values, errors in zip(rng.integers(LOWEST, HIGHEST + 1, (n, 53)), rng.integers(0, 2, n) << 15, strict=True):
+    for values, errors in zip(
+        rng.integers(LOWEST, HIGHEST + 1, (n, 53)), rng.integers(0, 2, n) << 15, strict=True
+    ):
         values[0] = max(values[0], 1)
         packet = wire.encode_state(state_of(values, error_flags=int(errors)))
         for lost in range(4, 81):
@@ -199,7 +216,8 @@ def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
         ({"monitor_state": [0]}, 1),  # before June 2011
         ({"monitor_state": [0x41]}, 0),  # free to drive, and too hot to
         ({"monitor_state": [0x20]}, 0),
-        ({"monitor_state": [0x20], "data_source": [1]}, 1),  # the original simulator sends any value
+        # The original simulator sends any value
+        ({"monitor_state": [0x20], "data_source": [1]}, 1),
         ({"cycle_time": [9]}, 1),  # in 2010 the processor's load
     ],
 )

@@ -142,7 +142,10 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     assert stuck.raw[gyro] < 0.8 * free.raw[gyro]
     cycles(it, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
     assert it.machine.stuck is None
-    assert decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel] > 8
+    assert (
+        decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel]
+        > 8
+    )
 
 
 def test_faults_come_at_their_rates() -> None:

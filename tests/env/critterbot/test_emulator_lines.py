@@ -37,13 +37,23 @@ def address(url: str) -> tuple[str, int]:
 
 def test_the_gaps_are_those_of_the_real_robots_log() -> None:
     """The log's: mean 9.97 ms, p1 7, p5 8, median 10, p95 14, p99 18, max 33, in whole milliseconds."""
-    rng, k = default_rng(0), np.arange(50_000)
+    rng = default_rng(0)
+    k = np.arange(50_000)
     delays = packet_delays(rng)
     times_ms = 10.0 * k + 1e3 * np.array([next(delays) for _ in k])
     gaps = np.diff(np.floor(times_ms))
 
     assert np.mean(gaps) == pytest.approx(10.0, abs=0.01)
-    for share, logged_ms in ((1, 7), (5, 8), (25, 9), (50, 10), (75, 10), (90, 11), (95, 14), (99, 18)):
+    for share, logged_ms in (
+        (1, 7),
+        (5, 8),
+        (25, 9),
+        (50, 10),
+        (75, 10),
+        (90, 11),
+        (95, 14),
+        (99, 18),
+    ):
         assert np.percentile(gaps, share) == pytest.approx(logged_ms, abs=1)
     assert np.min(np.diff(times_ms)) >= 7.9  # 83 bytes of 11 bits at 115,200 baud
     assert np.max(times_ms - 10.0 * k) <= LATE_MS[1]
@@ -52,8 +62,11 @@ def test_the_gaps_are_those_of_the_real_robots_log() -> None:
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_byte_passes_a_pseudo_terminal_both_ways_and_one_that_nobody_reads_loses_bytes() -> None:
-    line, everything = PtyLine("robot"), bytes(range(256))
+def test_every_byte_passes_a_pseudo_terminal_both_ways_and_one_that_nobody_reads_loses_bytes() -> (
+    None
+):
+    line = PtyLine("robot")
+    everything = bytes(range(256))
     host = os.open(line.url, os.O_RDWR | os.O_NOCTTY)
     os.write(host, everything)
     received = bytearray()
@@ -70,7 +83,9 @@ def test_every_byte_passes_a_pseudo_terminal_both_ways_and_one_that_nobody_reads
     line.close()
 
 
-@pytest.mark.parametrize("make", [SocketLine, lambda host, port: DropsLine(host, port, clock=lambda: 0.0)])
+@pytest.mark.parametrize(
+    "make", [SocketLine, lambda host, port: DropsLine(host, port, clock=lambda: 0.0)]
+)
 def test_a_second_host_over_tcp_is_closed_and_the_first_stays(make: Any) -> None:
     with contextlib.closing(make("127.0.0.1", 0)) as line:
         with socket.create_connection(address(line.url)) as first:
@@ -117,7 +132,9 @@ def test_the_driver_wakes_the_robot_and_says_nothing_with_zeros(driver: Driver) 
 def test_the_driver_passes_the_newest_control_on_after_each_packet(driver: Driver) -> None:
     line, host = driver
     line.read()
-    host.sendall(stream.encode_control_drop(Control(1, 1)) + stream.encode_control_drop(Control(1, 2)))
+    host.sendall(
+        stream.encode_control_drop(Control(1, 1)) + stream.encode_control_drop(Control(1, 2))
+    )
     until(lambda: (line.read(), line._slot)[1] == encode_control(Control(1, 2)))
     line.write(GOLDEN)
     assert line.read() == encode_control(Control(1, 2))
@@ -149,7 +166,9 @@ def bundles(line: DropsLine, port: Any) -> list[int]:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="acknowledging at once is Linux's")
-def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_acknowledgements() -> None:
+def test_our_host_gets_each_drop_when_it_is_sent_though_the_driver_waits_for_acknowledgements() -> (
+    None
+):
     """The original driver's Nagle against the host's delayed acknowledgement: drops in fours, 40 ms old."""
     sizes = {}
     for whose, connect in (("pyserial's", serial.serial_for_url), ("ours", serial_for_url)):
@@ -170,7 +189,9 @@ def test_the_driver_takes_the_79_bytes_after_a_header_for_a_packet() -> None:
     assert PacketCutter().cut(wrong_crc + GOLDEN) == [wrong_crc, GOLDEN]
     assert PacketCutter().cut(b"\xde\0\0\xad\xbe" + b"junk" + GOLDEN[3:]) == [GOLDEN]
     cutter = PacketCutter()
-    assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [GOLDEN] * 2
+    assert [p for k in range(0, 2 * 83, 7) for p in cutter.cut((GOLDEN * 2)[k : k + 7])] == [
+        GOLDEN
+    ] * 2
 
 
 def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
@@ -183,7 +204,9 @@ def test_a_wrong_parity_costs_its_packet_and_no_other() -> None:
     assert cutter.cut(GOLDEN) == [GOLDEN]
 
 
-def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(driver: Driver) -> None:
+def test_a_drops_error_flags_begin_with_the_byte_that_should_be_the_charge_states_copy(
+    driver: Driver,
+) -> None:
     line, host = driver
     line.write(GOLDEN[:75] + b"\x09" + GOLDEN[76:])
     drop = host.recv(396, socket.MSG_WAITALL)
@@ -203,7 +226,8 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: Driver)
     for _ in range(30_000):
         line.write(GOLDEN)
     assert len(line._outbox) < 2 * 396  # what has no room is lost, not kept
-    parser, host_is_silent = stream.StateDropParser(), False
+    parser = stream.StateDropParser()
+    host_is_silent = False
     host.settimeout(0.2)
     while not host_is_silent:
         try:
@@ -217,7 +241,8 @@ def test_a_host_that_reads_nothing_gets_whole_drops_when_it_does(driver: Driver)
 def test_a_port_that_was_taken_while_it_was_unplugged_is_tried_again() -> None:
     """The robot must not die of it, nor cut off the host of its other line at each attempt."""
     with Emulator(seed=1) as emulator:
-        terminal, url = emulator.open_pty(), emulator.listen()
+        terminal = emulator.open_pty()
+        url = emulator.listen()
         emulator.inject("unplug", for_s=0.02)
         emulator.advance()
         with socket.create_server(address(url)):

@@ -11,7 +11,16 @@ from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
 from horde_env.robots.critterbot.wire import LED_EXIT, MI_ON, Control, MotorMode, encode_control
-from tests.env.critterbot.emulated import SPEC, STOP, drive, is_packet, listen, robot, say, setpoints
+from tests.env.critterbot.emulated import (
+    SPEC,
+    STOP,
+    drive,
+    is_packet,
+    listen,
+    robot,
+    say,
+    setpoints,
+)
 from tests.env.hardware.packets import decode_state
 
 pytestmark = pytest.mark.sim
@@ -128,7 +137,8 @@ def test_ir_light_is_sent_modulo_256() -> None:
 
 
 def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
-    one, other = robot(5), robot(5)
+    one = robot(5)
+    other = robot(5)
     for k in range(300):
         for it, look in ((one, True), (other, k % 10 >= 8)):
             say(it, MotorMode.XYTHETA_SPACE, 20, 0, 5 * (k // 50 % 3 - 1))
@@ -139,7 +149,8 @@ def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
 
 def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     """With every packet the one before, a host that unwraps by continuity would see 276 where 20 was sent."""
-    (x, y, _), towards = PEN.beacon.position_m, PEN.beacon.direction_rad
+    (x, y, _) = PEN.beacon.position_m
+    towards = PEN.beacon.direction_rad
     near = robot(x=x + 0.5 * np.cos(towards), y=y + 0.5 * np.sin(towards), heading=towards + np.pi)
     unwrapper = IrLightUnwrapper()
     states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]

@@ -20,8 +20,11 @@ from horde_env.robots.critterbot.simulator import firmware, period
 from tests.env import recording
 
 SPEC = critterbot()
-VOLTAGE, CURRENT = SPEC.group("motor_voltage"), SPEC.group("motor_current")
-FORWARD, TURN, STAND = np.array([0.35, 0.0, 0.0]), np.array([0.0, 0.0, 1.96]), np.zeros(3)
+VOLTAGE = SPEC.group("motor_voltage")
+CURRENT = SPEC.group("motor_current")
+FORWARD = np.array([0.35, 0.0, 0.0])
+TURN = np.array([0.0, 0.0, 1.96])
+STAND = np.zeros(3)
 GENTLE = np.array([0.15, 0.0, 0.0])  # 8.4 units of the fastest wheel
 
 
@@ -31,8 +34,11 @@ def frame(volts: Sequence[float] | Floats = (0.0, 0.0, 0.0), **rest: Any) -> Fra
     return Frame(values=values, t=0.0, **rest)
 
 
-STILL, DRIVEN = frame(), frame([0.0, -0.01, 0.0])  # one motor with a hundredth of its voltage is driven
-LEFT = np.array([0.0, 9 * 0.0176, 2 * 0.196])  # wheels 100, 220, 340 get 0.6, -4.8, 10.6 units; mirrored 3.7, 9.0, -6.3
+# One motor with a hundredth of its voltage is driven
+STILL = frame()
+DRIVEN = frame([0.0, -0.01, 0.0])
+# Wheels 100, 220, 340 get 0.6, -4.8, 10.6 units; mirrored 3.7, 9.0, -6.3
+LEFT = np.array([0.0, 9 * 0.0176, 2 * 0.196])
 MIRRORED = LEFT * [1.0, -1.0, 1.0]
 
 
@@ -54,22 +60,32 @@ def judged(steps: list[tuple[Floats, Frame]]) -> str:
         ([(MIRRORED, STILL)] * 6, "." * 6),
         # One motor with a voltage ends a complaint; standing still, or a request of no motion, does not.
         ([(FORWARD, STILL)] * 5 + [(FORWARD, DRIVEN)] + [(FORWARD, STILL)] * 6, "." * 11 + "i"),
-        ([(FORWARD, STILL)] * 6 + [(STAND, STILL), (GENTLE, STILL), (FORWARD, DRIVEN)], "." * 5 + "iii" + "."),
+        (
+            [(FORWARD, STILL)] * 6 + [(STAND, STILL), (GENTLE, STILL), (FORWARD, DRIVEN)],
+            "." * 5 + "iii" + ".",
+        ),
         # Motors that drive on are noticed 1.2 s, for ramp and delay, and six steps later; other requests start again.
         ([(STAND, DRIVEN)] * 18 + [(FORWARD, DRIVEN), (FORWARD, STILL)], "." * 17 + "aa."),
         ([(STAND, DRIVEN)] * 12 + [(GENTLE, DRIVEN)] + [(STAND, DRIVEN)] * 17, "." * 30),
         ([(STAND, DRIVEN)] * 15 + [(STAND, STILL)] + [(STAND, DRIVEN)] * 5, "." * 21),
-        ([(FORWARD, STILL)] * 5 + [(FORWARD, frame(stale=True))] * 9 + [(FORWARD, STILL)], "." * 14 + "i"),
+        (
+            [(FORWARD, STILL)] * 5 + [(FORWARD, frame(stale=True))] * 9 + [(FORWARD, STILL)],
+            "." * 14 + "i",
+        ),
     ],
 )
 def test_the_rule(steps: list[tuple[Floats, Frame]], said: str) -> None:
     assert judged(steps) == said
 
 
-@pytest.mark.parametrize("explained", [frame(applied=False), frame(gap=True)], ids=["not applied", "gap"])
+@pytest.mark.parametrize(
+    "explained", [frame(applied=False), frame(gap=True)], ids=["not applied", "gap"]
+)
 def test_a_step_in_which_commands_cannot_be_applied_restarts_the_count(explained: Frame) -> None:
     """Charging, heat, a safety stop, a lost link; an earlier complaint remains."""
-    still, driven, held = [(FORWARD, STILL)], [(STAND, DRIVEN)], [(FORWARD, explained)]
+    still = [(FORWARD, STILL)]
+    driven = [(STAND, DRIVEN)]
+    held = [(FORWARD, explained)]
     assert judged(still * 5 + held + still * 6) == "." * 11 + "i"
     assert judged(still * 6 + held + still) == "." * 5 + "iii"
     assert judged(driven * 17 + [(STAND, explained)] + driven * 17) == "." * 35
@@ -87,7 +103,8 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     frames = [log.reset(np.random.default_rng(0))]
     while not frames[-1].last:
         frames.append(log.exchange(STAND))
-    obedience, n_still = VoltageObedience(SPEC), 0
+    obedience = VoltageObedience(SPEC)
+    n_still = 0
     for seen in frames:
         values = seen.values.copy()
         values[VOLTAGE] = np.where(np.abs(seen.values[shown]) > 1.5 / 255, 0.5, 0.0)
@@ -105,9 +122,12 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize(("body", "kind"), [*(("simulator", kind) for kind in SOUND), ("serial", "by turns")])
+@pytest.mark.parametrize(
+    ("body", "kind"), [*(("simulator", kind) for kind in SOUND), ("serial", "by turns")]
+)
 def test_a_body_that_follows_commands_is_never_suspected(body: str, kind: str) -> None:
-    rng, action = np.random.default_rng(3), 4
+    rng = np.random.default_rng(3)
+    action = 4
     with _environment(body) as env:
         env.reset(seed=3)
         for k in range(200):
@@ -141,7 +161,11 @@ def test_the_firmwares_stops_are_not_disobedience() -> None:
 
 
 def _environment(body: str, **settings: Any) -> PenEnv:
-    return make_simulator_env(**settings) if body == "simulator" else make_emulated_env(link=body, **settings)  # type: ignore[arg-type]
+    return (
+        make_simulator_env(**settings)
+        if body == "simulator"
+        else make_emulated_env(link=body, **settings)
+    )  # type: ignore[arg-type]
 
 
 def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +175,9 @@ def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backend.emulator.robot.machine.firmware, "command", lambda *_: None)
     else:
         if backend.physics != "bullet":
-            pytest.skip("a period with the planar engine is one kernel, in which no wire can be cut")
+            pytest.skip(
+                "a period with the planar engine is one kernel, in which no wire can be cut"
+            )
         monkeypatch.setattr(period, "send_request", lambda *_: None)
 
 
@@ -177,7 +203,8 @@ def test_a_wire_that_is_cut_is_noticed_in_every_body(
             env.step(before)
         cut(env, monkeypatch)
         backend: Any = env.backend
-        machine, infos = getattr(backend, "emulator", SimpleNamespace(robot=backend)).robot.machine, []
+        machine = getattr(backend, "emulator", SimpleNamespace(robot=backend)).robot.machine
+        infos = []
         for action in actions:
             machine.firmware.arm[firmware.SILENT] = 0  # or its own timeout would stop it
             infos.append(env.step(action)[-1])

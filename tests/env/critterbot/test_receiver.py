@@ -38,8 +38,11 @@ def at_place(place: int) -> Receiver:
 )
 def test_it_agrees_with_the_ring_itself(items: list[Control | bytes], cuts: list[int]) -> None:
     """Byte by byte, around the ring several times, in pieces as the cycles of 10 ms cut them."""
-    stream = b"".join(encode_control(item) if isinstance(item, Control) else item for item in items) * 9
-    robot, twin = Receiver(), RingReader()
+    stream = (
+        b"".join(encode_control(item) if isinstance(item, Control) else item for item in items) * 9
+    )
+    robot = Receiver()
+    twin = RingReader()
     edges = [0, *sorted(min(9 * c, len(stream)) for c in cuts), len(stream)]
     for a, b in itertools.pairwise(edges):
         for i in range(a, b, 900):  # more would be lost
@@ -87,8 +90,12 @@ def test_a_line_ends_for_the_robots_language_at_a_zero() -> None:
     assert robot.line() == wire.HEADER + b"\x01"
 
 
-@pytest.mark.parametrize(("n", "n_cycles", "n_left"), [(255, 0, 255), (256, 1, 1), (511, 2, 1), (510, 1, 255)])
-def test_of_a_line_that_is_too_long_the_rest_is_the_line(n: int, n_cycles: int, n_left: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "n_cycles", "n_left"), [(255, 0, 255), (256, 1, 1), (511, 2, 1), (510, 1, 255)]
+)
+def test_of_a_line_that_is_too_long_the_rest_is_the_line(
+    n: int, n_cycles: int, n_left: int
+) -> None:
     robot = Receiver()
     robot.receive(b"x" * n + b"\r")
     assert [robot.line() for _ in range(n_cycles + 1)] == [None] * n_cycles + [b"x" * n_left]

@@ -33,13 +33,16 @@ def judged(frames: list[Floats], charge: int = 0) -> list[bool]:
     ("reading", "life", "free"),
     [
         ("heat", [128] * 3, "yyy"),
-        ("heat", [66, 65, 64, 65, 84, 85, 84, 65, 64], "yynnnyyyn"),  # the firmware's own: off below 65, on again at 85
+        # The firmware's own: off below 65, on again at 85
+        ("heat", [66, 65, 64, 65, 84, 85, 84, 65, 64], "yynnnyyyn"),
         ("bus", [125, 124, 125, 134, 135, 125, 124], "ynnnyyn"),  # 12.5 V and 13.5 V
         ("bus", [185, 186, 185, 184, 183, 185], "ynnnyy"),  # 18.5 V and 18.3 V
         ("flag", [True, True, False], "nny"),
     ],
 )
-def test_a_reading_stops_it_until_it_is_beyond_a_margin(reading: str, life: list[int], free: str) -> None:
+def test_a_reading_stops_it_until_it_is_beyond_a_margin(
+    reading: str, life: list[int], free: str
+) -> None:
     frames = [frame(**{reading: value}) for value in life]
     for charge in (0, 11):
         assert judged(frames, charge) == [letter == "y" for letter in free]
@@ -83,12 +86,25 @@ def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> No
     assert "charger reports a fault" in str(Supervisor(SPEC).judge(frame(), 211, 0.0))
 
 
-@given(st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.booleans(), st.sampled_from([0, 11, 2, 211]))))
-def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(life: list[tuple[int, int, bool, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 255),
+            st.integers(0, 255),
+            st.booleans(),
+            st.sampled_from([0, 11, 2, 211]),
+        )
+    )
+)
+def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(
+    life: list[tuple[int, int, bool, int]],
+) -> None:
     """At 1 s per frame, so that contacts count as settled: it moves again only on a frame beyond all margins."""
-    supervisor, free = Supervisor(SPEC), True
+    supervisor = Supervisor(SPEC)
+    free = True
     for k, (bus, heat, flag, charge) in enumerate(life):
-        before, free = free, not supervisor.judge(frame(bus=bus, heat=heat, flag=flag), charge, 1.0 * k)
+        before = free
+        free = not supervisor.judge(frame(bus=bus, heat=heat, flag=flag), charge, 1.0 * k)
         if not 125 <= bus <= 185 or heat < 65 or flag or charge not in (0, 11):
             assert not free
         if free and not before:

@@ -16,13 +16,23 @@ from horde_env.robots.critterbot.checks import send_stop
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
-from horde_env.robots.critterbot.wire import COAST, HALT, LED_CUSTOM, LEDS_SIZE, RAMP_S, Control, encode_control
+from horde_env.robots.critterbot.wire import (
+    COAST,
+    HALT,
+    LED_CUSTOM,
+    LEDS_SIZE,
+    RAMP_S,
+    Control,
+    encode_control,
+)
 from tests.env.hardware.packets import SPEC
 
 pytestmark = pytest.mark.hardware
 
-CYCLE_S, BUS = 0.01, 165
-WATCHED = 400  # cycles after the words began: the longest ramp is 1 s, the last word comes after 0.4 s
+CYCLE_S = 0.01
+BUS = 165
+# Cycles after the words began: the longest ramp is 1 s, the last word comes after 0.4 s
+WATCHED = 400
 STILL_FROM = 150
 Words = dict[int, bytes]  # what arrives, by the cycle in which it does
 
@@ -31,9 +41,12 @@ class Bare:
     """The robot's programs without a body: wheels that follow their duty slowly, or that something holds."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.receiver, self.firmware = Receiver(), Firmware(np.array(SPEC.drive["kinematics_1024"]))
-        self.firmware.wheels[fw.TEMPERATURE], self.firmware.wheels[fw.CAP] = 128, 94
-        self._free, self._speed = rng.random(3) < 0.7, np.zeros(3)
+        self.receiver = Receiver()
+        self.firmware = Firmware(np.array(SPEC.drive["kinematics_1024"]))
+        self.firmware.wheels[fw.TEMPERATURE] = 128
+        self.firmware.wheels[fw.CAP] = 94
+        self._free = rng.random(3) < 0.7
+        self._speed = np.zeros(3)
 
     def cycle(self, data: bytes = b"") -> None:
         wheels = self.firmware.wheels
@@ -53,12 +66,19 @@ def anything(rng: np.random.Generator) -> bytes:
     """Return what a host, another program or a bad line may send: whole packets of any kind, pieces, noise."""
     mode = int(rng.choice([0, 1, 1, 2, 3, 77, 0x68, 0x69, 0x6E, rng.integers(256)]))
     leds = int(rng.choice([0, 1, LED_CUSTOM]))
-    numbers = [int(v) for v in rng.integers(-128, 128, 3)] if rng.random() < 0.8 else [0, 0, 0]
-    packet = encode_control(Control(mode, *numbers, leds)) + (rng.bytes(LEDS_SIZE) if leds == LED_CUSTOM else b"")
+    if rng.random() < 0.8:
+        numbers = [int(v) for v in rng.integers(-128, 128, 3)]
+    else:
+        numbers = [0, 0, 0]
+    packet = encode_control(Control(mode, *numbers, leds)) + (
+        rng.bytes(LEDS_SIZE) if leds == LED_CUSTOM else b""
+    )
     kind = rng.random()
     if kind < 0.7:
         return packet
-    return packet[: rng.integers(len(packet))] if kind < 0.85 else packet[:4] + rng.bytes(int(rng.integers(60)))
+    if kind < 0.85:
+        return packet[: rng.integers(len(packet))]
+    return packet[:4] + rng.bytes(int(rng.integers(60)))
 
 
 def some_state(seed: int) -> Bare:
@@ -87,10 +107,14 @@ def runs_on(robot: Bare, words: Words) -> bool:
 class Mouth:
     """A port that records writes and their times."""
 
-    lost, counts, config, in_waiting = "", Counts(), PortConfig("nowhere"), 0
+    lost = ""
+    counts = Counts()
+    config = PortConfig("nowhere")
+    in_waiting = 0
 
     def __init__(self) -> None:
-        self.t, self.said = 0.0, Words()
+        self.t = 0.0
+        self.said = Words()
 
     def write(self, data: bytes) -> None:
         k = round(self.t / CYCLE_S)
@@ -110,7 +134,9 @@ class Mouth:
 
 def closing_a_link() -> Words:
     mouth = Mouth()
-    link = Link(lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep)
+    link = Link(
+        lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep
+    )
     link._adopt(mouth)  # type: ignore[arg-type]
     link.command(Control(1, 20))
     mouth.said.clear()
@@ -127,7 +153,9 @@ def horde_robot_stop() -> Words:
 
 def a_lapse_of_the_keep_alive() -> Words:
     mouth = Mouth()
-    keep = KeepAlive(encode_control(HALT), encode_control(COAST), 0.05, 0.35, mouth.monotonic, RAMP_S)
+    keep = KeepAlive(
+        encode_control(HALT), encode_control(COAST), 0.05, 0.35, mouth.monotonic, RAMP_S
+    )
     keep.renew(b"forward")
     mouth.t = 0.36
     while mouth.t < 0.36 + CYCLE_S * WATCHED:
@@ -170,7 +198,8 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
         return robot
 
     def driven_for(words: Words) -> int:
-        robot, driven = waiting(), [0]
+        robot = waiting()
+        driven = [0]
         for k in range(WATCHED):
             robot.cycle(words.get(k, b""))
             driven += [k] * bool(robot.firmware.wheels[fw.SETPOINT].any())
@@ -183,8 +212,13 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
 
 def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:
     """Repeating a stop at 10 Hz, as a policy that stands still does, does not restart its ramp; a command ends it."""
-    mouth, halt, coast, sent = Mouth(), encode_control(HALT), encode_control(COAST), dict[int, bytes]()
-    keep = KeepAlive(halt, coast, repeat_s=3 / 64, hold_s=22 / 64, monotonic=mouth.monotonic, ramp_s=RAMP_S)
+    mouth = Mouth()
+    halt = encode_control(HALT)
+    coast = encode_control(COAST)
+    sent = dict[int, bytes]()
+    keep = KeepAlive(
+        halt, coast, repeat_s=3 / 64, hold_s=22 / 64, monotonic=mouth.monotonic, ramp_s=RAMP_S
+    )
     keep.renew(b"forward")
     mouth.t = 1.0
     keep.renew(halt)
@@ -215,7 +249,9 @@ class Stalling(Mouth):
 
 
 @pytest.mark.parametrize(("backend", "dialect"), [("serial", SERIAL), ("drops", DROPS)])
-def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(backend: str, dialect: Dialect) -> None:
+def test_after_a_write_that_stalled_a_stop_is_filled_up_as_its_dialect_says(
+    backend: str, dialect: Dialect
+) -> None:
     """Zeros between two drops would be no drop's beginning: the driver would lose its place."""
     mouth = Stalling()
     config = PortConfig("nowhere", parity="none")

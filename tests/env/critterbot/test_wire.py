@@ -9,8 +9,23 @@ from hypothesis import strategies as st
 
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.stream import StateParser
-from horde_env.robots.critterbot.wire import STOP, Control, MotorMode, RobotState, drive, encode_control
-from tests.env.hardware.packets import GOLDEN, GOLDEN_RAW, HIGHEST, LOWEST, SPEC, decode_state, states
+from horde_env.robots.critterbot.wire import (
+    STOP,
+    Control,
+    MotorMode,
+    RobotState,
+    drive,
+    encode_control,
+)
+from tests.env.hardware.packets import (
+    GOLDEN,
+    GOLDEN_RAW,
+    HIGHEST,
+    LOWEST,
+    SPEC,
+    decode_state,
+    states,
+)
 from tests.oracles import wire as oracle
 
 
@@ -19,7 +34,12 @@ def test_the_golden_packet_says_what_was_put_into_the_firmware() -> None:
 
     for group, expected in GOLDEN_RAW.items():
         assert state.raw[SPEC.group(group)].tolist() == expected, group
-    assert (state.charge_state, state.error_flags, state.cycle_time, state.monitor) == (0, 0, 0, 0x40)
+    assert (state.charge_state, state.error_flags, state.cycle_time, state.monitor) == (
+        0,
+        0,
+        0,
+        0x40,
+    )
     assert state.raw[53:].tolist() == [0, 0, 0, 0]
 
 
@@ -46,7 +66,8 @@ def test_the_groups_are_those_of_the_observation() -> None:
 
 def test_the_range_of_every_channel_is_the_range_of_its_bits() -> None:
     """Except the PWM duty (the motor controllers never send -128) and IR light."""
-    low, high = SPEC.raw_low[:53].copy(), SPEC.raw_high[:53]
+    low = SPEC.raw_low[:53].copy()
+    high = SPEC.raw_high[:53]
     low[SPEC.group("motor_voltage")] = -128
 
     np.testing.assert_array_equal(LOWEST, low)
@@ -116,12 +137,15 @@ def test_a_reading_that_does_not_fit_is_refused(channel: str, value: float, sent
 
 
 def test_control_packets_have_nine_bytes() -> None:
-    assert encode_control(Control(MotorMode.XYTHETA_SPACE, 20, -3, 0, 1)) == bytes.fromhex("deadbeef 01 14 fd 00 01")
+    assert encode_control(Control(MotorMode.XYTHETA_SPACE, 20, -3, 0, 1)) == bytes.fromhex(
+        "deadbeef 01 14 fd 00 01"
+    )
     assert bytes.fromhex("deadbeef 01 00 00 00 00") == STOP  # a velocity of zero
 
 
 @pytest.mark.parametrize(
-    "control", [Control(256), Control(-1), Control(1, 128), Control(1, 0, -129), Control(1, led_mode=256)]
+    "control",
+    [Control(256), Control(-1), Control(1, 128), Control(1, 0, -129), Control(1, led_mode=256)],
 )
 def test_a_control_that_does_not_fit_is_refused(control: Control) -> None:
     """The old driver sent the low eight bits: 300 became 44."""
@@ -131,7 +155,12 @@ def test_a_control_that_does_not_fit_is_refused(control: Control) -> None:
 
 @pytest.mark.parametrize(
     ("action", "units"),
-    [("forward", (20, 0, 0)), ("reverse", (-20, 0, 0)), ("rotate_clockwise", (0, 0, -10)), ("stop", (0, 0, 0))],
+    [
+        ("forward", (20, 0, 0)),
+        ("reverse", (-20, 0, 0)),
+        ("rotate_clockwise", (0, 0, -10)),
+        ("stop", (0, 0, 0)),
+    ],
 )
 def test_an_action_is_these_wire_units(action: str, units: tuple[int, int, int]) -> None:
     request = next(np.array(a.request) for a in SPEC.actions if a.name == action)
@@ -142,7 +171,9 @@ def test_an_action_is_these_wire_units(action: str, units: tuple[int, int, int])
 @given(*[st.integers(-127, 127)] * 3)
 def test_every_number_of_units_can_be_asked_for(x: int, y: int, theta: int) -> None:
     """A unit is .0176 m/s, of y to the right, and .196 rad/s."""
-    assert drive(np.array([0.0176 * x, -0.0176 * y, 0.196 * theta]), SPEC) == Control(1, x, y, theta)
+    assert drive(np.array([0.0176 * x, -0.0176 * y, 0.196 * theta]), SPEC) == Control(
+        1, x, y, theta
+    )
 
 
 def test_a_request_beyond_int8_is_limited_alike_to_both_sides() -> None:

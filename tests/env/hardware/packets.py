@@ -41,13 +41,16 @@ def decode_state(packet: bytes) -> RobotState:
 
 
 GOLDEN_STATE = decode_state(GOLDEN)
-LOWEST, HIGHEST = wire._LOWEST.astype(int), wire._HIGHEST.astype(int)
-HIGHEST[SPEC.group("ir_light")] = 255  # the field has room for 1023, the firmware's cast leaves a byte
+LOWEST = wire._LOWEST.astype(int)
+HIGHEST = wire._HIGHEST.astype(int)
+# The field has room for 1023, the firmware's cast leaves a byte
+HIGHEST[SPEC.group("ir_light")] = 255
 
 
 def state_of(values: np.ndarray, monitor: int = 0x40, **rest: int) -> RobotState:
     raw = np.zeros(57)
-    raw[:53], raw[56] = values, monitor & 1
+    raw[:53] = values
+    raw[56] = monitor & 1
     return RobotState(raw, monitor=monitor, **rest)
 
 
@@ -81,4 +84,6 @@ def packet_of(**channels: float) -> bytes:
 
 def feed_in_pieces(parser: StateParser, stream: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cuts), len(stream)]
-    return [wire.encode_state(s) for a, b in itertools.pairwise(edges) for s in parser.feed(stream[a:b])]
+    return [
+        wire.encode_state(s) for a, b in itertools.pairwise(edges) for s in parser.feed(stream[a:b])
+    ]

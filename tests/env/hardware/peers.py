@@ -45,7 +45,8 @@ class Terminal:
 
     def unplug(self) -> None:
         for end in ("robot", "_ours"):
-            descriptor, _ = getattr(self, end), setattr(self, end, -1)
+            descriptor = getattr(self, end)
+            _ = setattr(self, end, -1)
             if descriptor >= 0:
                 os.close(descriptor)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -572,6 +573,53 @@ def test_an_emergency_stop_stops_at_once_and_lasts_if_there_is_a_latch(
     assert robot.controls()[-1] == HALT
     assert latch.reason == "smoke" * has_latch
     assert not has_latch or marks(life(body, 2)) == ["n", "n"]
+
+
+def test_a_step_that_has_begun_sends_no_command_after_an_emergency_stop(
+    robot: VirtualRobot, open_body: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread stops the robot when the step has looked at the latch and not yet sent its command.
+
+    Of the packets within one cycle the robot executes the last.
+    """
+    latch = EmergencyLatch(tmp_path / "stop")
+    body = open_body(latch=latch)
+    life(body, 2)
+    steer = body.steer
+    send_state_commands = body.send_state_commands
+    stopping = threading.Thread(target=body.emergency_stop, args=("smoke",))
+
+    def stop_meanwhile(control: Any) -> Any:
+        stopping.start()
+        stopping.join(0.2)  # a thread that did not wait for the command would end here
+        return steer(control)
+
+    def wait_for_stop(link: Link) -> None:
+        stopping.join()
+        send_state_commands(link)
+
+    monkeypatch.setattr(body, "steer", stop_meanwhile)
+    monkeypatch.setattr(body, "send_state_commands", wait_for_stop)
+    n = len(robot.received)
+    body.exchange(FORWARD)
+    assert set(robot.controls()[n:]) == {HALT}
+    assert latch.reason == "smoke"
+
+
+def test_a_robot_is_at_rest_once_its_wheels_and_not_its_commands_stand(
+    robot: VirtualRobot, open_body: Open, unopened: SerialBody
+) -> None:
+    """The ramp takes 0.2 s and the wheels follow; a robot that keeps moving, or is away, is not at rest."""
+    body = open_body()
+    life(body, 5)
+    assert not body.wait_for_rest(0.1)
+    body.emergency_stop("smoke")
+    began_s = robot.now
+    assert body.wait_for_rest(1.5)
+    assert 0.15 < robot.now - began_s < 0.4
+    robot.unplug()
+    assert not body.wait_for_rest(1.5)
+    assert not unopened.wait_for_rest(1.5)
 
 
 def test_the_robots_signs_correct_a_reversed_channel(robot: VirtualRobot, open_body: Open) -> None:

@@ -26,7 +26,8 @@ RNG = np.random.default_rng(0)
 
 def test_a_port_in_use(robot: VirtualRobot) -> None:
     """A second program drives the robot already and is not disturbed."""
-    first, second = serial_body(robot), serial_body(robot)
+    first = serial_body(robot)
+    second = serial_body(robot)
     first.reset(RNG)
     n = len(robot.received)
     with pytest.raises(BackendUnavailable, match="is in use by another program"):
@@ -42,9 +43,15 @@ def test_a_port_in_use(robot: VirtualRobot) -> None:
     [
         (b"", r"nothing comes from .*, not even after `mi on`\. Is the robot switched on"),
         (b"ok T:21.3 /0.0\n", r"is not the robot: it sends 'ok T:21\.3"),
-        (b"\x9e\x13\xf8\x86\x00\x66", r"bytes came from .* but no packet, .* Wrong baud rate or parity, or not the"),
+        (
+            b"\x9e\x13\xf8\x86\x00\x66",
+            r"bytes came from .* but no packet, .* Wrong baud rate or parity, or not the",
+        ),
         (b"\xde\xad\xbe\xef" + bytes(range(79)), r"the checksum of each was wrong"),
-        (b"\x10\x00\x00\x00CritterStateDrop", r"sends drops, not the bytes .*: use the drops backend"),
+        (
+            b"\x10\x00\x00\x00CritterStateDrop",
+            r"sends drops, not the bytes .*: use the drops backend",
+        ),
         (b"\rcritterprompt> ", r"the robot's console answers at .* reset the robot"),
     ],
     ids=["silence", "printer", "noise", "bad checksum", "drops", "console"],
@@ -63,7 +70,9 @@ def test_no_driver_at_that_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
     env = gymnasium.make("horde_env:CritterbotDrops-v0", port=f"127.0.0.1:{free}")
-    with pytest.raises(BackendUnavailable, match=rf"socket://127.0.0.1:{free} cannot be opened: .*refused"):
+    with pytest.raises(
+        BackendUnavailable, match=rf"socket://127.0.0.1:{free} cannot be opened: .*refused"
+    ):
         env.reset()
     env.close()
 
@@ -75,7 +84,10 @@ def test_a_second_client_where_one_is_served(make: Any) -> None:
         env = make(port=f"socket://127.0.0.1:{server.getsockname()[1]}")
         served = threading.Thread(target=lambda: server.accept()[0].close())
         served.start()
-        with pytest.raises(BackendUnavailable, match=r"closed the connection\. Does another program drive the robot"):
+        with pytest.raises(
+            BackendUnavailable,
+            match=r"closed the connection\. Does another program drive the robot",
+        ):
             env.reset()
         served.join()
         env.close()
@@ -94,7 +106,15 @@ def test_a_robot_that_was_stopped_is_not_even_opened(robot: VirtualRobot) -> Non
 
 def test_a_robot_of_which_something_is_left_out_is_refused_before_any_port_is_opened() -> None:
     """Not in mid-life, where `stop_reason` would be missed at the first frame, with the motors on."""
-    adds = {name: getattr(SerialBody, name) for name in PhysicalBody.__abstractmethods__ if name != "stop_reason"}
+    adds = {
+        name: getattr(SerialBody, name)
+        for name in PhysicalBody.__abstractmethods__
+        if name != "stop_reason"
+    }
     incomplete = type("Incomplete", (PhysicalBody,), adds)
     with pytest.raises(TypeError, match=r"abstract method '?stop_reason'?"):
-        incomplete(PortConfig("/dev/nowhere"), SimulatedClock(), connect=lambda *_, **__: pytest.fail("opened"))
+        incomplete(
+            PortConfig("/dev/nowhere"),
+            SimulatedClock(),
+            connect=lambda *_, **__: pytest.fail("opened"),
+        )

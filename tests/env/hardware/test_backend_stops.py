@@ -26,7 +26,8 @@ pytestmark = pytest.mark.hardware
 RNG = np.random.default_rng(0)
 ASKED = drive(FORWARD, SPEC)
 RAMP_S = 0.19  # the fastest wheel at forward does 19 units, one in 10 ms
-ALONE_S = 0.5 + RAMP_S - 0.02  # from the last command to rest: it acts in its cycle, and the 50th begins the ramp
+# From the last command to rest: it acts in its cycle, and the 50th begins the ramp
+ALONE_S = 0.5 + RAMP_S - 0.02
 
 
 @pytest.fixture
@@ -85,7 +86,8 @@ def test_no_step_waits_for_a_reconnection(robot: VirtualRobot) -> None:
     clock = RealTimeClock(SPEC.period_s)
     body = SerialBody(config(robot.url), clock, connect=connect)
     body.reset(RNG)
-    frames, took_s = [], []
+    frames = []
+    took_s = []
     for i in range(25):
         if i == 5:
             robot.line.inject("unplug", 0.2)
@@ -123,12 +125,22 @@ for i in range(1_000):
 """
 
 
-@pytest.mark.parametrize("how", ["SIGINT", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOWLY)])
-def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how", ["SIGINT", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOWLY)]
+)
+def test_a_program_that_is_gone_leaves_a_robot_at_rest(
+    robot: VirtualRobot, how: str, tmp_path: Path
+) -> None:
     """Without `close`. If Python still runs, it sends the stop; else the robot's 0.5 s timeout stops it."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": os.getcwd()}
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "PYTHONPATH": os.getcwd(),
+    }
     arguments = [sys.executable, "-c", SCRIPT, robot.url, how]
-    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
         if how.startswith("SIG"):
             assert program.stdout.readline() == b"driving\n"
             program.send_signal(signal.Signals[how])
@@ -139,6 +151,7 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(robot: VirtualRobot, how:
     says_stop = how in ("end", "raise", "SIGINT")
     assert (robot.received[-1][1] == COAST) == says_stop, errors
     if says_stop:
-        assert rest - asked_t < 0.1 + RAMP_S + 0.2  # a period, the ramp, and what a busy machine adds
+        # A period, the ramp, and what a busy machine adds
+        assert rest - asked_t < 0.1 + RAMP_S + 0.2
     else:
         assert rest - asked_t == pytest.approx(ALONE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -51,6 +52,36 @@ def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch:
     latch = EmergencyLatch(tmp_path / "critterbot.stop")
     monkeypatch.setattr(os, "stat", refuse_writing)
     assert "Permission denied" in latch.reason
+
+
+def test_a_stop_on_a_full_disk_is_an_empty_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without a byte needs no block of the disk."""
+    latch = EmergencyLatch(path)
+    monkeypatch.setattr("os.fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
+    latch.set("smoke")
+    assert path.read_bytes() == b""
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert EmergencyLatch(path).reason == "no reason was given"
+
+
+def test_a_stop_that_is_held_is_not_stored_before_it_is_set(path: Path) -> None:
+    latch = EmergencyLatch(path)
+    latch.hold("smoke")
+    assert latch.reason == "smoke"
+    assert not path.exists()
+    latch.set("another reason")
+    assert EmergencyLatch(path).reason == "smoke"
+    latch.clear()
+    assert latch.reason == ""
+
+
+@pytest.mark.usefixtures("own_folders")
+def test_what_clears_a_latch_names_its_robot(path: Path) -> None:
+    latch = EmergencyLatch(default_path("create2"))
+    assert latch.robot == "create2"
+    assert latch.remedy == "`horde-robot stop --clear --robot create2`"
+    assert EmergencyLatch(path).robot == ""
+    assert EmergencyLatch(path).remedy == f"removing {path}"
 
 
 @pytest.mark.parametrize("fails", ["tempfile.mkstemp", "os.replace"], ids=["read-only folder", "full disk"])

@@ -26,7 +26,16 @@ from horde_env.robots.critterbot.body import start_packets
 from horde_env.robots.critterbot.emulator.console import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
-from tests.env.hardware.peers import LIMIT_S, Terminal, await_reading, config, open_port, raising, ticks, until
+from tests.env.hardware.peers import (
+    LIMIT_S,
+    Terminal,
+    await_reading,
+    config,
+    open_port,
+    raising,
+    ticks,
+    until,
+)
 
 pytestmark = pytest.mark.hardware
 
@@ -47,7 +56,9 @@ def test_a_packet_is_there_with_its_last_byte_whatever_the_read_timeout(terminal
 def test_the_same_over_a_socket_and_no_command_waits_for_company() -> None:
     """Nagle's algorithm would hold it back for up to 40 ms."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), ticks())
+        p = open_port(
+            config(f"socket://127.0.0.1:{server.getsockname()[1]}", read_timeout_s=60.0), ticks()
+        )
         robot, _ = server.accept()
         with robot:
             robot.sendall(b"junk" + GOLDEN * 3)
@@ -62,7 +73,9 @@ def test_the_same_over_a_socket_and_no_command_waits_for_company() -> None:
 
 def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() -> None:
     """After 250 the byte 10 means 266; after two lost packets it is not changed."""
-    high, low, lost = packet_of(ir_light_2=250), packet_of(ir_light_2=10), GOLDEN[:-1] + b"\x00"
+    high = packet_of(ir_light_2=250)
+    low = packet_of(ir_light_2=10)
+    lost = GOLDEN[:-1] + b"\x00"
     for n_lost, level in ((0, 266.0), (1, 266.0), (2, 10.0)):
         with open_port(config("loop://"), ticks()) as p:
             p.write(high * 3)
@@ -92,7 +105,9 @@ class TornWrite:
     """A port with a first write that fails after `n_sent` bytes; pyserial reports a timeout after a whole write too."""
 
     def __init__(self, error: type[BaseException], n_sent: int) -> None:
-        self.errors, self.n_sent, self.sent = [error], n_sent, b""
+        self.errors = [error]
+        self.n_sent = n_sent
+        self.sent = b""
 
     def write(self, data: bytes) -> None:
         if self.errors:
@@ -103,12 +118,15 @@ class TornWrite:
 
 @pytest.mark.parametrize("n_sent", [0, 6, 9])
 @pytest.mark.parametrize("error", [serial.SerialTimeoutException, KeyboardInterrupt])
-def test_a_torn_write_is_completed_before_the_command_is_sent_again(error: type[BaseException], n_sent: int) -> None:
+def test_a_torn_write_is_completed_before_the_command_is_sent_again(
+    error: type[BaseException], n_sent: int
+) -> None:
     """If nothing, a part or all of the command was sent, the robot executes this command and no other.
 
     Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an LED mode.
     """
-    torn, asked = TornWrite(error, n_sent), Control(1, 20, -7, 3)
+    torn = TornWrite(error, n_sent)
+    asked = Control(1, 20, -7, 3)
     with open_port(config("loop://"), ticks()) as p:
         p._serial.write = torn.write
         if error is KeyboardInterrupt:
@@ -152,7 +170,10 @@ def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
         ("socket://127.0.0.1:x", "the port must be a number from 1 to 65535, not x"),
         ("socket://127.0.0.1:99999", "the port must be a number from 1 to 65535, not 99999"),
         ("socket://127.0.0.1:0", "the port must be a number from 1 to 65535, not 0"),
-        ("socket://::1:2330", r"invalid address .*: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330"),
+        (
+            "socket://::1:2330",
+            r"invalid address .*: write socket://HOST:PORT, with brackets .* as in \[::1\]:2330",
+        ),
         ("gopher://robot", "gopher://robot cannot be opened: .*'gopher' not known"),
     ],
 )
@@ -179,25 +200,51 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     device.chmod(mode)
     monkeypatch.setattr(port, "_name_of", lambda _: group)
 
-    error = serial.SerialException(errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied")
+    error = serial.SerialException(
+        errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied"
+    )
     with pytest.raises(BackendUnavailable, match=f"belongs to the group {group}") as refusal:
         open_port(config(str(device)), ticks(), connect=raising(error))
     assert (f"`sudo usermod -aG {group} $USER`" in str(refusal.value)) is helps
     assert ("usermod" in str(refusal.value)) is helps
     assert ("ask the administrator" in str(refusal.value)) is not helps
-    assert ("which may not read and write it" in str(refusal.value)) is (group == "dialout" and not helps)
+    assert ("which may not read and write it" in str(refusal.value)) is (
+        group == "dialout" and not helps
+    )
 
 
 @pytest.mark.parametrize(
     ("url", "received", "dialect", "sentence"),
     [
-        ("/dev/robot", b"", critterbot.SERIAL, "/dev/robot was lost before the robot answered: gone"),
-        ("socket://r:2330", b"", critterbot.SERIAL, "2330 is the port of the robot's own driver: use the drops"),
-        ("socket://r:9", b"CritterStateDrop", critterbot.SERIAL, "r:9 sends drops, not the bytes .*: use the drops"),
-        ("/dev/robot", b"", create2.CREATE2, r": gone\. Does another program drive the robot already\?$"),
+        (
+            "/dev/robot",
+            b"",
+            critterbot.SERIAL,
+            "/dev/robot was lost before the robot answered: gone",
+        ),
+        (
+            "socket://r:2330",
+            b"",
+            critterbot.SERIAL,
+            "2330 is the port of the robot's own driver: use the drops",
+        ),
+        (
+            "socket://r:9",
+            b"CritterStateDrop",
+            critterbot.SERIAL,
+            "r:9 sends drops, not the bytes .*: use the drops",
+        ),
+        (
+            "/dev/robot",
+            b"",
+            create2.CREATE2,
+            r": gone\. Does another program drive the robot already\?$",
+        ),
     ],
 )
-def test_a_port_that_is_lost_at_once_is_explained(url: str, received: bytes, dialect: Any, sentence: str) -> None:
+def test_a_port_that_is_lost_at_once_is_explained(
+    url: str, received: bytes, dialect: Any, sentence: str
+) -> None:
     """The robot's own driver disconnects hosts that do not send whole drops, such as those of its serial line."""
     opened: Any = SimpleNamespace(config=config(url), first_bytes=received)
     assert re.search(sentence, dialect.explain_parting(opened, dialect, "gone"))
@@ -211,16 +258,24 @@ explain_no_drops = partial(critterbot.explain_silence, is_serial=False)
     [
         (explain_no_drops, b"", "nothing comes from socket://r:2330. Is the robot switched on"),
         (explain_no_drops, b"HTTP/1.1 400 Bad Request\r\n", "is not the robot: it sends 'HTTP"),
-        (explain_no_drops, b"\xde\xad\xbe\xef" + bytes(79), "the serial line, not drops: use the serial backend"),
+        (
+            explain_no_drops,
+            b"\xde\xad\xbe\xef" + bytes(79),
+            "the serial line, not drops: use the serial backend",
+        ),
         (create2.explain_silence, b"", "asleep or off"),
         (create2.explain_silence, b"bat:   min 3  sec 0  mV 16977\r\n", "is off and prints"),
         (create2.explain_silence, b"login: ", "is not the robot"),
         (create2.explain_silence, b"\xf3\x9c\x80\x1f" * 8, "19200 baud"),
     ],
 )
-def test_bytes_that_are_no_drops_and_no_frames_are_explained(explain: Any, first_bytes: bytes, sentence: str) -> None:
+def test_bytes_that_are_no_drops_and_no_frames_are_explained(
+    explain: Any, first_bytes: bytes, sentence: str
+) -> None:
     """The Create 2's are the sentences in the table of docs/create2.md."""
-    said = explain(PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes)))
+    said = explain(
+        PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes))
+    )
     assert sentence in said
     assert "8N1" not in said, "drops have no line settings"
 
@@ -229,20 +284,34 @@ def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None
     """Asking for the group must not raise in place of the sentence."""
     device = tmp_path / "locked" / "ttyUSB0"
     with pytest.raises(BackendUnavailable, match=re.escape(f"no permission to use {device}.")):
-        open_port(config(str(device)), ticks(), connect=raising(PermissionError(errno.EACCES, "Permission denied")))
+        open_port(
+            config(str(device)),
+            ticks(),
+            connect=raising(PermissionError(errno.EACCES, "Permission denied")),
+        )
 
 
 def test_a_parity_that_the_port_refuses_is_named() -> None:
     """What a pseudo terminal raises when it is opened with odd parity for the second time; no OSError."""
     with pytest.raises(BackendUnavailable, match=r"odd parity.* Use parity none"):
-        open_port(PortConfig("/dev/pts/7"), ticks(), connect=raising(termios.error(errno.EINVAL, "Invalid argument")))
+        open_port(
+            PortConfig("/dev/pts/7"),
+            ticks(),
+            connect=raising(termios.error(errno.EINVAL, "Invalid argument")),
+        )
 
 
 def test_the_line_is_the_robots_unless_told_otherwise() -> None:
     connect = Mock(side_effect=OSError("enough"))
     with pytest.raises(BackendUnavailable, match=re.escape("/dev/robot cannot be opened: enough.")):
         open_port(PortConfig("/dev/robot"), ticks(), connect=connect)
-    line = {"baudrate": 115_200, "parity": "O", "timeout": 0.05, "write_timeout": 0.1, "exclusive": True}
+    line = {
+        "baudrate": 115_200,
+        "parity": "O",
+        "timeout": 0.05,
+        "write_timeout": 0.1,
+        "exclusive": True,
+    }
     connect.assert_called_once_with("/dev/robot", **line)
     assert PortConfig("/dev/robot").line == "115200 8O1"
 
@@ -250,14 +319,21 @@ def test_the_line_is_the_robots_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        *((config, wrong) for wrong in ({"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1})),
+        *(
+            (config, wrong)
+            for wrong in ({"baudrate": 0}, {"read_timeout_s": 0.0}, {"write_timeout_s": -1})
+        ),
         *((LinkSettings, wrong) for wrong in ({"repeat_s": 0.2}, {"hold_s": 0.6}, {"attempts": 0})),
         (LinkSettings, {"first_pause_s": 3.0}),
         (PortConfig, {"parity": "mark"}),
     ],
 )
-def test_settings_that_are_unsafe_or_make_no_sense_are_refused(kind: Any, wrong: dict[str, Any]) -> None:
-    url = {} if kind is LinkSettings else {"url": "loop://"}
+def test_settings_that_are_unsafe_or_make_no_sense_are_refused(
+    kind: Any, wrong: dict[str, Any]
+) -> None:
+    url = {}
+    if kind is not LinkSettings:
+        url = {"url": "loop://"}
     with pytest.raises(ValueError, match="must be"):
         kind(**url, **wrong)
 
@@ -296,7 +372,10 @@ class BrokenSerial:
     """A port that raises; its reader does so once `read_now` is set."""
 
     def __init__(self, error: Exception, *, can_write: bool = False) -> None:
-        self.error, self.read_now, self.can_write, self.written = error, threading.Event(), can_write, b""
+        self.error = error
+        self.read_now = threading.Event()
+        self.can_write = can_write
+        self.written = b""
 
     @property
     def in_waiting(self) -> int:

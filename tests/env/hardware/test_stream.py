@@ -31,7 +31,9 @@ def test_a_lost_byte_costs_one_packet() -> None:
 
 def test_a_header_inside_the_readings_is_data() -> None:
     raw = decode_state(GOLDEN).raw.copy()
-    raw[SPEC.index("thermal_2")], raw[SPEC.index("thermal_3")] = 0xADDE, 0xEFBE  # low byte first: DE AD BE EF
+    # Low byte first: DE AD BE EF
+    raw[SPEC.index("thermal_2")] = 0xADDE
+    raw[SPEC.index("thermal_3")] = 0xEFBE
     packet = wire.encode_state(RobotState(raw))
     parser = StateParser()
 
@@ -56,7 +58,8 @@ def test_the_parser_keeps_less_than_a_packet() -> None:
 @given(st.binary(max_size=400), st.integers(0, 83), st.integers(0, 83))
 def test_the_parser_agrees_with_trying_every_byte(junk: bytes, a: int, b: int) -> None:
     stream = GOLDEN[:a] + junk + GOLDEN + GOLDEN[b:] + junk[::-1] + wire.HEADER + GOLDEN
-    parser, half = StateParser(), len(stream) // 2
+    parser = StateParser()
+    half = len(stream) // 2
     found, refused = oracle.find_states(stream)
 
     assert parser.find(stream[:half]) + parser.find(stream[half:]) == found
@@ -71,7 +74,9 @@ def unwrap(unwrapper: IrLightUnwrapper, wrapped: float | np.ndarray) -> np.ndarr
 
 
 @given(st.lists(st.tuples(st.integers(-31, 31), st.integers(-31, 31)), max_size=80))
-def test_ir_light_is_restored_exactly_if_each_level_changes_by_less_than_32(steps: list[tuple[int, int]]) -> None:
+def test_ir_light_is_restored_exactly_if_each_level_changes_by_less_than_32(
+    steps: list[tuple[int, int]],
+) -> None:
     """Alternating bright and dark packets, each level in a random walk over 0..1023."""
     levels = np.clip(np.cumsum([(20, 60), *steps], axis=0), 0, 1023).ravel()
     unwrapper = IrLightUnwrapper()

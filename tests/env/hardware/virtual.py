@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,13 +24,17 @@ from tests.env.hardware.packets import GOLDEN_STATE, SPEC
 CYCLE_S = 0.01
 FORWARD = np.array([0.35, 0.0, 0.0])  # 20 wire units
 REST = np.zeros(3)
-LAG, STICTION = 3, 1  # the wheels follow three cycles later, and not at all for one unit
+# The wheels follow three cycles later, and not at all for one unit
+LAG = 3
+STICTION = 1
 
 
 class Faults(LineFaults):
     """Faults of its line."""
 
-    tick_s, packet_size, lasting_s = CYCLE_S, wire.STATE_SIZE, {"unplug": (1.0, 2.0)}
+    tick_s = CYCLE_S
+    packet_size = wire.STATE_SIZE
+    lasting_s: ClassVar = {"unplug": (1.0, 2.0)}
 
 
 class Line(RobotEmulator):
@@ -52,18 +56,25 @@ class VirtualRobot:
     is_hung = False
 
     def __init__(self) -> None:
-        self.firmware, self.receiver = firmware.Firmware(np.array(SPEC.drive["kinematics_1024"])), Receiver()
+        self.firmware = firmware.Firmware(np.array(SPEC.drive["kinematics_1024"]))
+        self.receiver = Receiver()
         self.raw = GOLDEN_STATE.raw.copy()
         self.raw[SPEC.group("ir_light")] = 100.0
-        self.charge_state, self.charging_enabled, self.silent, self.awake = 0, False, False, True
+        self.charge_state = 0
+        self.charging_enabled = False
+        self.silent = False
+        self.awake = True
         self.received: list[tuple[float, Control]] = []
         self.speeds: list[tuple[float, tuple[int, ...]]] = []
         self.spoil: Callable[[bytes], bytes] = lambda packet: packet
-        self.n_cycles, self._until = 0, 0.0
+        self.n_cycles = 0
+        self._until = 0.0
         self._faults = Faults(self, {}, np.random.default_rng(0))
         self.line = Line(self, self._faults, repeat(0.0), CYCLE_S)
-        self.end, self.lockstep = MemoryLine(), LockstepClock(batch=1)
-        self.url, self.connect = self.line.add(self.end), self.end.connect
+        self.end = MemoryLine()
+        self.lockstep = LockstepClock(batch=1)
+        self.url = self.line.add(self.end)
+        self.connect = self.end.connect
         self.lockstep.join(self.line, self.end)
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -118,7 +129,9 @@ class VirtualRobot:
             self._obey(controls[-1])
         self.firmware.cycle(165, self.charge_state not in (0, 11))
         self.speeds.append((self.now, self.setpoints))
-        return self.spoil(wire.encode_state(self._state())) if self.awake and not self.silent else b""
+        if self.awake and not self.silent:
+            return self.spoil(wire.encode_state(self._state()))
+        return b""
 
     def close(self) -> None: ...
 
@@ -130,13 +143,23 @@ class VirtualRobot:
 
     def _state(self) -> RobotState:
         raw = self.raw.copy()
-        speeds = self.speeds[-LAG][1] if len(self.speeds) >= LAG else (0, 0, 0)
-        raw[SPEC.group("motor_velocity")] = [units if abs(units) > STICTION else 0 for units in speeds]
-        raw[SPEC.group("motor_voltage")] = self.setpoints  # as the real one: 0 where a wheel is to stand, and else not
+        if len(self.speeds) >= LAG:
+            speeds = self.speeds[-LAG][1]
+        else:
+            speeds = (0, 0, 0)
+        raw[SPEC.group("motor_velocity")] = [
+            units if abs(units) > STICTION else 0 for units in speeds
+        ]
+        # As the real one: 0 where a wheel is to stand, and else not
+        raw[SPEC.group("motor_voltage")] = self.setpoints
         self.firmware.wheels[firmware.TEMPERATURE] = raw[SPEC.group("motor_temperature")]
         self.firmware.wheels[firmware.CLICKS] = 4 * np.array(self.setpoints)
         raw[SPEC.index("overheating")] = self.firmware.overheated
-        monitor = 0x40 * (not self.firmware.overheated) | int(self.firmware.overheated) | 0x80 * self.charging_enabled
+        monitor = (
+            0x40 * (not self.firmware.overheated)
+            | int(self.firmware.overheated)
+            | 0x80 * self.charging_enabled
+        )
         return RobotState(raw, charge_state=self.charge_state, monitor=monitor)
 
 
@@ -150,5 +173,11 @@ class PacedSerialBody(SerialBody):
 
 def serial_body(robot: VirtualRobot, **rest: Any) -> SerialBody:
     settings = LinkSettings(threaded=False, **rest.pop("link", {}))
-    time: dict[str, Any] = {"monotonic": robot.monotonic, "sleep": robot.sleep, "connect": robot.connect}
-    return PacedSerialBody(PortConfig(robot.url, parity="none"), robot.clock(), settings=settings, **time | rest)
+    time: dict[str, Any] = {
+        "monotonic": robot.monotonic,
+        "sleep": robot.sleep,
+        "connect": robot.connect,
+    }
+    return PacedSerialBody(
+        PortConfig(robot.url, parity="none"), robot.clock(), settings=settings, **time | rest
+    )

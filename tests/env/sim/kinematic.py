@@ -30,7 +30,12 @@ class BodyState(NamedTuple):
 
 
 def read(
-    senses: Senses, before: BodyState, now: BodyState, t_s: float, rng: np.random.Generator, out: np.ndarray
+    senses: Senses,
+    before: BodyState,
+    now: BodyState,
+    t_s: float,
+    rng: np.random.Generator,
+    out: np.ndarray,
 ) -> None:
     """Write channels 16..52 of the packet at `t_s`, as `period.sample` does for a body with an engine."""
     noise = rng.standard_normal(senses.n_normal), rng.random((2, senses.n_uniform))
@@ -49,7 +54,9 @@ def at(x: float = 0.0, y: float = 0.0, heading: float = 0.0, **rest: float) -> B
 
 def wander(body: SimulatedBody, n_steps: int, seed: int) -> Iterator[Frame]:
     """Repeat the last action half of the time, else draw a new one."""
-    rng, action = np.random.default_rng(seed), 4
+    rng = np.random.default_rng(seed)
+    action = 4
     for _ in range(n_steps):
-        action = int(rng.integers(5)) if rng.random() > 0.5 else action
+        if rng.random() > 0.5:
+            action = int(rng.integers(5))
         yield body.exchange(body.spec.requests[action])

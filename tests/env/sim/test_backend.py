@@ -48,7 +48,10 @@ def hold(robot: SimulatedBody, command: np.ndarray, n_steps: int) -> np.ndarray:
 def life_on(body: SimulatedBody, seed: int) -> bytes:
     """Return 150 frames of a life with all senses, and its end, as bytes."""
     frames = [body.reset(np.random.default_rng(seed)), *wander(body, 150, seed)]
-    return np.array([frame.values for frame in frames]).tobytes() + np.array(list(frames[-1].extras.values())).tobytes()
+    return (
+        np.array([frame.values for frame in frames]).tobytes()
+        + np.array(list(frames[-1].extras.values())).tobytes()
+    )
 
 
 def life_of(seed: int, physics: str = "bullet") -> bytes:
@@ -72,9 +75,11 @@ def test_the_first_frame_is_a_robot_at_rest_just_switched_on(robot: SimulatedBod
 @pytest.mark.parametrize(
     ("request_", "axis", "low", "high"),
     [
-        (FORWARD, "ahead", 0.28, 0.36),  # 0.35 m/s: -19, 12, 6 after truncation, and control is 5 to 10 % low
+        # 0.35 m/s: -19, 12, 6 after truncation, and control is 5 to 10 % low
+        (FORWARD, "ahead", 0.28, 0.36),
         ([0.0, 0.3, 0.0], "left", 0.2, 0.32),  # the wire's y points right
-        (COUNTER, "yaw", 1.6, 2.0),  # 1.96 rad/s: 10 of 10.7 wheel units after truncation, 9.3 by control
+        # 1.96 rad/s: 10 of 10.7 wheel units after truncation, 9.3 by control
+        (COUNTER, "yaw", 1.6, 2.0),
         (CLOCKWISE, "yaw", -2.0, -1.6),
         ([0.0, 0.0, 4.6], "yaw", 4.1, 4.6),  # the largest request, 25 units
     ],
@@ -85,8 +90,13 @@ def test_the_robot_moves_as_requested(
     put(robot, -0.5, 0.0, 0.3 if axis == "yaw" else 0.0)
     hold(robot, np.asarray(request_), 30 if axis == "yaw" else 12)
     motion = robot.machine.body.motion
-    c, s = math.cos(motion.heading), math.sin(motion.heading)
-    found = {"ahead": c * motion.vx + s * motion.vy, "left": c * motion.vy - s * motion.vx, "yaw": motion.yaw_rate}
+    c = math.cos(motion.heading)
+    s = math.sin(motion.heading)
+    found = {
+        "ahead": c * motion.vx + s * motion.vy,
+        "left": c * motion.vy - s * motion.vx,
+        "yaw": motion.yaw_rate,
+    }
     assert low < found[axis] < high
     assert axis != "yaw" or math.hypot(motion.x + 0.5, motion.y) < 0.06
 
@@ -125,7 +135,8 @@ def test_an_overheated_robot_reports_it_and_does_not_move(robot: SimulatedBody) 
 
 
 @pytest.mark.parametrize(
-    ("aside_m", "off_deg", "meets"), [(0.0, 0, True), (0.0, 15, True), (0.0, 25, False), (0.06, 0, False)]
+    ("aside_m", "off_deg", "meets"),
+    [(0.0, 0, True), (0.0, 15, True), (0.0, 25, False), (0.06, 0, False)],
 )
 def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
     robot: SimulatedBody, aside_m: float, off_deg: float, meets: bool
@@ -136,7 +147,9 @@ def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
     heading = math.atan2(-uy, -ux) + math.radians(off_deg)
     radius = SPEC.body["radius_m"]
     nose = x - aside_m * uy, y + aside_m * ux
-    machine.body.place(nose[0] - radius * math.cos(heading), nose[1] - radius * math.sin(heading), heading)
+    machine.body.place(
+        nose[0] - radius * math.cos(heading), nose[1] - radius * math.sin(heading), heading
+    )
     assert machine.on_dock() is meets
 
 
@@ -162,7 +175,8 @@ def test_a_reset_clears_the_earlier_life(physics: str) -> None:
 
 
 def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:
-    rng, poses = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    poses = []
     for _ in range(200):
         frame = robot.reset(rng)
         poses.append([frame.extras[key] for key in ("x_m", "y_m", "heading_rad")])
@@ -172,7 +186,9 @@ def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_life_stays_in_the_pen_visits_all_of_it_and_keeps_moving(robot: SimulatedBody) -> None:
+def test_a_long_life_stays_in_the_pen_visits_all_of_it_and_keeps_moving(
+    robot: SimulatedBody,
+) -> None:
     """20,000 steps. The body's disc stays in the pen, visits every quarter of it, and never stops for long."""
     frames = list(wander(robot, 20_000, seed=2))
     assert all(frame.applied for frame in frames)
@@ -211,7 +227,8 @@ def life(n_steps: int, **settings: object) -> np.ndarray:
 
 def test_a_moved_lamp_changes_only_light_and_warmth_from_its_time_on() -> None:
     """Packet 20 is the one at 2.0 s; the same noise is drawn in both lives, so all else is equal to the bit."""
-    still, moved = life(60), life(60, lamp_moves=[MOVE])
+    still = life(60)
+    moved = life(60, lamp_moves=[MOVE])
     differs = still != moved
     assert not differs[:20].any()
     assert differs[20, SPEC.group("light")].any()
@@ -237,17 +254,22 @@ CURRENT = SPEC.group("motor_current")
 
 
 @pytest.mark.parametrize("physics", PHYSICS)
-def test_more_friction_in_one_rotation_takes_more_current_there_from_its_time_on(physics: str) -> None:
+def test_more_friction_in_one_rotation_takes_more_current_there_from_its_time_on(
+    physics: str,
+) -> None:
     """Turning freely at 10 units the friction is .22 N + .3 N: 4.4 bytes of 255; 0.6 times that is 2.6 more."""
 
     def current(action: int, **settings: object) -> np.ndarray:
-        with gymnasium.make("horde_env:CritterbotPen-v0", disable_env_checker=True, physics=physics, **settings) as env:
+        with gymnasium.make(
+            "horde_env:CritterbotPen-v0", disable_env_checker=True, physics=physics, **settings
+        ) as env:
             env.reset(seed=5)
             return np.array([env.step(action)[0][CURRENT] for _ in range(80)])
 
     change = {"friction_changes": [(4.0, "clockwise", 1.6)]}
     for action, turn in enumerate(("clockwise", "counter-clockwise"), start=2):
-        before, after = current(action), current(action, **change)
+        before = current(action)
+        after = current(action, **change)
         np.testing.assert_array_equal(after[:40], before[:40])
         if turn != "clockwise":
             np.testing.assert_array_equal(after, before)

@@ -19,7 +19,8 @@ from horde_env.sim.physics import PHYSICS, Body, open_body
 from horde_env.sim.planar import Motion
 
 pytestmark = pytest.mark.sim
-TICK_S, URDF = 0.01, asset("robot/critterbot.urdf")
+TICK_S = 0.01
+URDF = asset("robot/critterbot.urdf")
 BODY = critterbot().body
 
 
@@ -42,12 +43,15 @@ def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: Body) -> Non
     With PyBullet's own inertia, from the shapes, the yaw rate would be half; with the centroid in the
     middle it would be torque / 0.041 alone.
     """
-    heading, force = 0.3, np.array([1.0, 2.0, 0.1])
+    heading = 0.3
+    force = np.array([1.0, 2.0, 0.1])
     body.place(0.0, 0.0, heading)
     motion = body.step(force.tolist())
-    c, s = math.cos(heading), math.sin(heading)
+    c = math.cos(heading)
+    s = math.sin(heading)
     dx, dy = np.array([[c, -s], [s, c]]) @ BODY["centroid_m"]
-    m, inertia = BODY["mass_kg"], BODY["inertia_kg_m2"]
+    m = BODY["mass_kg"]
+    inertia = BODY["inertia_kg_m2"]
     matrix = np.array([[m, 0, -m * dy], [0, m, m * dx], [-m * dy, m * dx, inertia]])
     expected = np.linalg.solve(matrix, force) * TICK_S
     np.testing.assert_allclose(motion[3:], expected, rtol=1e-5)
@@ -66,7 +70,8 @@ def test_without_force_the_robot_keeps_its_momentum(body: Body) -> None:
     ("pose", "force", "axis", "stop"),
     [
         ((0.5, 0.0, 0.0), [5.0, 0.0, 0.0], 0, 1.0 - BODY["radius_m"]),  # the wall
-        ((0.45, -0.5, -math.pi / 2), [0.0, -5.0, 0.0], 1, -0.91 + BODY["radius_m"]),  # the dock's face
+        # The dock's face
+        ((0.45, -0.5, -math.pi / 2), [0.0, -5.0, 0.0], 1, -0.91 + BODY["radius_m"]),
     ],
 )
 def test_wall_and_dock_stop_the_robot_at_its_radius_and_carry_its_force(
@@ -104,7 +109,9 @@ def test_a_corner_holds_against_all_that_the_wheels_can_do(body: Body) -> None:
 
 
 def test_two_bodies_do_not_meet(body: Body) -> None:
-    physics = "planar" if isinstance(body, planar.PlanarBody) else "bullet"
+    physics = "bullet"
+    if isinstance(body, planar.PlanarBody):
+        physics = "planar"
     with contextlib.closing(open_body(physics, URDF, load_pen().boxes(), tick_s=TICK_S)) as other:
         body.place(0.0, 0.0, 0.0)
         other.place(0.0, 0.0, 0.0)
@@ -129,7 +136,9 @@ def test_the_urdf_agrees_with_the_robots_table() -> None:
     outline = {tuple(p) for p in BODY["outline_m"]}
     for mesh in ("tail_root", "tail_tip"):
         lines = asset(f"robot/{mesh}.obj").read_text().splitlines()
-        corners = {tuple(float(v) for v in line.split()[1:3]) for line in lines if line.startswith("v ")}
+        corners = {
+            tuple(float(v) for v in line.split()[1:3]) for line in lines if line.startswith("v ")
+        }
         assert corners <= outline
 
 

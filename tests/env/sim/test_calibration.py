@@ -12,11 +12,21 @@ from tests.env.recording import REAL_LOG
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.sim,
-    pytest.mark.skipif(not REAL_LOG.exists(), reason="the real robot's log is not part of the repository"),
+    pytest.mark.skipif(
+        not REAL_LOG.exists(), reason="the real robot's log is not part of the repository"
+    ),
 ]
 
 SPEC = critterbot()
-SENSED = ("acceleration", "magnetic", "rotational_velocity", "ir_distance", "ir_light", "light", "thermal")
+SENSED = (
+    "acceleration",
+    "magnetic",
+    "rotational_velocity",
+    "ir_distance",
+    "ir_light",
+    "light",
+    "thermal",
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +35,9 @@ def streams() -> tuple[calibration.Stream, calibration.Stream]:
 
 
 @pytest.mark.parametrize("group", SENSED)
-def test_a_life_covers_a_real_robots_range(group: str, streams: tuple[calibration.Stream, calibration.Stream]) -> None:
+def test_a_life_covers_a_real_robots_range(
+    group: str, streams: tuple[calibration.Stream, calibration.Stream]
+) -> None:
     """The middle 98 % of each channel overlap by at least half of the narrower one."""
     for i in range(SPEC.group(group).start, SPEC.group(group).stop):
         (a, b), (c, d) = (np.percentile(stream.frames[:, i], [1, 99]) for stream in streams)
@@ -39,6 +51,7 @@ def test_noise_at_rest_is_within_a_factor_of_three_of_the_real_robots(
     """Within half a second of rest, the median over a group's channels."""
     at = SPEC.group(group)
     real, simulated = (
-        calibration.row(stream, at, calibration.resting(stream.packets, SPEC)).rest_sd for stream in streams
+        calibration.row(stream, at, calibration.resting(stream.packets, SPEC)).rest_sd
+        for stream in streams
     )
     assert real / 3 < simulated < 3 * real

@@ -41,8 +41,10 @@ def anywhere(rng: np.random.Generator, pen: Pen) -> tuple[float, float, float]:
     west, south = np.array(pen.dock.centre_m) - 0.5 * np.array(pen.dock.size_m) - 0.01
     east, north = np.array(pen.dock.centre_m) + 0.5 * np.array(pen.dock.size_m) + 0.01
     while True:
-        x, y, heading = *rng.uniform(-0.9, 0.9, 2), rng.uniform(-math.pi, math.pi)
-        c, s = math.cos(heading), math.sin(heading)
+        x, y = rng.uniform(-0.9, 0.9, 2)
+        heading = rng.uniform(-math.pi, math.pi)
+        c = math.cos(heading)
+        s = math.sin(heading)
         px, py = (OUTLINE @ np.array([[c, s], [-s, c]]) + [x, y]).T
         in_dock = (px > west) & (px < east) & (py > south) & (py < north)
         if not in_dock.any() and max(np.abs(px).max(), np.abs(py).max()) < 0.5 * pen.side_m - 0.005:
@@ -55,19 +57,28 @@ def dock(body: SimulatedBody, seed: int) -> Trial:
     body.reset(rng)
     body.machine.reset(*anywhere(rng, body.pen))
     body.machine.power.charge[:] = [0.5] * 3
-    drive, impact = DockingDrive(SPEC), 0.0
+    drive = DockingDrive(SPEC)
+    impact = 0.0
     frame = body.exchange(np.zeros(3))
-    face_x, face_y = body.pen.dock.centre_m[0], body.pen.dock.centre_m[1] + 0.5 * body.pen.dock.size_m[1]
-    while (request := drive.request(SPEC.scale(frame.values)[0], frame.beacon, frame.values[BUS])) is not None:
+    face_x = body.pen.dock.centre_m[0]
+    face_y = body.pen.dock.centre_m[1] + 0.5 * body.pen.dock.size_m[1]
+    while (
+        request := drive.request(SPEC.scale(frame.values)[0], frame.beacon, frame.values[BUS])
+    ) is not None:
         frame = body.exchange(request)
         m = body.machine.body.motion
-        nose = m.x + 0.121 * math.cos(m.heading) - face_x, m.y + 0.121 * math.sin(m.heading) - face_y
+        nose = (
+            m.x + 0.121 * math.cos(m.heading) - face_x,
+            m.y + 0.121 * math.sin(m.heading) - face_y,
+        )
         if math.hypot(*nose) < 0.05:
             impact = max(impact, -m.vy)
     return Trial(drive.docked, drive.n_steps * SPEC.period_s, impact)
 
 
-@pytest.mark.parametrize(("n", "seed", "least"), [(8, 500, 8), pytest.param(100, 0, 95, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n", "seed", "least"), [(8, 500, 8), pytest.param(100, 0, 95, marks=pytest.mark.slow)]
+)
 def test_it_docks_from_random_poses(n: int, seed: int, least: int) -> None:
     """Gently: at no more than 8 wire units, 0.14 m/s, and what a coasting body adds. Measured: 100 of 100."""
     body = SimulatedBody()
@@ -86,7 +97,8 @@ def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     """
     body = SimulatedBody(physics="bullet")
     body.reset(np.random.default_rng(0))
-    body.machine.face[period.REACH_M], body.machine.face[period.REACH_COS] = 0.03, math.cos(math.radians(4.0))
+    body.machine.face[period.REACH_M] = 0.03
+    body.machine.face[period.REACH_COS] = math.cos(math.radians(4.0))
     done = [dock(body, 1000 + i) for i in range(20)]
     body.close()
     assert sum(t.docked for t in done) >= 17
@@ -96,17 +108,26 @@ def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
 def test_a_life_with_low_batteries_docks_charges_and_continues_learning_three_times() -> None:
     """A hundredth of the batteries: some 6 minutes from full to low, 4 to charge; three times within 35 minutes."""
     env = gymnasium.make("horde_env:CritterbotPen-v0", battery_scale=0.01, disable_env_checker=True)
-    face, recorder, learned = Interface.of(env), Recorder(57), []
+    face = Interface.of(env)
+    recorder = Recorder(57)
+    learned = []
 
     def watch(event: StepEvent) -> None:
         if len(learned) < event.life.dockings.n_done:
             learned.append(event.life.student.learning_steps)
-        if event.life.dockings.n_done == 3 and event.life.student.learning_steps > learned[-1] + 400:
+        if (
+            event.life.dockings.n_done == 3
+            and event.life.student.learning_steps > learned[-1] + 400
+        ):
             event.life.stop()
 
-    horde = Horde(nexting(face)[:20], n_features=face.coder.n_features, n_active=face.coder.n_active)
+    horde = Horde(
+        nexting(face)[:20], n_features=face.coder.n_features, n_active=face.coder.n_active
+    )
     settings = {"excursions": ExcursionConfig(0.0), "recorder": recorder, "observers": [watch]}
-    with Life(env, horde, StickyRandom(5), np.random.default_rng(1), interface=face, **settings) as life:
+    with Life(
+        env, horde, StickyRandom(5), np.random.default_rng(1), interface=face, **settings
+    ) as life:
         life.run(30_000)
     rows = recorder.stream().rows
     env.close()

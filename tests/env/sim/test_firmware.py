@@ -44,13 +44,17 @@ def cycles(robot: Firmware, n: int) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("request_", "target"),
     [
-        ((20, 0, 0), [-19, 12, 6]),  # seen on the robot: truncated toward zero; floor would give -20, 12, 6
+        # Seen on the robot: truncated toward zero; floor would give -20, 12, 6
+        ((20, 0, 0), [-19, 12, 6]),
         ((-20, 0, 0), [19, -12, -6]),
         ((0, 0, 10), [10, 10, 10]),
-        ((127, 0, 0), [-100, 64, 34]),  # -125, 81, 43 scaled by 100/125; clipping alone would keep 81 and 43
+        # -125, 81, 43 scaled by 100/125; clipping alone would keep 81 and 43
+        ((127, 0, 0), [-100, 64, 34]),
     ],
 )
-def test_requests_become_wheel_units(robot: Firmware, request_: tuple[int, int, int], target: list[int]) -> None:
+def test_requests_become_wheel_units(
+    robot: Firmware, request_: tuple[int, int, int], target: list[int]
+) -> None:
     robot.command(fw.XYTHETA_SPACE, *request_)
     assert robot.wheels[fw.SLEW_TARGET].tolist() == target
 
@@ -104,7 +108,8 @@ def test_zeros_after_duties_do_not_stop_the_wheels(robot: Firmware) -> None:
 def test_setpoints_equal_the_slow_twins() -> None:
     """20,000 cycles of random commands of every kind, dense and sparse: ramps, duties within ramps, timeouts."""
     rng = np.random.default_rng(5)
-    firmware, slow = new_firmware(), SlowARM()
+    firmware = new_firmware()
+    slow = SlowARM()
     often = 0.5
     for k in range(20_000):
         if k % 500 == 0:
@@ -138,7 +143,8 @@ def test_a_stalled_motor_loses_a_unit_of_duty_every_six_periods(robot: Firmware)
     """While current flows, until it has turned for as many periods as it stood; then it gains 1 a period."""
 
     def run(n: int, clicks: int, current: int) -> int:
-        robot.wheels[fw.CLICKS], robot.wheels[fw.CURRENT] = clicks, current
+        robot.wheels[fw.CLICKS] = clicks
+        robot.wheels[fw.CURRENT] = current
         for _ in range(n):
             robot.command(fw.WHEEL_VOLTAGE, 100, 100, 100)
             robot.cycle(BUS, False)
@@ -184,12 +190,15 @@ def test_speed_control_and_limits_equal_the_slow_twins() -> None:
     """3 wheels x 4,000 periods of random setpoints, clicks, currents and bus voltages, either mode: output and duty."""
     rng = np.random.default_rng(4)
     firmware = new_firmware()
-    slow, bus = [SlowAVR() for _ in range(3)], BUS
+    slow = [SlowAVR() for _ in range(3)]
+    bus = BUS
     for k in range(4_000):
         if k % 20 == 0:
             largest = int(rng.choice([10, 40, 100]))
             setpoint = rng.integers(-largest, largest + 1, 3) * rng.integers(0, 2, 3)
-            firmware.command(int(rng.choice([fw.WHEEL_SPACE, fw.WHEEL_VOLTAGE])), *(int(v) for v in setpoint))
+            firmware.command(
+                int(rng.choice([fw.WHEEL_SPACE, fw.WHEEL_VOLTAGE])), *(int(v) for v in setpoint)
+            )
         if k % 200 == 0:
             bus = int(rng.integers(115, 188))
         if k % 5 == 0:
@@ -199,6 +208,8 @@ def test_speed_control_and_limits_equal_the_slow_twins() -> None:
         in_duties = bool(firmware.arm[fw.MODE] == fw.WHEEL_VOLTAGE)
         for i, avr in enumerate(slow):
             row = firmware.wheels[:, i].tolist()
-            expected = avr.period(row[fw.SETPOINT], row[fw.CLICKS], row[fw.CURRENT], bus, in_duties=in_duties)
+            expected = avr.period(
+                row[fw.SETPOINT], row[fw.CLICKS], row[fw.CURRENT], bus, in_duties=in_duties
+            )
             assert (row[fw.OUTPUT], row[fw.DUTY]) == expected, (k, i)
             assert row[fw.INTEGRAL] == avr.integral

@@ -15,7 +15,8 @@ from tests.oracles.motors import slow_force
 SPEC = critterbot()
 ANGLES = np.deg2rad(SPEC.drive["wheel_angles_deg"])
 CIRCLE_M = SPEC.drive["wheel_circle_m"]
-MASS, INERTIA = SPEC.body["mass_kg"], SPEC.body["inertia_kg_m2"]
+MASS = SPEC.body["mass_kg"]
+INERTIA = SPEC.body["inertia_kg_m2"]
 
 
 class Bench:
@@ -25,7 +26,9 @@ class Bench:
         self.firmware = Firmware(np.array(SPEC.drive["kinematics_1024"]))
         self.motion = np.zeros((motors.N_ROWS, 3))
         self.geometry = motors.wheel_geometry(ANGLES, CIRCLE_M)
-        self.pose, self.velocity, self.force = np.zeros(3), np.zeros(3), np.zeros(3)
+        self.pose = np.zeros(3)
+        self.velocity = np.zeros(3)
+        self.force = np.zeros(3)
         self.is_stuck = is_stuck
         self.rng = np.random.default_rng(seed)
         self._sense()
@@ -37,7 +40,8 @@ class Bench:
         for _ in range(n_ticks):
             self.firmware.command(*command)
             self.firmware.cycle(165, False)
-            wheels, heading = self.firmware.wheels, float(self.pose[2])
+            wheels = self.firmware.wheels
+            heading = float(self.pose[2])
             motors.push(self.motion, wheels, self.geometry, facing(heading), 16.5, self.force)
             if not self.is_stuck:
                 self.velocity += motors.TICK_S * self.force / (MASS, MASS, INERTIA)
@@ -51,7 +55,16 @@ class Bench:
         noise = self.rng.standard_normal(3)
         vx, vy, yaw_rate = self.velocity.tolist()
         heading = float(self.pose[2])
-        motors.sense(self.motion, self.firmware.wheels, self.geometry, noise, facing(heading), vx, vy, yaw_rate)
+        motors.sense(
+            self.motion,
+            self.firmware.wheels,
+            self.geometry,
+            noise,
+            facing(heading),
+            vx,
+            vy,
+            yaw_rate,
+        )
 
 
 def test_a_step_to_20_reaches_18_after_about_three_tenths_of_a_second() -> None:
@@ -71,7 +84,8 @@ def held(wheels: tuple[int, int, int]) -> np.ndarray:
 def test_steady_rotation_at_20_is_as_in_the_log() -> None:
     """Log: velocity 17 to 19 with sd 1.3 to 3.3, current 6 to 8 (freely driven)."""
     rows = held((20, 20, 20))
-    mean, sd = rows.mean(axis=0), rows.std(axis=0)
+    mean = rows.mean(axis=0)
+    sd = rows.std(axis=0)
     assert np.all((mean[:3] >= 17) & (mean[:3] <= 19))
     assert np.all((sd[:3] >= 1.3) & (sd[:3] <= 3.3))
     assert np.all((mean[3:6] >= 6) & (mean[3:6] <= 8))
@@ -82,7 +96,8 @@ def test_driven_wheels_turn_the_others_which_coast() -> None:
 
     With braking they would stand near 0.
     """
-    one, two = held((20, 0, 0)).mean(axis=0), held((0, 20, 20)).mean(axis=0)
+    one = held((20, 0, 0)).mean(axis=0)
+    two = held((0, 20, 20)).mean(axis=0)
     assert one[0] > 17
     assert 8 <= one[1:3].mean() <= 12
     assert np.all(one[4:6] <= 1)
@@ -117,7 +132,8 @@ def test_a_stalled_wheel_draws_the_limits_current_then_the_stall_caps() -> None:
 def test_only_long_stalls_overheat_and_the_drive_comes_back_cool() -> None:
     """100 s of the log's stalls cost 5 bytes. A stall at 40 bytes for 20 min passes 65; off, it is back at 85."""
     bench = Bench(is_stuck=True)
-    motion, wheels = bench.motion, bench.firmware.wheels
+    motion = bench.motion
+    wheels = bench.firmware.wheels
     for _ in range(100):  # the log's mean square is about 390 bytes^2 in its busiest motor
         for _ in range(100):
             motors.heat_and_charge(motion, 0, float(np.sqrt(390.0)), 40)
@@ -147,11 +163,17 @@ def test_forces_are_the_slow_twins() -> None:
     rng = np.random.default_rng(1)
     geometry = motors.wheel_geometry(ANGLES, CIRCLE_M)
     for _ in range(200):
-        heading, velocity = rng.uniform(-4, 4), rng.normal(size=3) * (0.3, 0.3, 2.0)
-        c, s = np.cos(heading), np.sin(heading)
-        motion, wheels, force = np.zeros((motors.N_ROWS, 3)), np.zeros((fw.N_ROWS, 3), dtype=np.int64), np.zeros(3)
+        heading = rng.uniform(-4, 4)
+        velocity = rng.normal(size=3) * (0.3, 0.3, 2.0)
+        c = np.cos(heading)
+        s = np.sin(heading)
+        motion = np.zeros((motors.N_ROWS, 3))
+        wheels = np.zeros((fw.N_ROWS, 3), dtype=np.int64)
+        force = np.zeros(3)
         wheels[fw.DUTY] = rng.integers(-94, 95, 3) * rng.integers(0, 2, 3)
-        body = np.array([c * velocity[0] + s * velocity[1], c * velocity[1] - s * velocity[0], velocity[2]])
+        body = np.array(
+            [c * velocity[0] + s * velocity[1], c * velocity[1] - s * velocity[0], velocity[2]]
+        )
         motion[motors.RIM_SPEED] = geometry[:, :3] @ body
         motors.push(motion, wheels, geometry, facing(heading), 16.2, force)
         driven = np.copysign(motion[motors.CURRENT], wheels[fw.DUTY])
@@ -172,16 +194,22 @@ def test_a_motor_faster_than_its_duty_is_not_braked() -> None:
 @pytest.mark.kernels
 def test_the_encoder_loses_no_edge() -> None:
     """The rollers shift edges between periods; their sum is the distance."""
-    motion, wheels = np.zeros((motors.N_ROWS, 3)), np.zeros((fw.N_ROWS, 3), dtype=np.int64)
-    geometry, rng, total = motors.wheel_geometry(ANGLES, CIRCLE_M), np.random.default_rng(2), np.zeros(3)
+    motion = np.zeros((motors.N_ROWS, 3))
+    wheels = np.zeros((fw.N_ROWS, 3), dtype=np.int64)
+    geometry = motors.wheel_geometry(ANGLES, CIRCLE_M)
+    rng = np.random.default_rng(2)
+    total = np.zeros(3)
     wheels[fw.DUTY] = 30
     for _ in range(500):
         motors.sense(motion, wheels, geometry, rng.standard_normal(3), facing(0.0), 0.1, 0.05, -1.0)
         total += wheels[fw.CLICKS]
-    assert np.all(np.abs(total * motors.EDGE_M - motion[motors.TRAVEL] * motors.EDGE_M) < 40 * motors.EDGE_M)
+    assert np.all(
+        np.abs(total * motors.EDGE_M - motion[motors.TRAVEL] * motors.EDGE_M) < 40 * motors.EDGE_M
+    )
     way = 5.0 * geometry[:, :3] @ np.array([0.1, 0.05, -1.0])
     for yaw_rate in (-1.0, 1.0):
-        quiet, counted = np.zeros((motors.N_ROWS, 3)), np.zeros(3)
+        quiet = np.zeros((motors.N_ROWS, 3))
+        counted = np.zeros(3)
         for _ in range(500):
             motors.sense(quiet, wheels, geometry, np.zeros(3), facing(0.0), 0.1, 0.05, yaw_rate)
             counted += wheels[fw.CLICKS]
@@ -192,9 +220,20 @@ def test_the_encoder_loses_no_edge() -> None:
 @pytest.mark.kernels
 def test_a_slow_wheel_turning_back_shows_minus_one() -> None:
     """One edge backwards in a period is clicks -1, and -1 >> 2 is -1: the byte is floored, not rounded."""
-    motion, wheels = np.zeros((motors.N_ROWS, 3)), np.zeros((fw.N_ROWS, 3), dtype=np.int64)
-    geometry, out = motors.wheel_geometry(ANGLES, CIRCLE_M), np.zeros(12)
-    motors.sense(motion, wheels, geometry, np.zeros(3), facing(0.0), 0.0, 0.0, -0.5 * motors.WHEEL_UNIT / 4 / CIRCLE_M)
+    motion = np.zeros((motors.N_ROWS, 3))
+    wheels = np.zeros((fw.N_ROWS, 3), dtype=np.int64)
+    geometry = motors.wheel_geometry(ANGLES, CIRCLE_M)
+    out = np.zeros(12)
+    motors.sense(
+        motion,
+        wheels,
+        geometry,
+        np.zeros(3),
+        facing(0.0),
+        0.0,
+        0.0,
+        -0.5 * motors.WHEEL_UNIT / 4 / CIRCLE_M,
+    )
     motors.report(motion, wheels, np.zeros(6), out)
     assert wheels[fw.CLICKS].tolist() == [-1, -1, -1]
     assert out[3:6].tolist() == [-1.0, -1.0, -1.0]

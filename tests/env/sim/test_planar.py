@@ -22,7 +22,8 @@ from horde_env.sim import planar
 from horde_env.sim.planar import Hull, PlanarBody, load_hull
 from tests.env.sim.kinematic import wander
 
-SPEC, PEN = critterbot(), load_pen()
+SPEC = critterbot()
+PEN = load_pen()
 URDF = asset("robot/critterbot.urdf")
 TICK_S = 0.01
 REACH_M = SPEC.body["tail_tip_m"]
@@ -38,7 +39,8 @@ def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
     machine.body.close()
     machine.body = engines.open_body(physics, URDF, [], tick_s=TICK_S)
     machine.reset(0.0, 0.0, 0.3)
-    rng, path = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    path = []
     for _ in range(25):
         x, y, theta = rng.integers(-20, 21, 3).tolist()
         for _ in range(4):
@@ -57,7 +59,8 @@ def test_the_same_commands_lead_to_the_same_poses_without_contact(seed: int) -> 
     be wrong by centimetres.
     """
     pytest.importorskip("pybullet")
-    ours, theirs = commanded("planar", seed), commanded("bullet", seed)
+    ours = commanded("planar", seed)
+    theirs = commanded("bullet", seed)
     assert np.ptp(theirs[:, 0]) > 0.2
     assert np.abs(ours[:, :2] - theirs[:, :2]).max() < 5e-3
     assert np.abs(ours[:, 2] - theirs[:, 2]).max() < math.radians(1.0)
@@ -67,7 +70,10 @@ def life(physics: str, seed: int, n_steps: int = 3000) -> tuple[np.ndarray, np.n
     """Return the readings of a sticky random life, shape (n_steps, 57), and its contact impulses per period's end."""
     robot = SimulatedBody(physics=physics)
     robot.reset(np.random.default_rng(seed))
-    told = [(frame.values, robot.machine.body.contact_impulse()) for frame in wander(robot, n_steps, 100 + seed)]
+    told = [
+        (frame.values, robot.machine.body.contact_impulse())
+        for frame in wander(robot, n_steps, 100 + seed)
+    ]
     robot.close()
     values, impulses = zip(*told, strict=True)
     return np.array(values), np.array(impulses)
@@ -85,9 +91,14 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
     told = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
 
     def separation(statistic: object) -> np.ndarray:
-        ours, theirs = (np.array([statistic(*one) for one in told[name]]) for name in engines.PHYSICS)  # type: ignore[operator]
+        ours, theirs = (
+            np.array([statistic(*one) for one in told[name]]) for name in engines.PHYSICS
+        )  # type: ignore[operator]
         spread = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / 3.0)
-        step = np.abs(SPEC.lsb).max(initial=1e-3, where=SPEC.lsb > 0) if ours.ndim == 1 else np.abs(SPEC.lsb) + 1e-9
+        if ours.ndim == 1:
+            step = np.abs(SPEC.lsb).max(initial=1e-3, where=SPEC.lsb > 0)
+        else:
+            step = np.abs(SPEC.lsb) + 1e-9
         return np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / (spread + 0.1 * step)
 
     assert separation(lambda values, _: values.mean(axis=0)).max() < 6.0
@@ -101,22 +112,32 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     st.tuples(*[st.floats(-0.6, 0.6)] * 2, st.floats(-3.1, 3.1)),
-    st.lists(st.tuples(st.floats(-12, 12), st.floats(-12, 12), st.floats(-1.5, 1.5)), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.floats(-12, 12), st.floats(-12, 12), st.floats(-1.5, 1.5)),
+        min_size=1,
+        max_size=5,
+    ),
 )
 def test_no_force_pushes_the_body_out_of_the_pen(
     pose: tuple[float, float, float], pushes: list[tuple[float, float, float]]
 ) -> None:
     """Three wheels push with 24 N at most, and drag. No corner of the hull is ever more than 8 mm inside a wall."""
-    body, hull = PlanarBody(load_hull(URDF), PEN.boxes(), tick_s=TICK_S), load_hull(URDF)
+    body = PlanarBody(load_hull(URDF), PEN.boxes(), tick_s=TICK_S)
+    hull = load_hull(URDF)
     body.place(*pose)
     first = np.repeat(hull.radii, hull.pieces[:, 1])
     for push in pushes:
         for _ in range(60):
             motion = body.motion
             motion = body.step(
-                (push[0] - 20.0 * motion.vx, push[1] - 20.0 * motion.vy, push[2] - 0.4 * motion.yaw_rate)
+                (
+                    push[0] - 20.0 * motion.vx,
+                    push[1] - 20.0 * motion.vy,
+                    push[2] - 0.4 * motion.yaw_rate,
+                )
             )
-            c, s = math.cos(motion.heading), math.sin(motion.heading)
+            c = math.cos(motion.heading)
+            s = math.sin(motion.heading)
             corners = hull.corners @ np.array([[c, s], [-s, c]]) + motion[:2]
             assert (np.abs(corners) + first[:, None]).max() < 1.0 + 8e-3
             assert math.isfinite(motion.yaw_rate)
@@ -128,13 +149,20 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
     Signorini: impulse >= 0, speed >= target, one of them with equality. Coulomb: |along| <= mu normal, and on slip the
     friction is at its bound and against the slip.
     """
-    rng, n_seen, n_sliding = np.random.default_rng(0), 0, 0
+    rng = np.random.default_rng(0)
+    n_seen = 0
+    n_sliding = 0
     inertia = np.array([4.0, 0.04, -0.02, -0.008, 0.15, 0.1, REACH_M])
     for _ in range(200):
         contacts = np.zeros((2, planar.N_COLUMNS))
         for row, angle in zip(contacts, rng.uniform(-3.0, 3.0) + np.array([0.0, 1.8]), strict=True):
             n = -math.cos(angle), -math.sin(angle)
-            row[: planar.ALONG] = *n, 0.12 * math.cos(angle), 0.12 * math.sin(angle), rng.uniform(-1e-3, 1e-3)
+            row[: planar.ALONG] = (
+                *n,
+                0.12 * math.cos(angle),
+                0.12 * math.sin(angle),
+                rng.uniform(-1e-3, 1e-3),
+            )
         velocity = tuple(rng.normal(size=3))
         planar.set_targets(velocity, inertia, contacts, 2, TICK_S)
         for _ in range(30):  # until convergence
@@ -149,7 +177,9 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
             assert row[planar.ALONG] * (speed - row[planar.TARGET]) == pytest.approx(0.0, abs=1e-6)
             assert abs(row[planar.ACROSS]) <= 0.15 * row[planar.ALONG] + 1e-12
             if abs(slip) > 1e-6:
-                assert row[planar.ACROSS] == pytest.approx(-math.copysign(0.15 * row[planar.ALONG], slip), abs=1e-9)
+                assert row[planar.ACROSS] == pytest.approx(
+                    -math.copysign(0.15 * row[planar.ALONG], slip), abs=1e-9
+                )
                 n_sliding += row[planar.ALONG] > 0.0
             n_seen += row[planar.ALONG] > 0.0
     assert n_seen > 100
@@ -158,14 +188,16 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
 
 def test_a_hit_changes_the_momentum_by_its_impulses_and_rebounds_little() -> None:
     """At 0.5 m/s, nose first, onto a wall: restitution 0.1 of the speed when the gap has closed."""
-    body, hull = body_among((1.025, 0.0, 0.05, 4.0)), load_hull(URDF)
+    body = body_among((1.025, 0.0, 0.05, 4.0))
+    hull = load_hull(URDF)
     body.place(0.5, 0.0, 0.0)
     body.step((4.0 * 0.5 / TICK_S, 0.0, 4.0 * 0.5 / TICK_S * 0.008))
     total = 0.0
     for _ in range(100):
         motion = body.step((0.0, 0.0, 0.0))
         total += body.contact_impulse()
-    c, s = math.cos(motion.heading), math.sin(motion.heading)
+    c = math.cos(motion.heading)
+    s = math.sin(motion.heading)
     across = s * hull.inertia[planar.CENTROID_X] + c * hull.inertia[planar.CENTROID_Y]
     of_centroid = motion.vx - motion.yaw_rate * across
     assert total == pytest.approx(hull.inertia[planar.MASS] * (0.5 - of_centroid), rel=1e-4)
@@ -173,7 +205,9 @@ def test_a_hit_changes_the_momentum_by_its_impulses_and_rebounds_little() -> Non
 
 
 @pytest.mark.parametrize("restitution", [0.0, 0.1, 0.8])
-def test_a_disc_that_touches_a_wall_leaves_it_with_its_restitution_times_the_walls(restitution: float) -> None:
+def test_a_disc_that_touches_a_wall_leaves_it_with_its_restitution_times_the_walls(
+    restitution: float,
+) -> None:
     """Head-on at 0.5 m/s without a gap or spin: v' = -e v; the wall's factor is 1. A mean of both: e from .5 to .9."""
     inertia = np.array([2.0, 0.01, 0.0, 0.0, 0.3, restitution, 0.1])
     hull = Hull(inertia, np.zeros((1, 2)), np.array([[0, 1]]), np.array([0.1]))
@@ -193,11 +227,13 @@ def test_a_corner_of_a_box_does_not_enter_the_tail() -> None:
     corners = np.array([[-0.18, 0.13], [-0.16, 0.13]])
     body = body_among((-0.17, 0.23, 0.02, 0.20))
     body.place(0.0, 0.0, 0.0)
-    touched, deepest = 0, -math.inf
+    touched = 0
+    deepest = -math.inf
     for _ in range(130):
         motion = body.step((0.0, 0.0, -0.1))
         touched += body.contact_impulse() > 0.0
-        c, s = math.cos(motion.heading), math.sin(motion.heading)
+        c = math.cos(motion.heading)
+        s = math.sin(motion.heading)
         for x, y in (corners - motion[:2]) @ np.array([[c, -s], [s, c]]):
             for first, n in hull.pieces[1:].tolist():
                 gap = planar.corner_on_piece(hull.corners, first, n, x, y)[2]
@@ -225,7 +261,9 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith("BackendUnavailable PyBullet is not installed; the planar engine")
     assert re.search(r"conda-forge.*--no-build-isolation pybullet", done.stdout)
 
@@ -248,10 +286,17 @@ print(_jit._INTERNAL, digest.hexdigest())
     for plain in ("0", "1"):
         environment = {**os.environ, "HORDE_PLAIN_KERNELS": plain, "NUMBA_CACHE_DIR": str(tmp_path)}
         ran = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         said.append(ran.stdout.split())
-    assert [" ".join(words[:-1]) for words in said] == ["{'_nrt': False, 'forceinline': True}", "{}"]
+    assert [" ".join(words[:-1]) for words in said] == [
+        "{'_nrt': False, 'forceinline': True}",
+        "{}",
+    ]
     assert said[0][-1] == said[1][-1]
 
 

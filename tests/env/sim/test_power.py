@@ -17,7 +17,8 @@ def supply_with(charge: float | tuple[float, ...], *, enabled: bool = True) -> P
 
 
 def hours_until_low(motors_a: float) -> float:
-    supply, hours = PowerSupply(), 0.0
+    supply = PowerSupply()
+    hours = 0.0
     while not supply.is_low:
         power.advance(supply.amounts, supply.marks, motors_a, False, 10.0)
         hours += 10.0 / 3600.0
@@ -46,7 +47,8 @@ def test_the_dock_changes_only_the_bus_while_charging_is_disabled() -> None:
         power.advance(supply.amounts, supply.marks, 0.2, True, 1.0)
         assert not power.holds_motors(supply.marks)
     assert supply.charge.tolist() == [0.5, 0.5, 0.5]
-    assert 172 < power.bus_byte(supply.amounts) <= 185  # "plugged" for the firmware, and the motors still turn
+    # "plugged" for the firmware, and the motors still turn
+    assert 172 < power.bus_byte(supply.amounts) <= 185
 
 
 def test_enabled_the_dock_charges_one_battery_after_the_other_and_can_then_be_left() -> None:
@@ -66,11 +68,13 @@ def test_enabled_the_dock_charges_one_battery_after_the_other_and_can_then_be_le
 @pytest.mark.parametrize(
     ("charge", "enabled", "on_dock", "duration_s", "charges"),
     [
-        ((1.0, 1.0, 0.98), False, True, 3.0, False),  # 16.79 and 16.62 V: they differ by less than 0.2 V
+        # 16.79 and 16.62 V: they differ by less than 0.2 V
+        ((1.0, 1.0, 0.98), False, True, 3.0, False),
         ((1.0, 1.0, 0.93), False, True, 3.0, True),  # 16.44 V: charged even if the host forbids it
         ((0.95, 0.6, 0.95), True, True, 3.0, True),  # the first is full
         ((0.25, 0.25, 0.25), False, True, 3.0, False),  # 14.8 V
-        ((0.15, 0.15, 0.15), False, True, 3.0, True),  # 14.27 V, below 14.5 V: even if the host forbids it
+        # 14.27 V, below 14.5 V: even if the host forbids it
+        ((0.15, 0.15, 0.15), False, True, 3.0, True),
         ((0.3, 0.3, 0.3), True, True, 0.1, False),  # a contact shorter than 0.2 s
         ((0.3, 0.3, 0.3), True, False, 60.0, False),
     ],

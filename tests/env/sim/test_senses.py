@@ -14,13 +14,17 @@ from tests.oracles import senses as twin
 pytestmark = pytest.mark.kernels
 
 PEN = load_pen()
-SEGMENTS, HEIGHTS, REFLECTANCES = PEN.segments(), PEN.heights(), PEN.reflectances()
-NO_SEGMENTS, NO_HEIGHTS = np.zeros((0, 4)), np.zeros(0)
+SEGMENTS = PEN.segments()
+HEIGHTS = PEN.heights()
+REFLECTANCES = PEN.reflectances()
+NO_SEGMENTS = np.zeros((0, 4))
+NO_HEIGHTS = np.zeros(0)
 BEACON = np.array([*PEN.beacon.position_m, PEN.beacon.direction_rad, PEN.beacon.intensity])
 LAMPS = np.array([[*lamp.position_m, lamp.intensity] for lamp in PEN.lamps])
 WARM = np.array([[*w.position_m, *w[2:]] for w in PEN.warm])
 SCRATCH = fields.scratch_for(30, SEGMENTS)
-WEST, SOUTH = math.pi, -math.pi / 2
+WEST = math.pi
+SOUTH = -math.pi / 2
 
 
 def sensors(group: str) -> np.ndarray:
@@ -33,21 +37,32 @@ EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one with a line of sight from 
 
 
 def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
-    n, out = len(at), np.full(len(at), np.nan)
+    n = len(at)
+    out = np.full(len(at), np.nan)
     quiet = np.ones((2, n))
-    fields.ir_distance(np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, SCRATCH, out)
+    fields.ir_distance(
+        np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, SCRATCH, out
+    )
     return out
 
 
-def beacon(x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE) -> np.ndarray:
-    out, quiet = np.full((2, len(at)), np.nan), np.zeros((2, len(at)))
+def beacon(
+    x: float, y: float, heading: float, lit: float = 1.0, at: np.ndarray = EYE
+) -> np.ndarray:
+    out = np.full((2, len(at)), np.nan)
+    quiet = np.zeros((2, len(at)))
     poses = np.array([[x, y, heading], [0.0, 0.0, 0.0]])
     fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, SCRATCH, out)
     return out[0]
 
 
 def light(
-    x: float, y: float, heading: float, lamps: np.ndarray = LAMPS, walls: bool = True, at: np.ndarray = EYE
+    x: float,
+    y: float,
+    heading: float,
+    lamps: np.ndarray = LAMPS,
+    walls: bool = True,
+    at: np.ndarray = EYE,
 ) -> np.ndarray:
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
@@ -92,7 +107,9 @@ def test_no_ray_meets_the_robots_own_body() -> None:
     edges = np.hstack([outline, np.roll(outline, -1, axis=0)])
     for x, y, angle in sensors("ir_distance"):
         start = np.array([x, y]) + 0.025 * twin.unit(angle)
-        assert all(twin.meeting(start, start + twin.unit(angle), edge) == math.inf for edge in edges)
+        assert all(
+            twin.meeting(start, start + twin.unit(angle), edge) == math.inf for edge in edges
+        )
 
 
 def test_at_the_edge_of_range_readings_jump_and_elsewhere_they_do_not() -> None:
@@ -116,7 +133,12 @@ def test_the_beacon_is_seen_by_the_sensor_that_faces_it_alone() -> None:
 def test_light_falls_with_the_square_of_the_distance_and_the_cosine_of_the_heading() -> None:
     """A lamp I at sensor height, no walls: I (cos + bounce) / d^2, with half the direct light at 60 degrees."""
     lamp = np.array([[0.0, 0.0, fields.SENSOR_HEIGHT_M, 0.1]])
-    for d, heading, cosine in ((1.0, 0.0, 1.0), (2.0, 0.0, 1.0), (1.0, math.pi / 3, 0.5), (1.0, math.pi, 0.0)):
+    for d, heading, cosine in (
+        (1.0, 0.0, 1.0),
+        (2.0, 0.0, 1.0),
+        (1.0, math.pi / 3, 0.5),
+        (1.0, math.pi, 0.0),
+    ):
         expected = 0.1 * (cosine + fields.BOUNCE) / d**2
         assert light(-d, 0.0, heading, lamp, walls=False)[0] == pytest.approx(expected)
 
@@ -136,14 +158,26 @@ def test_the_west_wall_casts_a_shadow_band() -> None:
 
 def poses() -> list[np.ndarray]:
     rng = np.random.default_rng(seed=5)
-    return list(np.column_stack([rng.uniform(-0.87, 0.87, (40, 2)), rng.uniform(-math.pi, math.pi, 40)]))
+    return list(
+        np.column_stack([rng.uniform(-0.87, 0.87, (40, 2)), rng.uniform(-math.pi, math.pi, 40)])
+    )
 
 
 @pytest.mark.parametrize(
     ("kernel", "oracle", "group", "tolerance"),
     [
-        (distance, lambda p, s: twin.ir_distance(p, s, SEGMENTS, REFLECTANCES), "ir_distance", 1e-12),
-        (beacon, lambda p, s: twin.ir_light(p, s, BEACON, 1.0, SEGMENTS, HEIGHTS), "ir_light", 1e-12),
+        (
+            distance,
+            lambda p, s: twin.ir_distance(p, s, SEGMENTS, REFLECTANCES),
+            "ir_distance",
+            1e-12,
+        ),
+        (
+            beacon,
+            lambda p, s: twin.ir_light(p, s, BEACON, 1.0, SEGMENTS, HEIGHTS),
+            "ir_light",
+            1e-12,
+        ),
         (light, lambda p, s: twin.light(p, s, LAMPS, 1.0, 0.0, SEGMENTS, HEIGHTS), "light", 1e-12),
         # The twin sums over a grid of directions 1.6 mrad apart.
         (kelvin, lambda p, s: twin.warmth(p, s, WARM, 294.0, SEGMENTS, HEIGHTS), "thermal", 0.05),
@@ -170,21 +204,32 @@ def test_a_body_sunk_into_a_wall_is_still_behind_it() -> None:
     assert light(-0.999, -0.2, WEST, LAMPS[1:], at=rim)[0] == 0.0
 
 
-EARTH = np.array([load_pen().magnetism.north_rad, *load_pen().magnetism.centre, *load_pen().magnetism.swing])
+EARTH = np.array(
+    [load_pen().magnetism.north_rad, *load_pen().magnetism.centre, *load_pen().magnetism.swing]
+)
 IRON = np.array([[*i.position_m, i.depth_m, *i.field] for i in load_pen().iron])
 STILL = np.zeros(3)
 
 
 def raw_acceleration(
-    heading: float = 0.0, ax: float = 0.0, ay: float = 0.0, yaw_rate: float = 0.0, before: float | None = None
+    heading: float = 0.0,
+    ax: float = 0.0,
+    ay: float = 0.0,
+    yaw_rate: float = 0.0,
+    before: float | None = None,
 ) -> np.ndarray:
     """Return the accelerometer's raw x, y, z without noise or shaking, not yet rounded."""
-    out, motion = np.zeros(3), np.array([0.0, 0.0, heading, yaw_rate, ax, ay])
-    packet.acceleration(motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out)
+    out = np.zeros(3)
+    motion = np.array([0.0, 0.0, heading, yaw_rate, ax, ay])
+    packet.acceleration(
+        motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out
+    )
     return out / critterbot().lsb[16:19]
 
 
-def counts(x: float, y: float, heading: float, iron: np.ndarray = IRON, duty: np.ndarray = STILL) -> np.ndarray:
+def counts(
+    x: float, y: float, heading: float, iron: np.ndarray = IRON, duty: np.ndarray = STILL
+) -> np.ndarray:
     out = np.zeros(3)
     packet.magnetic(np.array([x, y, heading, 0, 0, 0]), duty, EARTH, iron, np.zeros(3), out)
     return 1023 * out
@@ -204,14 +249,18 @@ def test_the_accelerometer_is_turned_by_180_degrees_about_z() -> None:
 
 def test_a_steady_turn_accelerates_the_chip_off_the_axis() -> None:
     """-yaw_rate^2 r with r = (-5, -14) mm: at 3 rad/s, 45 and 126 mm/s^2 in the body frame, raw -4.7 and -13.2."""
-    np.testing.assert_allclose(raw_acceleration(yaw_rate=3.0) - raw_acceleration(), [-4.70, -13.15, 0.0], atol=0.01)
+    np.testing.assert_allclose(
+        raw_acceleration(yaw_rate=3.0) - raw_acceleration(), [-4.70, -13.15, 0.0], atol=0.01
+    )
 
 
 def test_a_contact_rings_in_z_only() -> None:
     """0.5 N s at 6 m/s^2 per N s, times a standard normal."""
     quiet = np.zeros(7)
     for swing in (1.0, -0.4):
-        still, hit, normal = np.zeros(3), np.zeros(3), np.array([*quiet[:6], swing])
+        still = np.zeros(3)
+        hit = np.zeros(3)
+        normal = np.array([*quiet[:6], swing])
         packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.0, normal, still)
         packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.5, normal, hit)
         np.testing.assert_allclose(hit - still, [0.0, 0.0, 3.0 * swing], atol=1e-12)
@@ -219,15 +268,20 @@ def test_a_contact_rings_in_z_only() -> None:
 
 def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
     """Over all roller phases and noise: 150 to 400 counts sd in y and z at full speed, as in the log; none at rest."""
-    rng, sd = np.random.default_rng(seed=0), {}
+    rng = np.random.default_rng(seed=0)
+    sd = {}
     for speed in (0.0, 0.1, 0.3, 0.6):
         samples = np.zeros((2000, 3))
         for out in samples:
             roller = rng.uniform(0, 2 * math.pi, 3)
-            packet.acceleration(np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out)
+            packet.acceleration(
+                np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out
+            )
         sd[speed] = samples.std(axis=0) / packet.G_LSB
     assert np.all(sd[0.0] < 3.5)  # the noise at rest
-    np.testing.assert_allclose(sd[0.1], 0.1 * np.array(packet.SHAKE_PER_SPEED) / packet.G_LSB, rtol=0.06)
+    np.testing.assert_allclose(
+        sd[0.1], 0.1 * np.array(packet.SHAKE_PER_SPEED) / packet.G_LSB, rtol=0.06
+    )
     np.testing.assert_allclose(sd[0.6], sd[0.3], rtol=0.05)
     assert 120 < sd[0.3][0] < 160
     assert 300 < sd[0.3][1] < 400
@@ -235,7 +289,8 @@ def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
 
 
 def test_the_gyroscope_counts_77_and_a_half_per_radian_per_second() -> None:
-    out, lsb = np.zeros(1), critterbot().lsb[22]
+    out = np.zeros(1)
+    lsb = critterbot().lsb[22]
     packet.rotational_velocity(2.0, np.zeros(1), out)
     assert out[0] / lsb == pytest.approx(2 * 77.5 + 5)
 
@@ -249,11 +304,18 @@ def test_the_magnetometer_swings_by_95_counts_in_x_and_barely_elsewhere() -> Non
 
 
 def test_the_kernels_agree_with_their_slow_twins() -> None:
-    rng, quiet = np.random.default_rng(seed=2), np.zeros(7)
+    rng = np.random.default_rng(seed=2)
+    quiet = np.zeros(7)
     for _ in range(50):
-        motion, wheels, roller, duty = rng.normal(size=6), rng.normal(size=3), rng.normal(size=3), rng.normal(size=3)
-        felt, field = np.zeros(3), np.zeros(3)
+        motion = rng.normal(size=6)
+        wheels = rng.normal(size=3)
+        roller = rng.normal(size=3)
+        duty = rng.normal(size=3)
+        felt = np.zeros(3)
+        field = np.zeros(3)
         packet.acceleration(motion, 0.3, wheels, roller, 0.0, quiet, felt)
         packet.magnetic(motion, duty, EARTH, IRON, np.zeros(3), field)
-        np.testing.assert_allclose(felt, twin.acceleration(motion, 0.3, wheels, roller), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            felt, twin.acceleration(motion, 0.3, wheels, roller), rtol=1e-12, atol=1e-12
+        )
         np.testing.assert_allclose(field, twin.magnetic(motion, duty, EARTH, IRON), rtol=1e-12)

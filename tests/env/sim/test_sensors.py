@@ -22,9 +22,12 @@ def senses(seed: int = 0) -> Senses:
     return made
 
 
-def stand(body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: Senses | None = None) -> np.ndarray:
+def stand(
+    body: BodyState, n: int, seed: int = 0, period_s: float = 0.1, made: Senses | None = None
+) -> np.ndarray:
     """Return the raw readings of `n` packets of a body that stands still, shape (n, 57)."""
-    made, rng = made or senses(seed), np.random.default_rng(seed)
+    made = made or senses(seed)
+    rng = np.random.default_rng(seed)
     values = np.zeros((n, SPEC.n_channels))
     for i in range(n):
         read(made, body, body, (i + 1) * period_s, rng, values[i])
@@ -74,7 +77,8 @@ def test_noise_at_rest_equals_the_real_robots() -> None:
     np.testing.assert_allclose(sd[:7], expected, rtol=0.06)
     assert np.all((sd[25:29] > 1.8) & (sd[25:29] < 3.0))  # light: 2, and the lamps' flicker
     assert np.all((sd[29:37] > 3.0) & (sd[29:37] < 7.0))  # thermal: about 5, most of it slow
-    idle = stand(at(0.0, 0.0, math.pi / 4), 500)[:, 23]  # ir_distance along the diagonal from the middle of the pen
+    # Ir_distance along the diagonal from the middle of the pen
+    idle = stand(at(0.0, 0.0, math.pi / 4), 500)[:, 23]
     assert 8 <= np.median(idle) <= 20
     assert idle.min() > 0
 
@@ -107,7 +111,9 @@ def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None
 
 def test_a_knock_is_felt_in_two_packets_by_half() -> None:
     """The shell is soft: 8 m/s^2 forward for 10 ms read as 4 in this packet and in the next."""
-    made, knocked, out = senses(), at(ax=8.0), np.zeros((3, SPEC.n_channels))
+    made = senses()
+    knocked = at(ax=8.0)
+    out = np.zeros((3, SPEC.n_channels))
     for k, (before, now) in enumerate([(at(), knocked), (knocked, at()), (at(), at())]):
         read(made, before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
     felt = out[:, SPEC.index("acceleration_x")] - out[2, SPEC.index("acceleration_x")]
@@ -119,15 +125,23 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     made = senses()
     room = made.pen.room
     *_, times, numbers = made.kit
-    gain = [packet.air_at(times, numbers, part / room.mains_hz)[2] for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)]
-    np.testing.assert_allclose(gain, 1.0 + room.flicker * np.array([0.0, 1.0, 0.0, -1.0, 0.0]), atol=1e-12)
+    gain = [
+        packet.air_at(times, numbers, part / room.mains_hz)[2]
+        for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)
+    ]
+    np.testing.assert_allclose(
+        gain, 1.0 + room.flicker * np.array([0.0, 1.0, 0.0, -1.0, 0.0]), atol=1e-12
+    )
     assert room.flicker > 0.0
 
 
 def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     """Turned from the cold pane to the radiator: unchanged for 0.14 s, then 1 - exp(-t/0.3 s) of the way."""
-    made, rng, values = senses(), np.random.default_rng(0), np.zeros((400, 57))
-    cold, warm = at(0.0, -0.2, math.pi), at(-0.4, 0.2, math.pi / 2)
+    made = senses()
+    rng = np.random.default_rng(0)
+    values = np.zeros((400, 57))
+    cold = at(0.0, -0.2, math.pi)
+    warm = at(-0.4, 0.2, math.pi / 2)
     for i in range(400):
         body = cold if i < 100 else warm
         read(made, body, body, 0.01 * (i + 1), rng, values[i])
@@ -139,4 +153,6 @@ def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     assert way > 1.5
     refreshed = zones[changes[changes >= 99][0] + 1 + 14 * np.arange(3)]
     shares = (refreshed - zones[99]) / way
-    np.testing.assert_allclose(shares, 1 - np.exp(-0.14 / THERMAL_LAG_S * np.arange(1, 4)), atol=0.1)
+    np.testing.assert_allclose(
+        shares, 1 - np.exp(-0.14 / THERMAL_LAG_S * np.arange(1, 4)), atol=0.1
+    )

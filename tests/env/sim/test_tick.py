@@ -26,13 +26,17 @@ from horde_env.sim.planar import Motion, facing
 from tests.env.sim.kinematic import BodyState, read
 
 SPEC = critterbot()
-GEOMETRY = motors.wheel_geometry(np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"])
+GEOMETRY = motors.wheel_geometry(
+    np.deg2rad(SPEC.drive["wheel_angles_deg"]), SPEC.drive["wheel_circle_m"]
+)
 
 
 @pytest.mark.kernels
 def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     """Its rim passes the floor at 0.3 m/s: 4 N of friction against that, no drive, no back EMF against its current."""
-    machine, wheel, rim_speed = Machine(SPEC, load_pen(), physics="planar"), 1, 0.3
+    machine = Machine(SPEC, load_pen(), physics="planar")
+    wheel = 1
+    rim_speed = 0.3
     machine.reset(0.0, 0.0, 0.0)
     side, ahead, arm = GEOMETRY[wheel, :3]
     for _ in range(70):  # until the cap after power-up allows it
@@ -43,9 +47,13 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     expected = motors.CURRENT_PER_VOLT * machine.power.bus_v * 60 / firmware.FULL_DUTY
     assert machine.motion[motors.CURRENT, wheel] == pytest.approx(expected)
     friction = -motors.STUCK_FRICTION_N * motors.fading(rim_speed)
-    np.testing.assert_allclose(pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9)
+    np.testing.assert_allclose(
+        pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9
+    )
     machine.motion[motors.TRAVEL] = 0.0
-    period.sense(machine.plant, machine.face, wheel, 1, np.zeros(3), 0, (0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
+    period.sense(
+        machine.plant, machine.face, wheel, 1, np.zeros(3), 0, (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+    )
     clicks = machine.firmware.wheels[firmware.CLICKS]
     assert clicks[wheel] == 0
     assert np.abs(clicks).max() > 10
@@ -54,28 +62,53 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
 @pytest.mark.parametrize("lag_share", [0.0, 0.4])
 def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     """Every group of channels against its own kernel, with and without a refresh of the thermal zones."""
-    senses, rng = Senses(SPEC, load_pen()), np.random.default_rng(2)
+    senses = Senses(SPEC, load_pen())
+    rng = np.random.default_rng(2)
     segments, heights, reflectances, beacon, lamps, warm, earth, iron = senses._scene
     near, glare, light, heat = senses._eyes
-    normal, uniform = rng.standard_normal(57), rng.random((2, 10))
-    before, pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0), (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
-    speed, duty, lit, gain, room = rng.normal(size=3), rng.normal(size=3), (0.2, 0.9), 1.003, load_pen().room
+    normal = rng.standard_normal(57)
+    uniform = rng.random((2, 10))
+    before = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0)
+    pose = (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
+    speed = rng.normal(size=3)
+    duty = rng.normal(size=3)
+    lit = (0.2, 0.9)
+    gain = 1.003
+    room = load_pen().room
     memory = tuple(rng.random(array.shape) for array in senses.memory)
     values, roller, zones, drift, packets, _, *scratch = (array.copy() for array in memory)
     out = np.zeros(37)
     air = 0.1, lit, gain, room.light, room.temperature_k, lag_share, 0.9
-    own, noise = (senses._scene, senses._eyes, memory, senses._steps), (normal, uniform)
+    own = (senses._scene, senses._eyes, memory, senses._steps)
+    noise = (normal, uniform)
     packet.read(*own, *noise, before, pose, speed, duty, 0.3, air, out)
-    now, scratch = np.array(pose), tuple(scratch)
+    now = np.array(pose)
+    scratch = tuple(scratch)
     packet.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
-    fields.ir_distance(now, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17])
-    fields.light(now, light, lamps, gain, room.light, segments, heights, normal[37:41], scratch, values[25:29])
+    fields.ir_distance(
+        now, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17]
+    )
+    fields.light(
+        now,
+        light,
+        lamps,
+        gain,
+        room.light,
+        segments,
+        heights,
+        normal[37:41],
+        scratch,
+        values[25:29],
+    )
     if lag_share:
         fields.warmth(now, heat, warm, room.temperature_k, segments, heights, scratch, values[29:])
         packet.follow(lag_share, 0.9, normal[41:], zones, drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
-    poses, expected = np.array([before, pose]), values.copy()
-    fields.ir_light(poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), scratch, packets)
+    poses = np.array([before, pose])
+    expected = values.copy()
+    fields.ir_light(
+        poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), scratch, packets
+    )
     packet.quantise(senses._steps, expected)
     packet.mean_of_packets(senses._steps[:, 17:25].copy(), packets, expected[17:25])
     np.testing.assert_array_equal(out, expected)
@@ -88,8 +121,16 @@ MODULES = (fields, firmware, motors, packet, period, planar, power)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
-    found = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.FunctionDef)]
-    return [node for node in found if any("kernel" in ast.unparse(decorator) for decorator in node.decorator_list)]
+    found = [
+        node
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return [
+        node
+        for node in found
+        if any("kernel" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
 
 
 def named_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
@@ -101,7 +142,9 @@ def named_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
 def used_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
     """Return those, and the ones that their kernels use."""
     found = named_in(nodes, module)
-    return found.union(*(used_in([line for k in kernels_of(m) for line in k.body], m) for m in found))
+    return found.union(
+        *(used_in([line for k in kernels_of(m) for line in k.body], m) for m in found)
+    )
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
@@ -119,12 +162,14 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
     """
     if physics == "bullet":
         pytest.importorskip("pybullet")
-    whole, parts = SimulatedBody(physics=physics), SimulatedBody(physics=physics)
+    whole = SimulatedBody(physics=physics)
+    parts = SimulatedBody(physics=physics)
     for body in (whole, parts):
         body.reset(np.random.default_rng(3))
         x, y = body.pen.dock.centre_m
         body.machine.reset(x, y + body.pen.dock.size_m[1] / 2 + 0.125, -math.pi / 2)
-    made, rng = parts.machine, copy.deepcopy(whole._rng)
+    made = parts.machine
+    rng = copy.deepcopy(whole._rng)
     for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
         whole.machine.stuck = made.stuck = 1 if 20 <= k < 30 else None
         frame = whole.exchange(command)

@@ -27,7 +27,11 @@ from horde_env.robots.create2.wire import FRAME_SIZE, PASSIVE, SAFE, TICK_S
 
 TEXT = b"\r\nnvm-write 57 us\r\nbattery-current-zero 252\r\n"
 # Faults that are an amount of the machine: its attribute, and the value while the fault lasts.
-AMOUNTS = {"low_battery": ("sag_v", 3.0), "lift": ("lifted_s", 3600.0), "cliff": ("cliff_s", 3600.0)}
+AMOUNTS = {
+    "low_battery": ("sag_v", 3.0),
+    "lift": ("lifted_s", 3600.0),
+    "cliff": ("cliff_s", 3600.0),
+}
 
 
 class CreateFaults(LineFaults):
@@ -38,7 +42,8 @@ class CreateFaults(LineFaults):
     """
 
     kinds = (*LineFaults.kinds, "lift", "cliff", "sleep", "mode", "text")
-    tick_s, packet_size = TICK_S, FRAME_SIZE
+    tick_s = TICK_S
+    packet_size = FRAME_SIZE
     lasting_s = {  # noqa: RUF012
         "stall": (0.05, 0.8),
         "unplug": (0.3, 2.0),
@@ -108,7 +113,9 @@ class CreateEmulator(RobotEmulator):
         _compile(robot)
         robot.n_cycles = 0
         machine.place_freely(own)
-        super().__init__(robot, CreateFaults(robot, faults, of_faults), slight_delays(jitter), TICK_S)
+        super().__init__(
+            robot, CreateFaults(robot, faults, of_faults), slight_delays(jitter), TICK_S
+        )
 
 
 EMULATOR = CreateEmulator
@@ -126,13 +133,16 @@ def _compile(robot: Firmware) -> None:
 class EmulatedCreate(EmulatedRobot):
     """The Create 2's body connected to an emulated Create 2; see `EmulatedRobot` and `make.make_env`."""
 
-    make_emulator, make_body = CreateEmulator, CreateBody
+    make_emulator = CreateEmulator
+    make_body = CreateBody
     of_the_body = MappingProxyType({"may_stand_on_dock": True})
     batch = 1
     notes = CreateBody.notes
     obedience = CreateBody.obedience
 
-    def __init__(self, *, layout: str | Path | None = None, physics: str | None = None, **common: Any) -> None:
+    def __init__(
+        self, *, layout: str | Path | None = None, physics: str | None = None, **common: Any
+    ) -> None:
         check_physics(physics)
         self.room = load_room(layout)
         super().__init__(room=self.room, **common)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import Backend, Floats, Frame, State
 from horde_env.drives import Obedience
 from horde_env.errors import opened
 from horde_env.robot import create2
@@ -21,10 +21,12 @@ from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.stream import CreateState
-from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, drive, drive_direct
+from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, Sensors, drive, drive_direct
+from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 SETTLING_TICKS = 4  # between switching on and the first frame
 MOST_TICKS = 7  # of a period
+_SAVED = ("_n_steps", "_begin_tick", "_stop_reason")
 
 
 class SimulatedCreate(Backend):
@@ -89,6 +91,31 @@ class SimulatedCreate(Backend):
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""
         self.pilot.charge(enabled)
+
+    def save(self) -> State:
+        """Return the body's state, except the generator passed to `reset`."""
+        state = self._state
+        assert state is not None, "the body was reset"
+        newest = {"raw": state.raw.copy(), "sensors": np.array(state.sensors), "mode": np.array(state.mode)}
+        return nested(
+            machine=self.machine.save(),
+            firmware=self.firmware.save(),
+            pilot=self.pilot.save(),
+            supervisor=self._supervisor.save(),
+            newest=newest,
+            own=attributes(self, *_SAVED),
+        )
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`, bit for bit; its owner restores the generator."""
+        self.machine.restore(inner(state, "machine"))
+        self.firmware.restore(inner(state, "firmware"))
+        self.pilot.restore(inner(state, "pilot"))
+        self._supervisor.restore(inner(state, "supervisor"))
+        newest = inner(state, "newest")
+        sensors = Sensors(*newest["sensors"].tolist())
+        self._state = CreateState(newest["raw"].copy(), sensors, int(newest["mode"]), 0)
+        restore_attributes(self, inner(state, "own"), *_SAVED)
 
     def close(self) -> None:
         """Switch the robot off. Closing twice does nothing."""

@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
+from typing import Any
 
 from numpy.random import Generator
 
-from horde_env.backend import Floats
+from horde_env.backend import Floats, State
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.machine import Machine
 from horde_env.robots.create2.simulator.world import BASE_M, BUMP_L, BUMP_R
@@ -37,6 +38,7 @@ from horde_env.robots.create2.wire import (
     encode_packet,
     frame_of,
 )
+from horde_env.sim.saving import attributes, restore_attributes, text, untext
 
 SLEEP_S = 300.0
 LINE_BYTES = 180  # capacity of the line in a tick
@@ -58,6 +60,10 @@ IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.
 OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
 MODE_OF = {Op.START: PASSIVE, Op.CONTROL: SAFE, Op.SAFE: SAFE, Op.FULL: FULL, Op.POWER: PASSIVE, Op.STOP: OFF}
 KNOWN = {int(op) for op in Op}
+_SAVED = (
+    *("mode", "mode_offset", "is_asleep", "n_cycles", "_reboot_until", "_boot_tick", "_is_streaming"),
+    *("_travel", "_idle_s", "_was_docked"),
+)
 BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
 STRAIGHT = (-32768, 32767)
@@ -146,6 +152,38 @@ class Firmware:
         self._clear()
         self._boot_tick = self.n_cycles
         self._texts = deque((self.n_cycles + max(round(s / TICK_S), 1), text) for s, text in BANNER)
+
+    def save(self) -> State:
+        """Return the program's state, without the machine's and the generator's."""
+        own_drive = None
+        if self._own is not None:
+            own_drive = self._own.save()
+        program = {
+            "extra": self.extra.hex(),
+            "requested": self.requested,
+            "velocity_radius": self.velocity_radius,
+            "pending": self._pending.hex(),
+            "answers": self._answers,
+            "stream": self._stream,
+            "own_drive": own_drive,
+            "texts": [(tick, message.hex()) for tick, message in self._texts],
+        }
+        return attributes(self, *_SAVED) | {"program": text(program)}
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        restore_attributes(self, state, *_SAVED)
+        program = untext(state["program"])
+        self.extra = bytes.fromhex(program["extra"])
+        self.requested = tuple(program["requested"])
+        self.velocity_radius = tuple(program["velocity_radius"])
+        self._pending = bytearray.fromhex(program["pending"])
+        self._answers = program["answers"]
+        self._stream = tuple(program["stream"])
+        self._own = None
+        if program["own_drive"] is not None:
+            self._own = OwnDrive.restored(program["own_drive"])
+        self._texts = deque((tick, bytes.fromhex(message)) for tick, message in program["texts"])
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -365,6 +403,18 @@ class OwnDrive:
         self._to_dock = to_dock
         self._held: list[tuple[float, float, float]] = []  # remaining time (s), forward (m/s), yaw (rad/s)
         self._is_lined_up = False
+
+    def save(self) -> dict[str, Any]:
+        """Return the drive's state as JSON types."""
+        return {"to_dock": self._to_dock, "held": self._held, "is_lined_up": self._is_lined_up}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> OwnDrive:
+        """Return the drive whose state `save` returned."""
+        drive = cls(state["to_dock"])
+        drive._held = [(left_s, forward, yaw) for left_s, forward, yaw in state["held"]]
+        drive._is_lined_up = state["is_lined_up"]
+        return drive
 
     def wheels(self, machine: Machine, rng: Generator) -> tuple[float, float]:
         """Return the requests of the wheels, left and right, m/s."""

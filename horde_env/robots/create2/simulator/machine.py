@@ -7,17 +7,18 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats, Ints
+from horde_env.backend import Floats, Ints, State
 from horde_env.robot import create2
 from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.tick import Rules
 from horde_env.robots.create2.wire import TICK_S
-from horde_env.sim.saving import number_of
+from horde_env.sim.saving import attributes, number_of, restore_attributes
 
 CAPACITY_AH = 2.7
 OFFSETS = (0.0, 32.0)  # of the light signals
 START_M = 0.45  # clear floor around the start
+_SAVED = ("state", "found", "amounts", "marks", "packets")
 
 
 def check_physics(physics: str | None) -> None:
@@ -120,6 +121,14 @@ class Machine:
     def press(self, bits: int) -> None:
         """Press buttons, bits as in packet 18, for 1/6 s."""
         self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, tick.PRESSED_S
+
+    def save(self) -> State:
+        """Return the machine's state, without the generator."""
+        return attributes(self, *_SAVED)
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        restore_attributes(self, state, *_SAVED)
 
     @property
     def is_full(self) -> bool:

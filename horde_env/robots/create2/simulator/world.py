@@ -17,12 +17,16 @@ from horde_env._jit import kernel
 from horde_env.backend import Floats
 from horde_env.robots.create2.wire import TICK_S
 
-RADIUS_M, BASE_M, COUNT_M = 0.174, 0.235, 0.000444565
+RADIUS_M = 0.174
+BASE_M = 0.235
+COUNT_M = 0.000444565
 SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
 
 # The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A), for how long
 # each wheel has been blocked (s), direction of the last command of each (+-1).
-X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(13)
+X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(
+    13
+)
 N_STATE = 13
 
 # Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m).
@@ -33,14 +37,27 @@ ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
 REACHED = np.array([0.0, 0.048, 0.066, 0.097, 0.116, 0.141, 0.189, 0.475])
 
 BUMP_SIDE = math.radians(25.0)  # both switches close within this angle of forward
-IDLE_A, DRIVE_A_S_M, HOLD_A, SLIP_A, GRIP_A, STALL_S, SMOOTHED = 0.03, 0.45, 0.45, 0.25, 0.75, 1.5, 0.3
+IDLE_A = 0.03
+DRIVE_A_S_M = 0.45
+HOLD_A = 0.45
+SLIP_A = 0.25
+GRIP_A = 0.75
+STALL_S = 1.5
+SMOOTHED = 0.3
 
 # Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two central sensors.
 FAR_M = 0.8
-DISTANCES = np.array([0.0, 0.0125, 0.025, 0.035, 0.045, 0.07, 0.09, 0.11, 0.13, 0.15, 0.19, 0.35, FAR_M])
-SIGNALS = np.log1p(np.array([540.0, 1770.0, 1850.0, 1490.0, 1140.0, 560.0, 328.0, 200.0, 132.0, 92.0, 51.0, 10.0, 0.0]))
+DISTANCES = np.array(
+    [0.0, 0.0125, 0.025, 0.035, 0.045, 0.07, 0.09, 0.11, 0.13, 0.15, 0.19, 0.35, FAR_M]
+)
+SIGNALS = np.log1p(
+    np.array(
+        [540.0, 1770.0, 1850.0, 1490.0, 1140.0, 560.0, 328.0, 200.0, 132.0, 92.0, 51.0, 10.0, 0.0]
+    )
+)
 LOBE_RAD = np.radians(np.array([-20.0, -10.0, 0.0, 10.0, 20.0]))
-LOBE_TAN, MARGIN_M = math.tan(math.radians(20.0)), 1e-9
+LOBE_TAN = math.tan(math.radians(20.0))
+MARGIN_M = 1e-9
 LOBE = np.array([0.45, 0.85, 1.0, 0.85, 0.45]) / 3.6
 
 
@@ -58,7 +75,8 @@ def between(x: float, xs: Floats, ys: Floats) -> float:
 @kernel
 def nearest(x: float, y: float, row: Floats) -> tuple[float, float]:
     """Return the point of a segment (x0, y0, x1, y1, ...) that is nearest to (x, y)."""
-    ax, ay = row[2] - row[0], row[3] - row[1]
+    ax = row[2] - row[0]
+    ay = row[3] - row[1]
     share = ((x - row[0]) * ax + (y - row[1]) * ay) / (ax * ax + ay * ay)
     share = min(max(share, 0.0), 1.0)
     return row[0] + share * ax, row[1] + share * ay
@@ -74,19 +92,30 @@ def is_beyond(x: float, y: float, reach: float, row: Floats) -> bool:
 @kernel
 def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
     """Return the distance t along a ray (x, y) + t (dx, dy) to a segment; inf if they do not meet."""
-    ax, ay = row[2] - row[0], row[3] - row[1]
+    ax = row[2] - row[0]
+    ay = row[3] - row[1]
     cross = dx * ay - dy * ax
     if abs(cross) < 1e-12:
         return math.inf
-    ox, oy = row[0] - x, row[1] - y
+    ox = row[0] - x
+    oy = row[1] - y
     t = (ox * ay - oy * ax) / cross
     u = (ox * dy - oy * dx) / cross
-    return t if t >= 0.0 and 0.0 <= u <= 1.0 else math.inf
+    if t >= 0.0 and 0.0 <= u <= 1.0:
+        return float(t)
+    return math.inf
 
 
 @kernel
 def move(
-    state: Floats, left: float, right: float, noise: Floats, drag: float, stuck: int, segments: Floats, found: Floats
+    state: Floats,
+    left: float,
+    right: float,
+    noise: Floats,
+    drag: float,
+    stuck: int,
+    segments: Floats,
+    found: Floats,
 ) -> None:
     """Move the body for one tick; `state` and `found`, which receives the contacts, are described above.
 
@@ -95,7 +124,9 @@ def move(
     """
     turn_wheels(state, left, right, noise, stuck)
     vx, vy, yaw_rate = wanted(state)
-    before_x, before_y, before_heading = state[X], state[Y], state[HEADING]
+    before_x = state[X]
+    before_y = state[Y]
+    before_heading = state[HEADING]
     state[X] += vx * TICK_S
     state[Y] += vy * TICK_S
     state[HEADING] += yaw_rate * TICK_S
@@ -109,7 +140,9 @@ def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: 
     """Accelerate the wheels towards their requests; arguments as of `move`."""
     asked = (left, right)
     for i in range(2):
-        goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (1.0 + 0.02 * noise[i])
+        goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (
+            1.0 + 0.02 * noise[i]
+        )
         state[LEFT + i] += min(max(goal - state[LEFT + i], -SLEW_M_S), SLEW_M_S)
         if stuck == 1 + i:
             state[LEFT + i] = 0.0
@@ -120,7 +153,8 @@ def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: 
 @kernel
 def wanted(state: Floats) -> tuple[float, float, float]:
     """Return the velocity of a free body with these wheel speeds: m/s in world axes, rad/s."""
-    v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
+    v = 0.5 * (state[LEFT] + state[RIGHT])
+    yaw_rate = (state[RIGHT] - state[LEFT]) / BASE_M
     middle = state[HEADING] + 0.5 * yaw_rate * TICK_S
     # In a spin the encoders report 1.7 % more than a compass.
     return v * math.cos(middle), v * math.sin(middle), yaw_rate / 1.017
@@ -140,18 +174,31 @@ def feel(
 ) -> None:
     """Update motor currents and encoder counts from the poses before and after a tick; arguments as of `move`."""
     asked = (left, right)
-    v, yaw_rate = 0.5 * (state[LEFT] + state[RIGHT]), (state[RIGHT] - state[LEFT]) / BASE_M
+    v = 0.5 * (state[LEFT] + state[RIGHT])
+    yaw_rate = (state[RIGHT] - state[LEFT]) / BASE_M
     middle = before_heading + 0.5 * yaw_rate * TICK_S
     gone = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
     found[AHEAD] = gone
     way = abs(v) * TICK_S
-    held = min(max(1.0 - abs(gone) / way, 0.0), 1.0) if way > 1e-4 else 0.0
+    held = 0.0
+    if way > 1e-4:
+        held = min(max(1.0 - abs(gone) / way, 0.0), 1.0)
     for i in range(2):
-        held_i = 1.0 if stuck == 1 + i and asked[i] != 0.0 else held
-        state[HELD_L + i] = state[HELD_L + i] + TICK_S if held_i > 0.5 else 0.0
+        held_i = held
+        if stuck == 1 + i and asked[i] != 0.0:
+            held_i = 1.0
+        if held_i > 0.5:
+            state[HELD_L + i] = state[HELD_L + i] + TICK_S
+        else:
+            state[HELD_L + i] = 0.0
         speed = state[LEFT + i]
-        amps = (IDLE_A + drag + DRIVE_A_S_M * abs(speed)) if asked[i] != 0.0 or abs(speed) > 0.005 else 0.0
-        most = GRIP_A if drag > 0.0 or stuck == 1 + i else SLIP_A  # on a hard floor wheels slip before they stall
+        amps = 0.0
+        if asked[i] != 0.0 or abs(speed) > 0.005:
+            amps = IDLE_A + drag + DRIVE_A_S_M * abs(speed)
+        # On a hard floor wheels slip before they stall
+        most = SLIP_A
+        if drag > 0.0 or stuck == 1 + i:
+            most = GRIP_A
         amps += held_i * (HOLD_A + most * min(state[HELD_L + i] / STALL_S, 1.0))
         state[AMP_L + i] += SMOOTHED * (amps - state[AMP_L + i])
         # One channel: the encoder does not measure the direction and uses the sign of the command.
@@ -177,7 +224,8 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
             if is_beyond(state[X], state[Y], RADIUS_M + MARGIN_M, segments[k]):
                 continue
             px, py = nearest(state[X], state[Y], segments[k])
-            dx, dy = state[X] - px, state[Y] - py
+            dx = state[X] - px
+            dy = state[Y] - py
             distance = math.hypot(dx, dy)
             if distance >= RADIUS_M or distance == 0.0:
                 continue
@@ -193,39 +241,53 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
 @kernel
 def may_be_hit(from_x: float, from_y: float, c: float, s: float, row: Floats) -> bool:
     """Return False for a segment outside the lobe of a sensor that looks along (c, s): FAR_M deep, 20 degrees wide."""
-    ahead_0, aside_0 = c * (row[0] - from_x) + s * (row[1] - from_y), c * (row[1] - from_y) - s * (row[0] - from_x)
-    ahead_1, aside_1 = c * (row[2] - from_x) + s * (row[3] - from_y), c * (row[3] - from_y) - s * (row[2] - from_x)
+    ahead_0 = c * (row[0] - from_x) + s * (row[1] - from_y)
+    aside_0 = c * (row[1] - from_y) - s * (row[0] - from_x)
+    ahead_1 = c * (row[2] - from_x) + s * (row[3] - from_y)
+    aside_1 = c * (row[3] - from_y) - s * (row[2] - from_x)
     if min(ahead_0, ahead_1) > FAR_M + MARGIN_M or max(ahead_0, ahead_1) < -MARGIN_M:
         return False
-    left_0, left_1 = aside_0 - LOBE_TAN * ahead_0, aside_1 - LOBE_TAN * ahead_1
-    right_0, right_1 = -aside_0 - LOBE_TAN * ahead_0, -aside_1 - LOBE_TAN * ahead_1
+    left_0 = aside_0 - LOBE_TAN * ahead_0
+    left_1 = aside_1 - LOBE_TAN * ahead_1
+    right_0 = -aside_0 - LOBE_TAN * ahead_0
+    right_1 = -aside_1 - LOBE_TAN * ahead_1
     return bool(min(left_0, left_1) <= MARGIN_M and min(right_0, right_1) <= MARGIN_M)
 
 
 @kernel
 def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, out: Floats) -> None:
     """Write the light bumpers' signals, without offset and noise, into `out`; `angles` (n,) in the body frame."""
-    near = 0  # bits of the segments that a ray can reach; one with a number above 61 is taken for near
+    # Bits of the segments that a ray can reach; one with a number above 61 is taken for near
+    near = 0
     for j in range(min(segments.shape[0], 62)):
         near |= 0 if is_beyond(x, y, RADIUS_M + FAR_M + MARGIN_M, segments[j]) else 1 << j
     for i in range(angles.shape[0]):
         at = heading + angles[i]
-        c, s = math.cos(at), math.sin(at)
-        from_x, from_y = x + RADIUS_M * c, y + RADIUS_M * s
+        c = math.cos(at)
+        s = math.sin(at)
+        from_x = x + RADIUS_M * c
+        from_y = y + RADIUS_M * s
         total = 0.0
-        first, end = segments.shape[0], 0  # of those that a ray can hit
+        # Of those that a ray can hit
+        first = segments.shape[0]
+        end = 0
         for j in range(segments.shape[0]):
             if (j > 61 or near >> j & 1 == 1) and may_be_hit(from_x, from_y, c, s, segments[j]):
-                first, end = min(first, j), j + 1
+                first = min(first, j)
+                end = j + 1
         for k in range(LOBE.shape[0] if end > 0 else 0):
-            dx, dy = math.cos(at + LOBE_RAD[k]), math.sin(at + LOBE_RAD[k])
-            reach, met = FAR_M, -1
+            dx = math.cos(at + LOBE_RAD[k])
+            dy = math.sin(at + LOBE_RAD[k])
+            reach = FAR_M
+            met = -1
             for j in range(first, end):
                 t = hit(from_x, from_y, dx, dy, segments[j])
                 if t < reach:
-                    reach, met = t, j
+                    reach = t
+                    met = j
             if met >= 0:
-                ax, ay = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
+                ax = segments[met, 2] - segments[met, 0]
+                ay = segments[met, 3] - segments[met, 1]
                 facing = abs(dx * ay - dy * ax) / math.hypot(ax, ay)
                 signal = math.exp(between(reach, DISTANCES, SIGNALS)) - 1.0
                 total += LOBE[k] * signal * segments[met, 4] * (0.3 + 0.7 * facing)
@@ -235,7 +297,8 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
 @kernel
 def is_hidden(x: float, y: float, to_x: float, to_y: float, segments: Floats) -> bool:
     """Return whether an obstacle other than the dock is between two points."""
-    dx, dy = to_x - x, to_y - y
+    dx = to_x - x
+    dy = to_y - y
     for j in range(segments.shape[0] - 3):  # noqa: SIM110  the last three are the dock; a kernel has no any()
         if hit(x, y, dx, dy, segments[j]) < 1.0:
             return True

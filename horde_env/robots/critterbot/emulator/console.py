@@ -18,7 +18,9 @@ NAMES = ("mi", "reset", "recharge")  # with other words only the prompt is the r
 def banner() -> bytes:
     """Return the text that the microcontroller prints after a reset, with the first prompt."""
     tasks = "".join(f"Initialized EVENT_ID {i}\r" for i in range(1, N_EVENTS + 1))
-    text = f"\r\r\r------------CritterBOOT-------------\r\rLast reset was a power-up reset.\r{tasks}"
+    text = (
+        f"\r\r\r------------CritterBOOT-------------\r\rLast reset was a power-up reset.\r{tasks}"
+    )
     return text.encode("ascii") + PROMPT
 
 
@@ -75,14 +77,18 @@ class Receiver:
                 if not self._bytes:
                     return found
                 continues = self._read(1)[0] == HEADER[self._n_header]
-                self._n_header = self._n_header + 1 if continues else 0
+                if continues:
+                    self._n_header = self._n_header + 1
+                else:
+                    self._n_header = 0
             elif self._n_counted() < BODY_SIZE:
                 return found
             else:
                 mode, *numbers, led_mode = self._read(BODY_SIZE)
                 a, b, c = (number - 256 * (number > 127) for number in numbers)
                 found.append(Control(mode, a, b, c, led_mode))
-                self._n_header, self._awaits_leds = 0, led_mode == LED_CUSTOM
+                self._n_header = 0
+                self._awaits_leds = led_mode == LED_CUSTOM
 
     def line(self) -> bytes | None:
         """Read the console's next line up to its CR or a zero byte; None if it is incomplete.
@@ -93,7 +99,9 @@ class Receiver:
         if end > LONGEST_LINE:
             self._read(LONGEST_LINE)
             return None
-        return None if end < 0 else self._read(end + 1)[:-1].partition(b"\0")[0]
+        if end < 0:
+            return None
+        return self._read(end + 1)[:-1].partition(b"\0")[0]
 
     def _n_counted(self) -> int:
         """Return the number of buffered bytes by the firmware's faulty count."""

@@ -73,9 +73,12 @@ class OnBoardDriver(Line):
                 self._disconnect()
                 break
             control = stream.decode_control_drop(drop)
-            colours = drop[-wire.LEDS_SIZE :] if control.led_mode == wire.LED_CUSTOM else b""
+            colours = b""
+            if control.led_mode == wire.LED_CUSTOM:
+                colours = drop[-wire.LEDS_SIZE :]
             self._slot = encode_control(control) + colours
-        ready, self._ready = self._ready, b""
+        ready = self._ready
+        self._ready = b""
         if self._silent >= WAKE_AFTER:
             self._silent = 0
             return MI_ON + ready
@@ -84,11 +87,15 @@ class OnBoardDriver(Line):
     def write(self, data: bytes, bad_parity: bool = False) -> None:
         """Convert the robot's packets to drops and send them."""
         packets = self._cutter.cut(data.replace(b"\r", b"\n"), bad_parity)
-        self._silent = 0 if packets else self._silent + 1
+        if packets:
+            self._silent = 0
+        else:
+            self._silent = self._silent + 1
         for packet in packets:
             self._send(self._drop(packet))
         if packets and self._slot is not None:
-            self._ready, self._slot = self._slot, None
+            self._ready = self._slot
+            self._slot = None
 
     def _drop(self, packet: bytes) -> bytes:
         """Return the drop of a packet, cached because packets may repeat (`Microcontroller.cycle`)."""
@@ -99,7 +106,8 @@ class OnBoardDriver(Line):
             # The error flags' top byte is the charge state's copy, whatever its value in a damaged packet.
             made[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
             self._drops[packet] = bytes(made)
-        drop, start = self._drops[packet], len(stream.STATE_START)
+        drop = self._drops[packet]
+        start = len(stream.STATE_START)
         seconds, microseconds = divmod(round(self._clock() * 1e6), 1_000_000)
         now = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
         return drop[:start] + now + drop[start + 8 :]

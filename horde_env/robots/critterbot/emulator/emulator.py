@@ -31,7 +31,8 @@ from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
 from horde_env.sim.physics import resolve_physics
 
 UNSET_CLOCK_S = 1_325_376_000.0  # 1 January 2012
-LOW_BUS_V = 12.2  # below the supervisor's limit, above the 12.0 V at which the robot's power board shuts down
+# Below the supervisor's limit, above the 12.0 V at which the robot's power board shuts down
+LOW_BUS_V = 12.2
 HOT = 55.0  # temperature byte, lower is hotter: the firmware stops the motors below 65
 LASTING_S = {
     "stall": (0.05, 0.8),
@@ -45,7 +46,9 @@ LASTING_S = {
 class Faults(LineFaults):
     """The Critterbot's faults; a reboot is a hang of 3 s, until its watchdog resets it. See `LineFaults`."""
 
-    tick_s, packet_size, lasting_s = motors.TICK_S, STATE_SIZE, LASTING_S
+    tick_s = motors.TICK_S
+    packet_size = STATE_SIZE
+    lasting_s = LASTING_S
     error_flags = {"flip": PARITY, "burst": PARITY | FRAMING}  # noqa: RUF012
 
     def __init__(self, robot: Microcontroller, rates: Mapping[str, float], rng: Generator) -> None:
@@ -83,7 +86,8 @@ class Emulator(RobotEmulator):
     """
 
     kind = "critterbot"
-    faults, drops_port = Faults, ROBOT_PORT
+    faults = Faults
+    drops_port = ROBOT_PORT
 
     def __init__(
         self,
@@ -125,14 +129,18 @@ def _compile(robot: Microcontroller) -> None:
 # Packet delays in ms, fitted to the intervals in the real robot's log: most below 1 ms, some half a cycle (the log's
 # host was busy), and none shorter than the transmission of the packet before.
 # Percentiles of log | model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
-LATE_SD_MS, LATE_SHARE, LATE_MS, LINE_MS = 0.7, 0.06, (4.0, 10.0), 7.93
+LATE_SD_MS = 0.7
+LATE_SHARE = 0.06
+LATE_MS = (4.0, 10.0)
+LINE_MS = 7.93
 
 
 def packet_delays(rng: Generator) -> Iterator[float]:
     """Yield each packet's delay after its 10 ms tick, in seconds, endlessly; jitter as in the log."""
     last_ms = 0.0  # delay of the packet before
     while True:
-        usual_ms, late_ms = np.abs(rng.normal(0.0, LATE_SD_MS, 256)), rng.uniform(*LATE_MS, 256)
+        usual_ms = np.abs(rng.normal(0.0, LATE_SD_MS, 256))
+        late_ms = rng.uniform(*LATE_MS, 256)
         for wait_ms in np.where(rng.random(256) < LATE_SHARE, late_ms, usual_ms).tolist():
             last_ms = max(wait_ms, last_ms + LINE_MS - 1e3 * TICK_S)
             yield 1e-3 * last_ms
@@ -153,12 +161,16 @@ class EmulatedBody(EmulatedRobot):
     make_emulator = Emulator
     obedience = SerialBody.obedience
 
-    def __init__(self, *, link: LinkKind = "serial", physics: str | None = None, **common: Any) -> None:
+    def __init__(
+        self, *, link: LinkKind = "serial", physics: str | None = None, **common: Any
+    ) -> None:
         if link not in BODIES:
             raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
         self.physics = resolve_physics(physics)
         super().__init__(physics=self.physics, **common)
-        self._link, self.make_body, self.notes = link, BODIES[link], BODIES[link].notes
+        self._link = link
+        self.make_body = BODIES[link]
+        self.notes = BODIES[link].notes
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""
@@ -166,4 +178,6 @@ class EmulatedBody(EmulatedRobot):
         if self._link == "serial":
             return super().make_line(emulator, in_memory=in_memory)
         clock = emulator.drops_time
-        return MemoryDropsLine(clock=clock) if in_memory else DropsLine("127.0.0.1", 0, clock=clock)
+        if in_memory:
+            return MemoryDropsLine(clock=clock)
+        return DropsLine("127.0.0.1", 0, clock=clock)

@@ -28,10 +28,17 @@ from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, Robot
 from horde_env.sim.physics import resolve_physics
 
 WATCHDOG_CYCLES = 300  # until a hanging ARM is reset
-PARITY, FRAMING, POWER_MISALIGNED = 1 << 11, 1 << 13, 1 << 15  # error flags
-CYCLES_PER_STEP, WANDER_CYCLES = 5, 100  # of the firmware's own drive to the dock
-WANDERING = ((20, 0, 0), (-20, 0, 0), (0, 20, 0), (0, -20, 0), (0, 0, 0))  # x, y (to the RIGHT), theta in wire units
-MISALIGNED_SHARE = 0.299  # of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
+# Error flags
+PARITY = 1 << 11
+FRAMING = 1 << 13
+POWER_MISALIGNED = 1 << 15
+# Of the firmware's own drive to the dock
+CYCLES_PER_STEP = 5
+WANDER_CYCLES = 100
+# X, y (to the RIGHT), theta in wire units
+WANDERING = ((20, 0, 0), (-20, 0, 0), (0, 20, 0), (0, -20, 0), (0, 0, 0))
+# Of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
+MISALIGNED_SHARE = 0.299
 
 
 class Microcontroller:
@@ -42,17 +49,22 @@ class Microcontroller:
     """
 
     def __init__(self, *, battery_scale: float = 1.0, physics: str | None = None) -> None:
-        self.spec, pen = critterbot(), load_pen()
-        self.machine = Machine(self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics))
+        self.spec = critterbot()
+        pen = load_pen()
+        self.machine = Machine(
+            self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics)
+        )
         # IR light's converter has ten bits; the firmware puts only eight of them into the packet.
-        ten_bits, ir_light = copy.copy(self.spec), self.spec.group("ir_light")
+        ten_bits = copy.copy(self.spec)
+        ir_light = self.spec.group("ir_light")
         ten_bits.raw_high = self.spec.raw_high.copy()
         ten_bits.raw_high[ir_light] = 1023
         self.senses = Senses(ten_bits, pen)
         self._ir_light = ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
         self._scales = scales_of(self.spec)
-        self._normal = np.zeros(N_NOISE + self.senses.n_normal)  # of channels 0..15 it is drawn for each packet sent
+        # Of channels 0..15 it is drawn for each packet sent
+        self._normal = np.zeros(N_NOISE + self.senses.n_normal)
         self._uniform = np.zeros((2, self.senses.n_uniform))
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
@@ -100,7 +112,8 @@ class Microcontroller:
 
     def _start(self) -> None:
         self.in_mi = False  # at the console, without state packets
-        self.recharging = False  # the firmware looks for its dock, which it never finds here, and ignores commands
+        # The firmware looks for its dock, which it never finds here, and ignores commands
+        self.recharging = False
         self.errors = 0  # flags since the last packet
         self._receiver = Receiver()
         self._banner = console.banner()
@@ -126,7 +139,8 @@ class Microcontroller:
         self._is_new = look
         if look:
             self._look()
-        output, self._banner = self._banner, b""
+        output = self._banner
+        self._banner = b""
         if self._packet_rng.random() < MISALIGNED_SHARE:
             self.errors |= POWER_MISALIGNED
         if self.in_mi:
@@ -149,13 +163,21 @@ class Microcontroller:
 
     def _look(self) -> None:
         """Read channels 16..52."""
-        spec, machine, own = self.spec, self.machine, self._own
-        contact_n_s = machine.body.contact_impulse() if machine.n_ticks else 0.0
+        spec = self.spec
+        machine = self.machine
+        own = self._own
+        contact_n_s = 0.0
+        if machine.n_ticks:
+            contact_n_s = machine.body.contact_impulse()
         t_s = self.n_cycles * motors.TICK_S
         self._sense_rng.standard_normal(out=self._normal[N_NOISE:])
         self._sense_rng.random(out=self._uniform)
-        now, still, noise = (self._path, contact_n_s), (0.0, 0.0, 0.0), (self._normal, self._uniform)
-        sample(machine.plant, self.senses.at(t_s), self._scales, *now, still, t_s, *noise, self._values)
+        now = (self._path, contact_n_s)
+        still = (0.0, 0.0, 0.0)
+        noise = (self._normal, self._uniform)
+        sample(
+            machine.plant, self.senses.at(t_s), self._scales, *now, still, t_s, *noise, self._values
+        )
         self._values[self._ir_light] = self.senses.packets[1]
         self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
 
@@ -169,11 +191,15 @@ class Microcontroller:
         return packet
 
     def _state(self) -> RobotState:
-        machine, raw = self.machine, self._raw
+        machine = self.machine
+        raw = self._raw
         overheated = machine.firmware.overheated
         raw[:N_RAW] = machine.raw(self._packet_rng)
         raw[wire.OVERHEATING] = overheated
-        monitor = wire.MONITOR_OVERHEATING if overheated else wire.MONITOR_DRIVE
+        if overheated:
+            monitor = wire.MONITOR_OVERHEATING
+        else:
+            monitor = wire.MONITOR_DRIVE
         monitor |= wire.MONITOR_CHARGING * machine.power.charging_enabled
         return RobotState(raw, machine.power.state, self.errors, 0, monitor)
 
@@ -190,9 +216,11 @@ class Microcontroller:
                 self.reboot()
                 return b""
             case "mi on":
-                self.in_mi, self.errors = True, 0
+                self.in_mi = True
+                self.errors = 0
             case "recharge start":
-                self.recharging, self._wandering = True, WANDERING[0]
+                self.recharging = True
+                self._wandering = WANDERING[0]
             case "recharge stop":
                 self.recharging = False
         return text

@@ -45,7 +45,8 @@ class SimulatedBody(Backend):
         friction_changes: Sequence[Any] = (),
     ) -> None:
         self.physics = resolve_physics(physics)
-        self.spec, self.pen = critterbot(), load_pen()
+        self.spec = critterbot()
+        self.pen = load_pen()
         self.senses = Senses(self.spec, self.pen, lamp_moves)
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
@@ -68,7 +69,9 @@ class SimulatedBody(Backend):
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
         if self._machine is None:
-            self._machine = Machine(self.spec, self.pen, battery_scale=self._battery_scale, physics=self.physics)
+            self._machine = Machine(
+                self.spec, self.pen, battery_scale=self._battery_scale, physics=self.physics
+            )
             self._machine.body.is_restorable = True
             self._compile()
         self._rng = rng
@@ -81,7 +84,8 @@ class SimulatedBody(Backend):
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
-        machine, request = self.machine, checked_request(command)
+        machine = self.machine
+        request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
         self._draw(self.normal)
@@ -91,7 +95,9 @@ class SimulatedBody(Backend):
         period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
         was_held = machine.is_held()
         path = machine.run(self.normal[: 3 * self._ticks])
-        return self._sampled(machine, path, machine.body.contact_impulse(), request, was_held=was_held)
+        return self._sampled(
+            machine, path, machine.body.contact_impulse(), request, was_held=was_held
+        )
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -125,26 +131,44 @@ class SimulatedBody(Backend):
         self._rng.standard_normal(out=normal)
         self._rng.random(out=self.uniform)
 
-    def _exchange_planar(self, machine: Machine, body: PlanarBody, request: period.Request) -> Frame:
+    def _exchange_planar(
+        self, machine: Machine, body: PlanarBody, request: period.Request
+    ) -> Frame:
         """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
-        now, values = (machine.n_ticks, machine.stuck_wheel), np.zeros(self.spec.n_channels)
+        now = (machine.n_ticks, machine.stuck_wheel)
+        values = np.zeros(self.spec.n_channels)
         machine.n_ticks += self._ticks
         own = machine.plant, self.senses.at(machine.n_ticks * motors.TICK_S), self.scales
         wire = machine.firmware.matrix, self.units, machine.face
         noise = self.normal, self.uniform
-        end = period.run_period(*own, body.shape, body.state, wire, now, request, *noise, self.path, values)
+        end = period.run_period(
+            *own, body.shape, body.state, wire, now, request, *noise, self.path, values
+        )
         return self._frame(values, machine, end)
 
     def _sampled(
-        self, machine: Machine, path: Floats, contact_n_s: float, request: period.Request, *, was_held: bool = False
+        self,
+        machine: Machine,
+        path: Floats,
+        contact_n_s: float,
+        request: period.Request,
+        *,
+        was_held: bool = False,
     ) -> Frame:
         """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
-        t_s, values = machine.n_ticks * motors.TICK_S, np.zeros(self.spec.n_channels)
-        own, noise = (machine.plant, self.senses.at(t_s), self.scales), self.normal[3 * self._ticks :]
-        x, y, heading, is_held = period.sample(*own, path, contact_n_s, request, t_s, noise, self.uniform, values)
+        t_s = machine.n_ticks * motors.TICK_S
+        values = np.zeros(self.spec.n_channels)
+        own = (machine.plant, self.senses.at(t_s), self.scales)
+        noise = self.normal[3 * self._ticks :]
+        x, y, heading, is_held = period.sample(
+            *own, path, contact_n_s, request, t_s, noise, self.uniform, values
+        )
         return self._frame(values, machine, (x, y, heading, is_held or was_held))
 
     def _frame(self, values: Floats, machine: Machine, end: period.End) -> Frame:
         x, y, heading, was_held = end
-        t, extras = machine.n_ticks * motors.TICK_S, {"x_m": x, "y_m": y, "heading_rad": heading}
-        return Frame(values=values, t=t, applied=not was_held, extras=extras, beacon=self.senses.beacon)
+        t = machine.n_ticks * motors.TICK_S
+        extras = {"x_m": x, "y_m": y, "heading_rad": heading}
+        return Frame(
+            values=values, t=t, applied=not was_held, extras=extras, beacon=self.senses.beacon
+        )

@@ -18,7 +18,8 @@ import numpy as np
 from horde_env._jit import kernel
 from horde_env.backend import Floats
 
-Scratch = tuple[Floats, Floats]  # lines of sight, shape (N_LINE_ROWS, n); where each meets each of m segments, (m, n)
+# Lines of sight, shape (N_LINE_ROWS, n); where each meets each of m segments, (m, n)
+Scratch = tuple[Floats, Floats]
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
@@ -36,14 +37,17 @@ IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
 
 IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
 IR_LIGHT_SD = 2.0 / 255
-BEACON_TOP = 0.78  # share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
-BEACON_STRAY = 0.08  # share of the beacon's light that reaches every sensor by way of walls and ceiling
+# Share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
+BEACON_TOP = 0.78
+# Share of the beacon's light that reaches every sensor by way of walls and ceiling
+BEACON_STRAY = 0.08
 
 BOUNCE = 0.15  # share of a lamp's light that reaches a sensor from all around, whatever its heading
 LIGHT_SD = 2.0 / 1023
 PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
 
-ZONE_RAD = 0.30  # standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
+# Standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
+ZONE_RAD = 0.30
 ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(6) is 1 in float64
 
 
@@ -59,12 +63,17 @@ def scratch_for(n: int, segments: Floats) -> Scratch:
 @kernel
 def start(pose: Floats, sensors: Floats, n: int, lines: Floats) -> None:
     """Write start and direction of `n` sensors' lines of sight; they start SETBACK_M behind the sensors."""
-    c, s = math.cos(pose[2]), math.sin(pose[2])
+    c = math.cos(pose[2])
+    s = math.sin(pose[2])
     for k in range(n):
         x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
         y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
-        ux, uy = math.cos(pose[2] + sensors[k, 2]), math.sin(pose[2] + sensors[k, 2])
-        lines[X, k], lines[Y, k], lines[AHEAD_X, k], lines[AHEAD_Y, k] = x - SETBACK_M * ux, y - SETBACK_M * uy, ux, uy
+        ux = math.cos(pose[2] + sensors[k, 2])
+        uy = math.sin(pose[2] + sensors[k, 2])
+        lines[X, k] = x - SETBACK_M * ux
+        lines[Y, k] = y - SETBACK_M * uy
+        lines[AHEAD_X, k] = ux
+        lines[AHEAD_Y, k] = uy
 
 
 @kernel
@@ -73,25 +82,38 @@ def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
 
     `along` has shape (m, n) at least. LLVM computes four lines at once, in half the time of one after the other.
     """
-    xs, ys, ends_x, ends_y = lines[X], lines[Y], lines[END_X], lines[END_Y]
+    xs = lines[X]
+    ys = lines[Y]
+    ends_x = lines[END_X]
+    ends_y = lines[END_Y]
     for i in range(segments.shape[0]):
-        row, x, y = along[i], segments[i, 0], segments[i, 1]
-        ex, ey = segments[i, 2] - x, segments[i, 3] - y
+        row = along[i]
+        x = segments[i, 0]
+        y = segments[i, 1]
+        ex = segments[i, 2] - x
+        ey = segments[i, 3] - y
         for r in range(n):
-            dx, dy = ends_x[r] - xs[r], ends_y[r] - ys[r]
+            dx = ends_x[r] - xs[r]
+            dy = ends_y[r] - ys[r]
             determinant = dx * ey - dy * ex
-            ax, ay = x - xs[r], y - ys[r]
-            share = (ax * ey - ay * ex) / (determinant if determinant != 0.0 else math.nan)  # nan: they are parallel
+            ax = x - xs[r]
+            ay = y - ys[r]
+            # Nan: they are parallel
+            share = (ax * ey - ay * ex) / (determinant if determinant != 0.0 else math.nan)
             across = (ax * dy - ay * dx) * math.copysign(1.0, determinant)
             # Whether across / |determinant| is within 0..1, without a second division.
-            row[r] = share if (share >= 0.0) & (across >= 0.0) & (across <= abs(determinant)) else math.inf
+            if (share >= 0.0) & (across >= 0.0) & (across <= abs(determinant)):
+                row[r] = share
+            else:
+                row[r] = math.inf
 
 
 @kernel
 def look_at(x: float, y: float, lines: Floats, n: int, segments: Floats, along: Floats) -> None:
     """Write where `n` lines of sight to the point (x, y) meet each segment; see `cross`."""
     for k in range(n):
-        lines[END_X, k], lines[END_Y, k] = x, y
+        lines[END_X, k] = x
+        lines[END_Y, k] = y
     cross(lines, n, segments, along)
 
 
@@ -109,24 +131,32 @@ def clear_path(along: Floats, k: int, z: float, heights: Floats) -> float:
 @kernel
 def length(ex: float, ey: float) -> float:
     """Return hypot(ex, ey), without a call along an axis: C defines it to be exact there."""
-    return abs(ex) + abs(ey) if ex == 0.0 or ey == 0.0 else math.hypot(ex, ey)
+    if ex == 0.0 or ey == 0.0:
+        return abs(ex) + abs(ey)
+    return math.hypot(ex, ey)
 
 
 @kernel
-def echo(along: Floats, r: int, c: float, s: float, segments: Floats, reflectances: Floats) -> float:
+def echo(
+    along: Floats, r: int, c: float, s: float, segments: Floats, reflectances: Floats
+) -> float:
     """Return the infrared signal of ray `r` along (c, s), 1 at half of full scale: reflectance cos(incidence) (D/d)^2.
 
     `along` are the distances at which the rays meet each segment; see `cross`.
     """
-    nearest, met = math.inf, -1
+    nearest = math.inf
+    met = -1
     for i in range(reflectances.shape[0]):
         met = i if along[i, r] < nearest else met
         nearest = min(nearest, along[i, r])
     if met < 0:
         return 0.0
-    ex, ey = segments[met, 2] - segments[met, 0], segments[met, 3] - segments[met, 1]
+    ex = segments[met, 2] - segments[met, 0]
+    ey = segments[met, 3] - segments[met, 1]
     incidence = abs(c * ey - s * ex) / length(ex, ey)
-    return float(reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2)
+    return float(
+        reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2
+    )
 
 
 @kernel
@@ -159,19 +189,27 @@ def ir_distance(
     n = out.shape[0]
     start(pose, sensors, n, lines)
     for k in range(n):
-        x, y, angle = lines[X, k], lines[Y, k], pose[2] + sensors[k, 2]
+        x = lines[X, k]
+        y = lines[Y, k]
+        angle = pose[2] + sensors[k, 2]
         for side in range(3):  # ahead, left, right
-            r, aside = side * n + k, angle + (2 * side - 3) * BEAM_RAD
-            lines[X, r], lines[Y, r] = x, y
+            r = side * n + k
+            aside = angle + (2 * side - 3) * BEAM_RAD
+            lines[X, r] = x
+            lines[Y, r] = y
             if side > 0:
-                lines[AHEAD_X, r], lines[AHEAD_Y, r] = math.cos(aside), math.sin(aside)
+                lines[AHEAD_X, r] = math.cos(aside)
+                lines[AHEAD_Y, r] = math.sin(aside)
             lines[END_X, r], lines[END_Y, r] = x + lines[AHEAD_X, r], y + lines[AHEAD_Y, r]
     cross(lines, 3 * n, segments, along)
     for k in range(n):
         signal = 0.0
         for side in range(3):
-            r, weight = side * n + k, 0.5 if side == 0 else 0.25
-            signal += weight * echo(along, r, lines[AHEAD_X, r], lines[AHEAD_Y, r], segments, reflectances)
+            r = side * n + k
+            weight = 0.5 if side == 0 else 0.25
+            signal += weight * echo(
+                along, r, lines[AHEAD_X, r], lines[AHEAD_Y, r], segments, reflectances
+            )
         out[k] = ir_reading(signal, normal[k], uniform[0, k], uniform[1, k])
 
 
@@ -194,7 +232,8 @@ def ir_light(
     """
     lines, along = scratch
     n = out.shape[1]
-    beacon_x, beacon_y = math.cos(beacon[3]), math.sin(beacon[3])
+    beacon_x = math.cos(beacon[3])
+    beacon_y = math.sin(beacon[3])
     for packet in range(2):
         if lit[packet] == 0.0:  # half of the time: no need to look for the beacon
             for k in range(n):
@@ -203,7 +242,8 @@ def ir_light(
         start(poses[packet], sensors, n, lines)
         look_at(beacon[0], beacon[1], lines, n, segments, along)
         for k in range(n):
-            dx, dy = beacon[0] - lines[X, k], beacon[1] - lines[Y, k]
+            dx = beacon[0] - lines[X, k]
+            dy = beacon[1] - lines[Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
             facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
             leaving = max(-(beacon_x * dx + beacon_y * dy) / d, 0.0)
@@ -238,10 +278,17 @@ def light(
     for j in range(lamps.shape[0]):
         look_at(lamps[j, 0], lamps[j, 1], lines, n, segments, along)
         for k in range(n):
-            dx, dy, dz = lamps[j, 0] - lines[X, k], lamps[j, 1] - lines[Y, k], lamps[j, 2] - SENSOR_HEIGHT_M
+            dx = lamps[j, 0] - lines[X, k]
+            dy = lamps[j, 1] - lines[Y, k]
+            dz = lamps[j, 2] - SENSOR_HEIGHT_M
             d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
             facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
-            out[k] += lamps[j, 3] * clear_path(along, k, lamps[j, 2], heights) * (facing + BOUNCE) / (d * d)
+            out[k] += (
+                lamps[j, 3]
+                * clear_path(along, k, lamps[j, 2], heights)
+                * (facing + BOUNCE)
+                / (d * d)
+            )
     for k in range(n):
         out[k] = ambient + gain * out[k] + LIGHT_SD * normal[k]
 
@@ -249,7 +296,9 @@ def light(
 @kernel
 def within(low: float, high: float) -> float:
     """Return the share of a thermal zone's view between two angles from its axis: a Gaussian of width ZONE_RAD."""
-    return 0.5 * (math.erf(high / (ZONE_RAD * math.sqrt(2.0))) - math.erf(low / (ZONE_RAD * math.sqrt(2.0))))
+    return 0.5 * (
+        math.erf(high / (ZONE_RAD * math.sqrt(2.0))) - math.erf(low / (ZONE_RAD * math.sqrt(2.0)))
+    )
 
 
 @kernel
@@ -283,12 +332,17 @@ def warmth(
                     visible = max(visible, over)
             if visible >= warm[j, 4]:
                 continue
-            dx, dy = warm[j, 0] - lines[X, k], warm[j, 1] - lines[Y, k]
-            ux, uy = lines[AHEAD_X, k], lines[AHEAD_Y, k]
+            dx = warm[j, 0] - lines[X, k]
+            dy = warm[j, 1] - lines[Y, k]
+            ux = lines[AHEAD_X, k]
+            uy = lines[AHEAD_Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
             aside = math.atan2(ux * dy - uy * dx, ux * dx + uy * dy)
             half = math.atan(warm[j, 2] / d)
             if abs(aside) - half > ZONE_MOST_RAD:
                 continue
-            rise = within(math.atan((visible - SENSOR_HEIGHT_M) / d), math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d))
+            rise = within(
+                math.atan((visible - SENSOR_HEIGHT_M) / d),
+                math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d),
+            )
             out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise

@@ -24,20 +24,38 @@ from horde_env._jit import kernel
 from horde_env.backend import Ints
 
 # Motor modes of a control packet; any other requests duty 0.
-WHEEL_SPACE, XYTHETA_SPACE, WHEEL_VOLTAGE = 0, 1, 2
-NOT_MOTOR_MODES = (0x68, 0x6E)  # exit, charging, reference voltage, amplifier: no effect on the motors
+WHEEL_SPACE = 0
+XYTHETA_SPACE = 1
+WHEEL_VOLTAGE = 2
+# Exit, charging, reference voltage, amplifier: no effect on the motors
+NOT_MOTOR_MODES = (0x68, 0x6E)
 
 # Words of `arm`.
 MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
 
 # Rows of `wheels`: state of the ARM, readings of the sensors (bytes), state of the AVR, outputs of the AVR.
-REQUEST, SLEW_TARGET, SLEW_AT, SETPOINT, SLEW_INTERVAL = 0, 1, 2, 3, 4
-CLICKS, CURRENT, TEMPERATURE = 5, 6, 7
-INTEGRAL, LAST_ERROR, REDUCTION, CAP, STOOD, STALL_PERIODS, LAST_CAPPED = 8, 9, 10, 11, 12, 13, 14
-OUTPUT, DUTY, N_ROWS = 15, 16, 17
+REQUEST = 0
+SLEW_TARGET = 1
+SLEW_AT = 2
+SETPOINT = 3
+SLEW_INTERVAL = 4
+CLICKS = 5
+CURRENT = 6
+TEMPERATURE = 7
+INTEGRAL = 8
+LAST_ERROR = 9
+REDUCTION = 10
+CAP = 11
+STOOD = 12
+STALL_PERIODS = 13
+LAST_CAPPED = 14
+OUTPUT = 15
+DUTY = 16
+N_ROWS = 17
 
 TIMEOUT_CYCLES = 50  # without a command, after which the motor event begins the stop
-AVR_TIMEOUT_PERIODS = 61  # without a message from the ARM, after which a motor AVR sets its setpoint to 0
+# Without a message from the ARM, after which a motor AVR sets its setpoint to 0
+AVR_TIMEOUT_PERIODS = 61
 ARM_LIMIT = 100  # wheel units the ARM accepts
 AVR_LIMIT = 25  # wheel units the AVR regulates to
 FRACTION_BITS = 16  # of SLEW_AT and SLEW_INTERVAL
@@ -49,7 +67,9 @@ STALL_CURRENT = 2
 STALL_PERIODS_PER_STEP = 6
 MOST_STOOD = 255
 BURN_IN_CYCLES = 100
-TOO_HOT, COOL_AGAIN = 65, 85  # temperature bytes: lower is hotter
+# Temperature bytes: lower is hotter
+TOO_HOT = 65
+COOL_AGAIN = 85
 
 
 @kernel
@@ -87,18 +107,25 @@ def begin_slew(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     and zeros then do not stop the wheels. A ramp without steps (the wheels are at the new target) divides by zero in
     the firmware; that processor's division returns 0.
     """
-    arm[MODE], arm[SILENT] = WHEEL_SPACE, 0
+    arm[MODE] = WHEEL_SPACE
+    arm[SILENT] = 0
     if wheels[SLEW_TARGET, 0] == a and wheels[SLEW_TARGET, 1] == b and wheels[SLEW_TARGET, 2] == c:
         return
-    wheels[SLEW_TARGET, 0], wheels[SLEW_TARGET, 1], wheels[SLEW_TARGET, 2] = a, b, c
+    wheels[SLEW_TARGET, 0] = a
+    wheels[SLEW_TARGET, 1] = b
+    wheels[SLEW_TARGET, 2] = c
     steps = 0
     for i in range(3):
         steps = max(steps, abs(wheels[SLEW_TARGET, i] - wheels[SETPOINT, i]))
     for i in range(3):
         change = (wheels[SLEW_TARGET, i] - wheels[SETPOINT, i]) << FRACTION_BITS
-        wheels[SLEW_INTERVAL, i] = truncated(change, steps) if steps > 0 else 0
+        if steps > 0:
+            wheels[SLEW_INTERVAL, i] = truncated(change, steps)
+        else:
+            wheels[SLEW_INTERVAL, i] = 0
         wheels[SLEW_AT, i] = wheels[SETPOINT, i] << FRACTION_BITS
-    arm[SLEW_STEP], arm[SLEW_STEPS] = 0, steps
+    arm[SLEW_STEP] = 0
+    arm[SLEW_STEPS] = steps
 
 
 @kernel
@@ -119,7 +146,9 @@ def continue_slew(arm: Ints, wheels: Ints) -> None:
 def set_duties(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     """Set the three duties at once; a ramp in progress continues in the next cycle, with its units as duties."""
     arm[MODE] = WHEEL_VOLTAGE
-    wheels[SETPOINT, 0], wheels[SETPOINT, 1], wheels[SETPOINT, 2] = a, b, c
+    wheels[SETPOINT, 0] = a
+    wheels[SETPOINT, 1] = b
+    wheels[SETPOINT, 2] = c
 
 
 @kernel
@@ -134,8 +163,12 @@ def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c:
     if mode == XYTHETA_SPACE:
         request = wheels[REQUEST]
         to_wheels(matrix, a, b, c, request)
-        a, b, c = request[0], request[1], request[2]
-    a, b, c = clamped(a, ARM_LIMIT), clamped(b, ARM_LIMIT), clamped(c, ARM_LIMIT)
+        a = request[0]
+        b = request[1]
+        c = request[2]
+    a = clamped(a, ARM_LIMIT)
+    b = clamped(b, ARM_LIMIT)
+    c = clamped(c, ARM_LIMIT)
     if mode in (WHEEL_SPACE, XYTHETA_SPACE):
         begin_slew(arm, wheels, a, b, c)
     elif mode == WHEEL_VOLTAGE:
@@ -230,7 +263,8 @@ def drive_bridge(wheels: Ints, i: int, output: int) -> None:
     """
     capped = clamped(output, wheels[CAP, i])
     changes = (capped >= 0) != (wheels[LAST_CAPPED, i] >= 0)
-    wheels[LAST_CAPPED, i], wheels[DUTY, i] = capped, 0 if changes else capped
+    wheels[LAST_CAPPED, i] = capped
+    wheels[DUTY, i] = 0 if changes else capped
 
 
 @kernel
@@ -239,7 +273,10 @@ def avr_cycle(wheels: Ints, i: int, voltage_mode: bool, blocked: bool, bus: int)
     setpoint = 0 if blocked else wheels[SETPOINT, i]
     limited = limit_current(wheels, i, setpoint)
     limit_duty(wheels, i, setpoint, bus)
-    output = clamped(limited, ARM_LIMIT) if voltage_mode else speed_control(wheels, i, limited)
+    if voltage_mode:
+        output = clamped(limited, ARM_LIMIT)
+    else:
+        output = speed_control(wheels, i, limited)
     wheels[OUTPUT, i] = output
     drive_bridge(wheels, i, output)
 

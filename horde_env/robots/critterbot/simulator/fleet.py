@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numba
@@ -26,8 +27,12 @@ from horde_env.sim import planar
 NUMBERS = (
     *("t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped", "obeyed"),
     *("battery_low", "battery_urgent", "x_m", "y_m", "heading_rad"),
+    *("manoeuvre_steps", "docked"),  # 0: many robots have no drives
 )
 """The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
+# Numba's work queue aborts the process if two threads run a parallel loop at the same time. A process has one work
+# queue, so its lock is stored in numba, where other packages with parallel loops find it.
+_WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
 
 NORMAL, UNIFORM = 17, 18  # the noise's places among the rows
@@ -162,6 +167,7 @@ class SimulatedFleet:
         before = numba.get_num_threads()
         numba.set_num_threads(min(before, max(len(due) // ROBOTS_PER_THREAD, 1)))
         try:
-            step_fleet(due, self._addresses, requests, self._rows, self._shared, observations, DRAWS_IN_KERNEL)
+            with _WORK_QUEUE_LOCK:
+                step_fleet(due, self._addresses, requests, self._rows, self._shared, observations, DRAWS_IN_KERNEL)
         finally:
             numba.set_num_threads(before)

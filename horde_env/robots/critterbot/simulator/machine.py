@@ -24,11 +24,16 @@ from horde_env.sim.planar import Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 # Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at which contacts meet.
-DOCK_REACH_M, DOCK_REACH_DEG = 0.05, 20.0
+DOCK_REACH_M = 0.05
+DOCK_REACH_DEG = 20.0
 _ROUNDING_S = 1e-9
-_DIRECTIONS = {"clockwise": motors.CLOCKWISE_FRICTION, "counterclockwise": motors.COUNTERCLOCKWISE_FRICTION}
+_DIRECTIONS = {
+    "clockwise": motors.CLOCKWISE_FRICTION,
+    "counterclockwise": motors.COUNTERCLOCKWISE_FRICTION,
+}
 
-FrictionChange = tuple[float, str, float]  # robot time in s, direction of the rotation, factor on the axles' friction
+# Robot time in s, direction of the rotation, factor on the axles' friction
+FrictionChange = tuple[float, str, float]
 
 
 def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
@@ -39,7 +44,10 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
     """
     try:
         found = sorted((float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
-        if all(way in _DIRECTIONS and 0.0 <= t < math.inf and 0.0 < factor < math.inf for t, way, factor in found):
+        if all(
+            way in _DIRECTIONS and 0.0 <= t < math.inf and 0.0 < factor < math.inf
+            for t, way, factor in found
+        ):
             return found
     except (TypeError, ValueError):
         pass
@@ -68,7 +76,8 @@ class Machine:
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
         reach = DOCK_REACH_M, math.cos(math.radians(DOCK_REACH_DEG))
         self.face = np.array([*_dock_face(pen), float(spec.body["radius_m"]), *reach])
-        firmware, power = self.firmware, self.power
+        firmware = self.firmware
+        power = self.power
         self.plant: period.Plant = (
             *(firmware.arm, firmware.wheels, self.motion, self._geometry, np.zeros(3)),
             *(power.amounts, power.marks),
@@ -86,7 +95,16 @@ class Machine:
         self.n_ticks = 0
         self.stuck = None
         self.body.place(x, y, heading)
-        motors.sense(self.motion, self.firmware.wheels, self._geometry, np.zeros(3), facing(heading), 0.0, 0.0, 0.0)
+        motors.sense(
+            self.motion,
+            self.firmware.wheels,
+            self._geometry,
+            np.zeros(3),
+            facing(heading),
+            0.0,
+            0.0,
+            0.0,
+        )
 
     def set_friction(self, changes: Sequence[FrictionChange]) -> None:
         """Apply those of a life's changes that are due."""
@@ -102,14 +120,19 @@ class Machine:
 
     def run(self, noise: Floats) -> Floats:
         """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
-        n, body, now = len(noise) // 3, self.body, (self.n_ticks, self.stuck_wheel)
+        n = len(noise) // 3
+        body = self.body
+        now = (self.n_ticks, self.stuck_wheel)
         self.n_ticks += n
         if isinstance(body, PlanarBody):
             path = np.empty((n, len(Motion._fields)))
             period.run_ticks(self.plant, self.face, now, body.shape, body.state, noise, path)
             return path
         assert isinstance(body, bullet.PlanarBody)
-        plant, face, (begin, stuck), seen = self.plant, self.face, now, []
+        plant = self.plant
+        face = self.face
+        (begin, stuck) = now
+        seen = []
         force = period.act(plant, stuck, facing(body.moved[2]))
         for k in range(n):
             seen.append(body.advance(force))
@@ -126,7 +149,9 @@ class Machine:
     @property
     def stuck_wheel(self) -> int:
         """Number of the wheel that is stuck, or `period.NO_WHEEL`."""
-        return period.NO_WHEEL if self.stuck is None else self.stuck
+        if self.stuck is None:
+            return period.NO_WHEEL
+        return self.stuck
 
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
@@ -162,7 +187,9 @@ class Machine:
 
 def _dock_face(pen: Pen) -> tuple[float, float, float, float]:
     """Return the middle of the dock's face and its outward direction: (x, y, ux, uy)."""
-    (x, y), (size_x, size_y) = pen.dock.centre_m, pen.dock.size_m
-    ux, uy = math.cos(pen.beacon.direction_rad), math.sin(pen.beacon.direction_rad)
+    (x, y) = pen.dock.centre_m
+    (size_x, size_y) = pen.dock.size_m
+    ux = math.cos(pen.beacon.direction_rad)
+    uy = math.sin(pen.beacon.direction_rad)
     depth = 0.5 * (size_x * abs(ux) + size_y * abs(uy))
     return x + depth * ux, y + depth * uy, ux, uy

@@ -44,16 +44,20 @@ CREEP = 0.0176  # m/s: friction fades below it, which makes stopping smooth
 
 # An omniwheel rolls from roller to roller, so the encoder runs ahead of the floor and behind it. The position error of
 # a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
-HANDOVER_DRIVEN, HANDOVER_ROLLING = 0.075, 0.035
+HANDOVER_DRIVEN = 0.075
+HANDOVER_ROLLING = 0.035
 
 IDLE_TEMPERATURE = (129.0, 131.0, 133.0)  # bytes, LOWER is hotter; first packet of the log
 HEAT_PER_SQUARE = 0.083 / 600.0  # bytes per second and byte^2 of current
 COOLING_S = 600.0
-CURRENT_SD, TEMPERATURE_SD = 1.0, 0.2  # bytes
+# Bytes
+CURRENT_SD = 1.0
+TEMPERATURE_SD = 0.2
 
 
 # Columns of a wheel's geometry behind its rim speed per body velocity: factors on the friction of its axle.
-CLOCKWISE_FRICTION, COUNTERCLOCKWISE_FRICTION = 3, 4
+CLOCKWISE_FRICTION = 3
+COUNTERCLOCKWISE_FRICTION = 4
 
 
 def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
@@ -62,7 +66,9 @@ def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
     A row is (-sin p, cos p, R, 1, 1): the axle's friction is multiplied by the last two while the body turns clockwise
     and counter-clockwise.
     """
-    return np.column_stack([-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m), np.ones((3, 2))])
+    return np.column_stack(
+        [-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m), np.ones((3, 2))]
+    )
 
 
 @kernel
@@ -85,20 +91,31 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
 
 
 @kernel_over(firmware)
-def push(motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats) -> None:
+def push(
+    motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats
+) -> None:
     """Write the wheels' force on the body for the coming tick into `out`: (Fx, Fy) of the world in N, torque in N m.
 
     `motion` has the current RIM_SPEED; its currents and heat are updated. `towards` is cosine and sine of the heading.
     """
-    fx, fy, torque = 0.0, 0.0, 0.0
+    fx = 0.0
+    fy = 0.0
+    torque = 0.0
     vx, vy = motion_of_centre(motion, geometry)
-    turn = motion[RIM_SPEED, 0] + motion[RIM_SPEED, 1] + motion[RIM_SPEED, 2]  # 3 R times the yaw rate
-    column = CLOCKWISE_FRICTION if turn < 0.0 else COUNTERCLOCKWISE_FRICTION
+    # 3 R times the yaw rate
+    turn = motion[RIM_SPEED, 0] + motion[RIM_SPEED, 1] + motion[RIM_SPEED, 2]
+    column = COUNTERCLOCKWISE_FRICTION
+    if turn < 0.0:
+        column = CLOCKWISE_FRICTION
     for i in range(3):
-        duty, rim = wheels[firmware.DUTY, i], motion[RIM_SPEED, i]
+        duty = wheels[firmware.DUTY, i]
+        rim = motion[RIM_SPEED, i]
         current = motor_current(duty, rim, bus_v)
-        side, ahead, arm = geometry[i, 0], geometry[i, 1], geometry[i, 2]
-        drag, friction = geometry[i, column] * AXLE_DRAG, geometry[i, column] * AXLE_FRICTION_N
+        side = geometry[i, 0]
+        ahead = geometry[i, 1]
+        arm = geometry[i, 2]
+        drag = geometry[i, column] * AXLE_DRAG
+        friction = geometry[i, column] * AXLE_FRICTION_N
         drive = math.copysign(FORCE_PER_BYTE * current, duty) - drag * rim - friction * fading(rim)
         drive = min(max(drive, -GRIP_N), GRIP_N)
         # The axle points along (ahead, -side); the rollers' friction acts in that direction.
@@ -108,12 +125,20 @@ def push(motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v:
         torque += drive * arm
         heat_and_charge(motion, i, current, abs(duty))
     c, s = towards
-    out[0], out[1], out[2] = c * fx - s * fy, s * fx + c * fy, torque
+    out[0] = c * fx - s * fy
+    out[1] = s * fx + c * fy
+    out[2] = torque
 
 
 @kernel_over(firmware)
 def push_with_stuck_wheel(
-    motion: Floats, wheels: Ints, geometry: Floats, towards: Facing, bus_v: float, out: Floats, stuck: int
+    motion: Floats,
+    wheels: Ints,
+    geometry: Floats,
+    towards: Facing,
+    bus_v: float,
+    out: Floats,
+    stuck: int,
 ) -> None:
     """Write the force of three wheels of which number `stuck` is blocked and slides; other arguments as for `push`.
 
@@ -124,7 +149,9 @@ def push_with_stuck_wheel(
     push(motion, wheels, geometry, towards, bus_v, out)
     drive = math.copysign(FORCE_PER_BYTE * motion[CURRENT, stuck], wheels[firmware.DUTY, stuck])
     change = -min(max(drive, -GRIP_N), GRIP_N) - STUCK_FRICTION_N * fading(rim_speed)
-    side, ahead, arm = geometry[stuck, 0], geometry[stuck, 1], geometry[stuck, 2]
+    side = geometry[stuck, 0]
+    ahead = geometry[stuck, 1]
+    arm = geometry[stuck, 2]
     c, s = towards
     out[0] += change * (c * side - s * ahead)
     out[1] += change * (s * side + c * ahead)
@@ -134,7 +161,8 @@ def push_with_stuck_wheel(
 @kernel
 def motion_of_centre(motion: Floats, geometry: Floats) -> tuple[float, float]:
     """Return the body's (vx, vy) in its own frame from the three rim speeds: 2/3 of the sum along each wheel."""
-    vx, vy = 0.0, 0.0
+    vx = 0.0
+    vy = 0.0
     for i in range(3):
         vx += geometry[i, 0] * motion[RIM_SPEED, i]
         vy += geometry[i, 1] * motion[RIM_SPEED, i]
@@ -166,18 +194,25 @@ def sense(
     `noise` are standard normals for the rollers' handover, shape (3,); `vx` and `vy` the body's velocity in the world.
     """
     c, s = towards
-    ahead, left = c * vx + s * vy, c * vy - s * vx
+    ahead = c * vx + s * vy
+    left = c * vy - s * vx
     for i in range(3):
         rim = geometry[i, 0] * ahead + geometry[i, 1] * left + geometry[i, 2] * yaw_rate
         edges = rim * TICK_S / EDGE_M
-        share = HANDOVER_ROLLING if wheels[firmware.DUTY, i] == 0 else HANDOVER_DRIVEN
+        share = HANDOVER_DRIVEN
+        if wheels[firmware.DUTY, i] == 0:
+            share = HANDOVER_ROLLING
         shown_before = math.floor(motion[TRAVEL, i] + motion[HANDOVER, i])
         motion[RIM_SPEED, i] = rim
         motion[TRAVEL, i] += edges
         motion[HANDOVER, i] = share * abs(edges) * noise[i]
-        wheels[firmware.CLICKS, i] = int(math.floor(motion[TRAVEL, i] + motion[HANDOVER, i]) - shown_before)
+        wheels[firmware.CLICKS, i] = int(
+            math.floor(motion[TRAVEL, i] + motion[HANDOVER, i]) - shown_before
+        )
         wheels[firmware.CURRENT, i] = min(int(motion[SHOWN_CURRENT, i] + 0.5), 255)
-        wheels[firmware.TEMPERATURE, i] = min(max(int(IDLE_TEMPERATURE[i] - motion[HEAT, i] + 0.5), 0), 255)
+        wheels[firmware.TEMPERATURE, i] = min(
+            max(int(IDLE_TEMPERATURE[i] - motion[HEAT, i] + 0.5), 0), 255
+        )
 
 
 @kernel_over(firmware)

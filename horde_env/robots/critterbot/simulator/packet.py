@@ -20,20 +20,25 @@ from horde_env.robots.critterbot.simulator import fields
 
 Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index like an array
 
-N_FELT, N_FELT_DRAWS = 7, 11  # values and standard normals of acceleration, magnetic and rotational velocity
+# Values and standard normals of acceleration, magnetic and rotational velocity
+N_FELT = 7
+N_FELT_DRAWS = 11
 
 PACKET_S = 0.01
 G_LSB = 9.81 / 1024
 GRAVITY_Z = 978 * G_LSB  # the chip reads 4.5 % low: raw 978 instead of 1024 at rest
 REST_X = -13 * G_LSB  # raw +13 at rest; the chip is turned, so negative in the body frame
 REST_SD = (0.9 * G_LSB, 0.9 * G_LSB, 2.9 * G_LSB)
-CHIP_M = (-0.005, -0.014)  # of the accelerometer from the axis of rotation: regression of the log's x, y on yaw_rate^2
+# Of the accelerometer from the axis of rotation: regression of the log's x, y on yaw_rate^2
+CHIP_M = (-0.005, -0.014)
 
 ROLLER_PITCH_M = 0.0147  # rim travel per shake: the log's 20 .. 23 Hz at about 18 wheel units
 SHAKE_PER_SPEED = (10.9, 12.0, 13.6)  # sd of the shaking over rim speed, (m/s^2)/(m/s), for x, y, z
 SHAKE_MOST = (1.35, 3.1, 3.7)  # its largest sd, m/s^2
-SHAKE_PHASE = np.array([[0.0, 1.9, 4.2], [1.6, 5.7, 2.8], [3.6, 0.8, 5.0]])  # by axis and wheel: they differ
-SHAKE_TONE = math.sqrt(0.5)  # the sines carry half of the shaking's power, noise the rest: the log's lag at 0.01 s
+# By axis and wheel: they differ
+SHAKE_PHASE = np.array([[0.0, 1.9, 4.2], [1.6, 5.7, 2.8], [3.6, 0.8, 5.0]])
+# The sines carry half of the shaking's power, noise the rest: the log's lag at 0.01 s
+SHAKE_TONE = math.sqrt(0.5)
 RING_PER_IMPULSE = 6.0  # vertical ringing of the body when hit, m/s^2 per N s
 
 GYRO_OFFSET = 5 / 77.5
@@ -49,7 +54,8 @@ ZONE_BIAS_K = 0.02 * np.array([-7.0, -38.0, -6.0, -24.0, 7.0, 89.0, -4.0, -17.0]
 
 
 BLINK_EDGE = 6.0  # steepness of the beacon's blink: it takes about a millisecond from dark to lit
-THERMAL_PERIOD_S = 0.14  # the four sensors share a slow bus: the log's readings change every 14 packets
+# The four sensors share a slow bus: the log's readings change every 14 packets
+THERMAL_PERIOD_S = 0.14
 THERMAL_LAG_S = 0.3
 THERMAL_DRIFT_S = 1.5
 
@@ -84,10 +90,13 @@ def air_at(times: Floats, room: Floats, t_s: float) -> Air:
         lagged to their true temperatures, 0..1, 0 if they are not refreshed now; share of the zones' drift that is
         left.
     """
-    elapsed_s, times[LAST_S] = min(max(t_s - times[LAST_S], 0.0), 1.0), t_s
-    lag_share, drift_share = 0.0, 1.0
+    elapsed_s = min(max(t_s - times[LAST_S], 0.0), 1.0)
+    times[LAST_S] = t_s
+    lag_share = 0.0
+    drift_share = 1.0
     if t_s - times[ZONE_S] >= THERMAL_PERIOD_S - 1e-9:
-        elapsed, times[ZONE_S] = t_s - times[ZONE_S], t_s
+        elapsed = t_s - times[ZONE_S]
+        times[ZONE_S] = t_s
         lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
         drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
     lit = lit_at(times, t_s - PACKET_S), lit_at(times, t_s)
@@ -111,7 +120,8 @@ def acceleration(
     The chip at r from the axis measures a + alpha x r - yaw_rate^2 r in the body frame. Each wheel, with its rollers at
     phase `roller`, shakes each axis by a sine and equal noise, which grow with its speed up to a bound.
     """
-    c, s = math.cos(motion[2]), math.sin(motion[2])
+    c = math.cos(motion[2])
+    s = math.sin(motion[2])
     alpha = (motion[3] - yaw_rate_before) / PACKET_S
     spin = motion[3] * motion[3]
     out[0] = c * motion[4] + s * motion[5] - alpha * CHIP_M[1] - spin * CHIP_M[0] + REST_X
@@ -135,7 +145,9 @@ def rotational_velocity(yaw_rate: float, normal: Floats, out: Floats) -> None:
 
 
 @kernel
-def magnetic(motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: Floats, out: Floats) -> None:
+def magnetic(
+    motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: Floats, out: Floats
+) -> None:
     """Write the magnetometer as a share of 1023 counts: Earth, steel under the floor, motors, noise. `normal` (3,).
 
     `earth` is (north, centre x 3, swing x 3): centre + swing cos(heading - north). `iron` has rows (x, y, depth, field
@@ -148,10 +160,15 @@ def magnetic(motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: 
     for i in range(iron.shape[0]):
         aside2 = (motion[0] - iron[i, 0]) ** 2 + (motion[1] - iron[i, 1]) ** 2
         near = (1.0 + aside2 / iron[i, 2] ** 2) ** -1.5
-        east, north, up = east + near * iron[i, 3], north + near * iron[i, 4], up + near * iron[i, 5]
+        east = east + near * iron[i, 3]
+        north = north + near * iron[i, 4]
+        up = up + near * iron[i, 5]
     for axis in range(3):
         counts = (
-            earth[1 + axis] + earth[4 + axis] * swing + MOTOR_FIELD[axis] * drive + MAGNETIC_SD[axis] * normal[axis]
+            earth[1 + axis]
+            + earth[4 + axis] * swing
+            + MOTOR_FIELD[axis] * drive
+            + MAGNETIC_SD[axis] * normal[axis]
         )
         if axis == 0:
             counts += math.cos(motion[2]) * east + math.sin(motion[2]) * north
@@ -224,13 +241,34 @@ def read(
     scratch = lines, along
     elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
     # Each group's end among the values (v) and among the normals (n).
-    v1, n1 = N_FELT + near_eyes.shape[0], N_FELT_DRAWS + near_eyes.shape[0]
-    v2, n2 = v1 + glare_eyes.shape[0], n1 + 2 * glare_eyes.shape[0]
-    v3, n3 = v2 + light_eyes.shape[0], n2 + light_eyes.shape[0]
-    feel(pose, before[3], wheel_speed, duty, contact_n_s, elapsed_s, earth, iron, roller, normal, values)
-    near, shine, heat = values[N_FELT:v1], values[v2:v3], values[v3:]
-    fields.ir_distance(pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, scratch, near)
-    fields.light(pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], scratch, shine)
+    v1 = N_FELT + near_eyes.shape[0]
+    n1 = N_FELT_DRAWS + near_eyes.shape[0]
+    v2 = v1 + glare_eyes.shape[0]
+    n2 = n1 + 2 * glare_eyes.shape[0]
+    v3 = v2 + light_eyes.shape[0]
+    n3 = n2 + light_eyes.shape[0]
+    feel(
+        pose,
+        before[3],
+        wheel_speed,
+        duty,
+        contact_n_s,
+        elapsed_s,
+        earth,
+        iron,
+        roller,
+        normal,
+        values,
+    )
+    near = values[N_FELT:v1]
+    shine = values[v2:v3]
+    heat = values[v3:]
+    fields.ir_distance(
+        pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, scratch, near
+    )
+    fields.light(
+        pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], scratch, shine
+    )
     if lag_share > 0.0:
         fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, scratch, heat)
         follow(lag_share, drift_share, normal[n3:], zones, drift, heat)
@@ -248,7 +286,9 @@ def read(
 
 
 @kernel
-def follow(lag_share: float, drift_share: float, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
+def follow(
+    lag_share: float, drift_share: float, normal: Floats, zones: Floats, drift: Floats, out: Floats
+) -> None:
     """Add lag, drift and noise to the thermal zones' true temperatures in `out`; (n,) each.
 
     `zones`, the lagged temperatures, move by `lag_share` towards the true ones; `drift_share` of the drift remains (an

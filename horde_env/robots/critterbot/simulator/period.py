@@ -39,11 +39,13 @@ FACE_X, FACE_Y, FACE_UX, FACE_UY, NOSE_M, REACH_M, REACH_COS, N_FACE = range(8)
 PER_DUTY = 1.0 / firmware.FULL_DUTY
 
 # Tuples, because passing a NamedTuple to a kernel costs twice as much.
-Moved = tuple[float, float, float, float, float, float]  # x, y, heading and their rates, as in `Motion`
+# X, y, heading and their rates, as in `Motion`
+Moved = tuple[float, float, float, float, float, float]
 Plant = tuple[Ints, Ints, Floats, Floats, Floats, Floats, Ints]
 Senses = tuple[Scene, Eyes, Memory, Floats, Floats, Floats]
 Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clockwise
-Scales = tuple[Floats, Floats, Floats, int, int]  # lsb, offset, largest request, places of last_request, overheating
+# Lsb, offset, largest request, places of last_request, overheating
+Scales = tuple[Floats, Floats, Floats, int, int]
 End = tuple[float, float, float, bool]  # x, y, heading, and whether the command was blocked
 
 
@@ -71,7 +73,9 @@ def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units:
 
     `units` are those of the wire's x, y (to the RIGHT: negative) and theta; m/s, m/s, rad/s; shape (3,).
     """
-    x, y, theta = to_byte(request[0] / units[0]), to_byte(request[1] / units[1]), to_byte(request[2] / units[2])
+    x = to_byte(request[0] / units[0])
+    y = to_byte(request[1] / units[1])
+    theta = to_byte(request[2] / units[2])
     firmware.command(arm, wheels, matrix, firmware.XYTHETA_SPACE, x, y, theta)
 
 
@@ -107,12 +111,16 @@ def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]
     if stuck == NO_WHEEL:
         motors.push(motion, wheels, geometry, towards, amounts[power.BUS_V], force)
     else:
-        motors.push_with_stuck_wheel(motion, wheels, geometry, towards, amounts[power.BUS_V], force, stuck)
+        motors.push_with_stuck_wheel(
+            motion, wheels, geometry, towards, amounts[power.BUS_V], force, stuck
+        )
     return force[0], force[1], force[2]
 
 
 @kernel_over(firmware, motors, planar, power)
-def sense(plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved) -> Facing:
+def sense(
+    plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved
+) -> Facing:
     """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
 
     `face` is the dock's, shape (N_FACE,); `n_ticks` the number of the tick since the robot was switched on, from 1 on;
@@ -127,7 +135,9 @@ def sense(plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k
         wheels[firmware.CLICKS, stuck] = 0
     if n_ticks % TICKS_PER_POWER_STEP == 0:
         span_s = TICKS_PER_POWER_STEP * motors.TICK_S
-        a, b, c = motion[motors.SUPPLY, 0], motion[motors.SUPPLY, 1], motion[motors.SUPPLY, 2]
+        a = motion[motors.SUPPLY, 0]
+        b = motion[motors.SUPPLY, 1]
+        c = motion[motors.SUPPLY, 2]
         power.advance(amounts, marks, (a + b + c) / span_s, on_dock(x, y, towards, face), span_s)
         for i in range(3):
             motion[motors.SUPPLY, i] = 0.0
@@ -144,7 +154,13 @@ def sense_and_act(
 
 @kernel_over(firmware, motors, planar, power)
 def run_ticks(
-    plant: Plant, face: Floats, now: tuple[int, int], shape: Shape, body: Floats, noise: Floats, path: Floats
+    plant: Plant,
+    face: Floats,
+    now: tuple[int, int],
+    shape: Shape,
+    body: Floats,
+    noise: Floats,
+    path: Floats,
 ) -> None:
     """Advance the planar engine by one tick per row of `path`; arguments as for `run_period`."""
     n_ticks, stuck = now
@@ -152,7 +168,9 @@ def run_ticks(
     towards = planar.facing(body[planar.HEADING])
     for k in range(path.shape[0]):
         push = act(plant, stuck, towards)
-        planar.step(body, towards, inertia, corners, pieces, radii, obstacles, contacts, push, motors.TICK_S)
+        planar.step(
+            body, towards, inertia, corners, pieces, radii, obstacles, contacts, push, motors.TICK_S
+        )
         moved = body[0], body[1], body[2], body[3], body[4], body[5]
         path[k, 0], path[k, 1], path[k, 2], path[k, 3], path[k, 4], path[k, 5] = moved
         towards = sense(plant, face, stuck, n_ticks + k + 1, noise, k, moved)
@@ -169,7 +187,10 @@ def report(plant: Plant, noise: Floats, out: Floats) -> None:
     """
     _, wheels, motion, _, _, amounts, _ = plant
     for i in range(4):
-        volts = amounts[power.BUS_V] if i == 0 else amounts[power.BATTERY_V + i - 1]
+        if i == 0:
+            volts = amounts[power.BUS_V]
+        else:
+            volts = amounts[power.BATTERY_V + i - 1]
         out[i] = min(max(np.rint(10.0 * volts + VOLT_SD[i] * noise[i]), 0.0), 255.0)
     motors.report(motion, wheels, noise[4:], out[4:])
 
@@ -201,21 +222,44 @@ def sample(
     report(plant, normal, out[:N_RAW])
     for i in range(N_RAW):
         out[i] = lsb[i] * out[i] + offset[i]
-    earlier, before, now = path[path.shape[0] - 3], path[path.shape[0] - 2], path[path.shape[0] - 1]
+    earlier = path[path.shape[0] - 3]
+    before = path[path.shape[0] - 2]
+    now = path[path.shape[0] - 1]
     heading = wrapped(now[2])
-    ax_before, ay_before = (before[3] - earlier[3]) / motors.TICK_S, (before[4] - earlier[4]) / motors.TICK_S
-    ax, ay = (now[3] - before[3]) / motors.TICK_S, (now[4] - before[4]) / motors.TICK_S
+    ax_before = (before[3] - earlier[3]) / motors.TICK_S
+    ay_before = (before[4] - earlier[4]) / motors.TICK_S
+    ax = (now[3] - before[3]) / motors.TICK_S
+    ay = (now[4] - before[4]) / motors.TICK_S
     # The shell is soft: a hit shows in two packets of the accelerometer.
     pose = now[0], now[1], heading, now[5], 0.5 * (ax_before + ax), 0.5 * (ay_before + ay)
     pose_before = before[0], before[1], wrapped(before[2]), before[5], ax_before, ay_before
     duties = wheels[firmware.DUTY]
-    duty: Any = (duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY)  # indexed like an array
-    speed, seen = motion[motors.RIM_SPEED], out[N_RAW : N_RAW + steps.shape[1]]
+    # Indexed like an array
+    duty: Any = (duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY)
+    speed = motion[motors.RIM_SPEED]
+    seen = out[N_RAW : N_RAW + steps.shape[1]]
     noise = normal[N_NOISE:]
-    packet.read(scene, eyes, memory, steps, noise, uniform, pose_before, pose, speed, duty, contact_n_s, air, seen)
+    packet.read(
+        scene,
+        eyes,
+        memory,
+        steps,
+        noise,
+        uniform,
+        pose_before,
+        pose,
+        speed,
+        duty,
+        contact_n_s,
+        air,
+        seen,
+    )
     for i in range(3):
         out[at_request + i] = request[i] / largest[i]
-    out[at_overheating] = 1.0 if arm[firmware.OVERHEATED] == 1 else 0.0
+    if arm[firmware.OVERHEATED] == 1:
+        out[at_overheating] = 1.0
+    else:
+        out[at_overheating] = 0.0
     return now[0], now[1], heading, is_held(plant)
 
 
@@ -247,6 +291,7 @@ def run_period(
     send_request(plant[0], plant[1], matrix, request, units)
     was_held = is_held(plant)
     run_ticks(plant, face, now, shape, body, normal, path)
-    impulse, t_s = body[planar.IMPULSE], (now[0] + n) * motors.TICK_S
+    impulse = body[planar.IMPULSE]
+    t_s = (now[0] + n) * motors.TICK_S
     end = sample(plant, senses, scales, path, impulse, request, t_s, normal[3 * n :], uniform, out)
     return end[0], end[1], end[2], was_held or end[3]

@@ -15,12 +15,18 @@ from horde_env.sim.saving import number_of
 
 # Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
 # States 3, 5 and 8, which switch a charger on or off, last one step.
-UNPLUGGED, START, COMPLETE, INTERRUPTED = 0, 1, 11, 201
+UNPLUGGED = 0
+START = 1
+COMPLETE = 11
+INTERRUPTED = 201
 CHARGING = ((2, 3, 4), (5, 6, 7), (8, 9, 10))  # states in which 40, 160, 280 is charged
-NORMAL, TOP_OFF = (2, 6, 9), (4, 7, 10)  # of each charger: the states that last
+# Of each charger: the states that last
+NORMAL = (2, 6, 9)
+TOP_OFF = (4, 7, 10)
 TOP_OFF_CHARGE = 0.9  # share of charge from which a charger tops off; an assumption
 
-CAPACITY_A_S = 7.7 * 3600.0  # of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
+# Of one battery: 12 h at 1.25 A and the 0.56 A that wandering motors take on average
+CAPACITY_A_S = 7.7 * 3600.0
 ELECTRONICS_A = 1.25
 CHARGE_A = 3.0
 RESISTANCE_OHM = 0.05  # of a battery and its wires
@@ -33,15 +39,25 @@ VOLT_KNOTS = (11.0, 12.6, 14.0, 14.8, 15.3, 16.0, 16.72)
 BATTERY_OFFSET_V = (0.07, -0.06, -0.03)  # means of the log
 
 DOCK_V = 17.6  # on the bus at the dock; above 18.5 V the motors would not turn
-PLUGGED_V, PLUGGED_S = 17.2, 0.2
-LOW_V, LOW_S, LOW_OVER_V = 12.0, 1.0, 17.0
+PLUGGED_V = 17.2
+PLUGGED_S = 0.2
+LOW_V = 12.0
+LOW_S = 1.0
+LOW_OVER_V = 17.0
 UNBALANCED_V = 0.2
 WORTH_CHARGING_V = 16.0
 OVERRIDE_V = 14.5  # below it the dock charges even if charging is disabled
 DEAD_V = 8.0
 
 # Numbers of a supply: charge and voltage of each battery, voltage of the bus, sag, seconds plugged and low, capacity.
-CHARGE, BATTERY_V, BUS_V, SAG_V, PLUGGED, LOW, CAPACITY, N_AMOUNTS = 0, 3, 6, 7, 8, 9, 10, 11
+CHARGE = 0
+BATTERY_V = 3
+BUS_V = 6
+SAG_V = 7
+PLUGGED = 8
+LOW = 9
+CAPACITY = 10
+N_AMOUNTS = 11
 ENABLED, STATE, IS_LOW, RESUMED, N_MARKS = range(5)  # integers of a supply
 
 Three = tuple[float, float, float]  # a number per battery, at 40, 160, 280 degrees
@@ -71,7 +87,10 @@ def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: 
         amounts[CHARGE + i] = min(max(charge, 0.0), 1.0)
         amounts[BATTERY_V + i] = open_circuit_v(amounts[CHARGE + i]) + BATTERY_OFFSET_V[i] - sag_v
         sum_v += amounts[BATTERY_V + i]
-    amounts[BUS_V] = DOCK_V if on_dock else sum_v / 3.0 - DIODE_V - BUS_OHM * load_a
+    if on_dock:
+        amounts[BUS_V] = DOCK_V
+    else:
+        amounts[BUS_V] = sum_v / 3.0 - DIODE_V - BUS_OHM * load_a
 
 
 @kernel
@@ -88,8 +107,11 @@ def is_charged(amounts: Floats, state: int) -> bool:
 @kernel
 def begins_charge(amounts: Floats, enabled: bool) -> bool:
     """Return whether a charge begins; unequal and empty batteries are charged even if charging is disabled."""
-    a, b, c = amounts[BATTERY_V], amounts[BATTERY_V + 1], amounts[BATTERY_V + 2]
-    lowest, highest = min(a, b, c), max(a, b, c)
+    a = amounts[BATTERY_V]
+    b = amounts[BATTERY_V + 1]
+    c = amounts[BATTERY_V + 2]
+    lowest = min(a, b, c)
+    highest = max(a, b, c)
     if lowest < DEAD_V:
         return False
     if highest - lowest > UNBALANCED_V:
@@ -103,13 +125,17 @@ def next_state(amounts: Floats, marks: Ints) -> None:
     state = marks[STATE]
     if amounts[PLUGGED] < PLUGGED_S:
         if state not in (UNPLUGGED, COMPLETE, INTERRUPTED):
-            marks[RESUMED], marks[STATE] = state, INTERRUPTED
+            marks[RESUMED] = state
+            marks[STATE] = INTERRUPTED
         elif state == COMPLETE:
             marks[STATE] = UNPLUGGED
     elif state == INTERRUPTED:
         marks[STATE] = marks[RESUMED]
     elif state == UNPLUGGED:
-        marks[STATE] = START if begins_charge(amounts, marks[ENABLED] == 1) else UNPLUGGED
+        if begins_charge(amounts, marks[ENABLED] == 1):
+            marks[STATE] = START
+        else:
+            marks[STATE] = UNPLUGGED
     elif state != COMPLETE and is_charged(amounts, state):
         marks[STATE] = state + 1
 
@@ -127,8 +153,14 @@ def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: 
     )
     settle(amounts, gain_a, dt_s, load_a, on_dock)
     bus_v = amounts[BUS_V]
-    amounts[PLUGGED] = amounts[PLUGGED] + dt_s if bus_v > PLUGGED_V else 0.0
-    amounts[LOW] = amounts[LOW] + dt_s if bus_v < LOW_V else 0.0
+    if bus_v > PLUGGED_V:
+        amounts[PLUGGED] = amounts[PLUGGED] + dt_s
+    else:
+        amounts[PLUGGED] = 0.0
+    if bus_v < LOW_V:
+        amounts[LOW] = amounts[LOW] + dt_s
+    else:
+        amounts[LOW] = 0.0
     is_low = amounts[LOW] >= LOW_S or (marks[IS_LOW] == 1 and bus_v <= LOW_OVER_V)
     marks[IS_LOW] = 1 if is_low else 0
     next_state(amounts, marks)
@@ -164,18 +196,22 @@ class PowerSupply:
 
     charging_enabled: bool = number_of("marks", ENABLED, bool)  # set by the host; False after boot
     state: int = number_of("marks", STATE, int)
-    is_low: bool = number_of("marks", IS_LOW, bool)  # the bus fell below 12 V: off until it has more than 17 V again
+    # The bus fell below 12 V: off until it has more than 17 V again
+    is_low: bool = number_of("marks", IS_LOW, bool)
     _resumed: int = number_of("marks", RESUMED, int)
     bus_v: float = number_of("amounts", BUS_V, float)
-    sag_v: float = number_of("amounts", SAG_V, float)  # reduction of all voltages, as of an old battery
+    # Reduction of all voltages, as of an old battery
+    sag_v: float = number_of("amounts", SAG_V, float)
     _plugged_s: float = number_of("amounts", PLUGGED, float)
     _low_s: float = number_of("amounts", LOW, float)
 
     def __init__(self, battery_scale: float = 1.0) -> None:
         if not 0.0 < battery_scale < float("inf"):
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.amounts, self.marks = np.zeros(N_AMOUNTS), np.zeros(N_MARKS, dtype=np.int64)
-        self.charge, self.battery_v = self.amounts[CHARGE:BATTERY_V], self.amounts[BATTERY_V:BUS_V]
+        self.amounts = np.zeros(N_AMOUNTS)
+        self.marks = np.zeros(N_MARKS, dtype=np.int64)
+        self.charge = self.amounts[CHARGE:BATTERY_V]
+        self.battery_v = self.amounts[BATTERY_V:BUS_V]
         self.amounts[CAPACITY] = CAPACITY_A_S * battery_scale
         self.boot()
 

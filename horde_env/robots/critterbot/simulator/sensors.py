@@ -44,16 +44,24 @@ class Senses:
     def __init__(self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = ()) -> None:
         self._move_s, self._pens = _moves(pen, lamp_moves)
         self._n_moved = 0
-        first, last = spec.group("acceleration").start, spec.group("thermal").stop
-        self._own, self._ir_light = slice(first, last), spec.group("ir_light")
-        self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[:, self._own].copy()
+        first = spec.group("acceleration").start
+        last = spec.group("thermal").stop
+        self._own = slice(first, last)
+        self._ir_light = spec.group("ir_light")
+        self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[
+            :, self._own
+        ].copy()
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
         n_near, n_glare, n_bright, n_warm = map(len, sensors)
         self._eyes: Any = tuple(sensors)
         # Numbers of standard normals per packet, and of readings that jump (two draws each).
-        self.n_normal, self.n_uniform = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm, n_near
-        self._roller, self._zones, self._drift = np.zeros(3), np.zeros(n_warm), np.zeros(n_warm)
-        self.packets = np.zeros((2, n_glare))  # infrared light of the last two, quantised, share of full scale
+        self.n_normal = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm
+        self.n_uniform = n_near
+        self._roller = np.zeros(3)
+        self._zones = np.zeros(n_warm)
+        self._drift = np.zeros(n_warm)
+        # Infrared light of the last two, quantised, share of full scale
+        self.packets = np.zeros((2, n_glare))
         self._change = np.zeros(n_glare)
         values = np.zeros(last - first)
         # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
@@ -89,7 +97,14 @@ class Senses:
             np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
         )
         room = np.array(pen.room)
-        self.kit: period.Senses = self._scene, self._eyes, self.memory, self._steps, self.times, room
+        self.kit: period.Senses = (
+            self._scene,
+            self._eyes,
+            self.memory,
+            self._steps,
+            self.times,
+            room,
+        )
 
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
@@ -104,8 +119,13 @@ class Senses:
     def save(self) -> State:
         """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
         memory = {f"{i}": array.copy() for i, array in enumerate(self.memory[:-2])}
-        moved = {"n_moved": np.array(self._n_moved)} if self._move_s else {}
-        return nested(memory=memory, own=dict(zip(_TIMES, map(np.array, self.times), strict=True))) | moved
+        moved = {}
+        if self._move_s:
+            moved = {"n_moved": np.array(self._n_moved)}
+        return (
+            nested(memory=memory, own=dict(zip(_TIMES, map(np.array, self.times), strict=True)))
+            | moved
+        )
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
@@ -122,21 +142,28 @@ class Senses:
 
     def _move_to(self, n_moved: int) -> None:
         if n_moved != self._n_moved:
-            self._n_moved, self.pen = n_moved, self._pens[n_moved]
+            self._n_moved = n_moved
+            self.pen = self._pens[n_moved]
 
 
 def _moves(pen: Pen, lamp_moves: Sequence[Any]) -> tuple[list[float], list[Pen]]:
     """Return the times of the moves, and the pens before, between and after them."""
     try:
         moves = [(at_s, lamp, (x, y, z)) for at_s, lamp, (x, y, z) in lamp_moves]
-        is_sound = all(isinstance(lamp, str) and all(map(math.isfinite, (t, *place))) for t, lamp, place in moves)
+        is_sound = all(
+            isinstance(lamp, str) and all(map(math.isfinite, (t, *place)))
+            for t, lamp, place in moves
+        )
     except (TypeError, ValueError):
         is_sound = False
     if not is_sound:
         expected = "a sequence of (seconds, name of a lamp, (x, y, z) in metres), all finite"
         raise ValueError(f"lamp_moves must be {expected}, not {lamp_moves!r}")
-    times, pens = [float(at_s) for at_s, _, _ in moves], [pen]
-    if any(at_s < 0 for at_s in times) or not all(later > earlier for earlier, later in pairwise(times)):
+    times = [float(at_s) for at_s, _, _ in moves]
+    pens = [pen]
+    if any(at_s < 0 for at_s in times) or not all(
+        later > earlier for earlier, later in pairwise(times)
+    ):
         raise ValueError(f"the times of the moves must increase from 0 s on, not {times}")
     for _, lamp, place in moves:
         pens.append(pens[-1].lit_from(lamp, place))

@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 
 from horde_agent.feedback import Feedback
 from horde_agent.gvf import GVF, named
+from horde_agent.interface.advice import flat_box
+from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
 from horde_agent.tiles import TileCoder
-from horde_agent.types import Bools, Floats, Tiles
+from horde_agent.types import Bools, Floats, Tiles, listed
+
+__all__ = ["ChannelInfo", "Interface", "Scaler", "TabularObservation", "readable"]
 
 _NOT_ONE = (
     "Interface.of needs one Gymnasium environment, not a {}: a Horde has one stream of experience, so create one "
@@ -84,6 +88,8 @@ class Interface:
         coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
+        flatten: Turns the environment's discrete observations into flat arrays of these channels; None
+            if they are flat arrays.
 
     Examples:
         >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
@@ -97,6 +103,7 @@ class Interface:
     coder: TileCoder
     scaler: Scaler
     feedback: Feedback | None = None
+    flatten: TabularNumbers | None = None
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
@@ -107,15 +114,19 @@ class Interface:
         its unit, is stored with a recording and must be the same to resume it; its "step" is the quantisation step of
         the observation, which determines the nearly constant returns. A wrapper that changes the observation may set
         its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the frame before the
-        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no questions.
+        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no questions. Discrete
+        observations are those of `TabularObservation`: one tile per state.
 
         Raises:
-            ValueError: If the observation is not a flat Box of floats, the action space not Discrete from 0, or the
-                metadata does not fit them. The message names a wrapper that converts the space.
+            ValueError: If the observation is neither a flat Box of floats nor discrete, the action space not Discrete
+                from 0, or the metadata does not fit them. The message names a wrapper that converts the space.
         """
         if not isinstance(env, gymnasium.Env):
             raise ValueError(_NOT_ONE.format(type(env).__name__))
-        box, discrete = _flat_box(env.observation_space), _discrete(env.action_space)
+        flatten = flattener(env.observation_space)
+        env = readable(env)
+        box = flat_box(env)
+        discrete = _discrete(env.action_space)
         metadata: Mapping[str, Any] = env.metadata
         channels, ages = _channels(metadata.get("channels"), int(box.shape[0]), _n_frames(env))
         layout = metadata.get("tile_layout")
@@ -125,7 +136,25 @@ class Interface:
             coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels], ages)
         actions = _actions(metadata.get("actions"), env, int(discrete.n))
         scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))
-        return cls(channels, actions, float(metadata.get("period_s", 1.0)), coder, scaler)
+        return cls(
+            channels,
+            actions,
+            period_s=float(metadata.get("period_s", 1.0)),
+            coder=coder,
+            scaler=scaler,
+            flatten=flatten,
+        )
+
+    def __repr__(self) -> str:
+        facts = [
+            f"{len(self.channels)} channels: {listed(self.names)}",
+            f"{len(self.actions)} actions: {listed(self.actions)}",
+            f"period_s={self.period_s}",
+            f"coder={self.coder!r}",
+        ]
+        if self.feedback is not None:
+            facts.append(f"feedback={self.feedback!r}")
+        return f"Interface({'; '.join(facts)})"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,13 +202,16 @@ class Interface:
         """Return the active tiles of an (unscaled) observation, shape (n_active,).
 
         Args:
-            observation: The observation, shape (n_channels,).
+            observation: The observation, shape (n_channels,), or a discrete one as the environment returns it.
             predictions: Predictions of the previous step that are fed back,
                 `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning of a stream.
 
         Raises:
             ValueError: If an argument has a wrong shape, or predictions are given without feedback.
         """
+        is_flat = isinstance(observation, np.ndarray) and observation.shape == (len(self.channels),)
+        if self.flatten is not None and not is_flat:
+            observation = self.flatten(observation, reward=0.0)
         scaled = self.scaler(observation)
         if self.feedback is not None:
             scaled = np.concatenate([scaled, self.feedback.scaled(predictions)])
@@ -188,25 +220,14 @@ class Interface:
         return self.coder.encode(scaled)
 
 
-def _flat_box(space: spaces.Space[Any]) -> spaces.Box:
-    must = "the observation space must be a flat Box of floats"
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise ValueError(f"{must}, not {space}; wrap the environment: gymnasium.wrappers.FlattenObservation(env)")
-    if not np.issubdtype(space.dtype, np.floating):
-        raise ValueError(
-            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DtypeObservation(env, numpy.float32)"
-        )
-    return space
-
-
 def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
     must = "the action space must be Discrete from 0"
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return space
     if isinstance(space, spaces.Box):
         raise ValueError(
-            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3); "
-            "for SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
+            f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3), "
+            "or --wrap discretize:3; for SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
         )
     like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
     raise ValueError(

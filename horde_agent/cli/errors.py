@@ -1,0 +1,52 @@
+"""Errors of commands: which are the user's, and how they read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from horde_agent.runs.config import BadInput
+
+
+class Fault(Exception):
+    """An error that ended a job, in a sentence that names the run's files."""
+
+
+@contextmanager
+def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]:
+    """Raise errors that the user can correct as `kind`; others are bugs and keep their traceback."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        from gymnasium.error import Error as GymnasiumError  # here, because it takes time to import
+
+        from horde_agent.life.process_env import EnvironmentGone
+
+        if isinstance(error, EnvironmentGone):
+            raise Fault(f"{error}; its output, if any, is above") from error
+        if is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | GymnasiumError):
+            raise kind(_text_of(error)) from error
+        raise
+
+
+def _text_of(error: Exception) -> str:
+    """Return an error's message in one line; of an error of the system, the file and the reason."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{os.fspath(error.filename)} cannot be used ({error.strerror})"
+    return " ".join(str(error).split())
+
+
+def is_of_body(error: BaseException) -> bool:
+    """Return whether the robot's package, which is not imported here, raised the error."""
+    return any(kind.__name__ == "HordeEnvError" for kind in type(error).__mro__)
+
+
+def sentence(error: BaseException) -> str:
+    """Return an error's message as one sentence."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be written ({error.strerror})."
+    said = " ".join(str(error).split())
+    return said if said.endswith(".") else f"{said}."

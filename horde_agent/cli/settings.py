@@ -1,0 +1,111 @@
+"""What the commands other than `learn` take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from horde_agent.runs.config import WHOLE, LearnConfig
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Regenerate a run's report; rebuild missing tables from its log.
+
+    With two or more runs, write a page that compares them: comparison-N.html in the current folder.
+
+    Attributes:
+        run: The run's folder.
+        others: Further runs to compare with the first.
+    """
+
+    run: tyro.conf.Positional[Path]
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Check every file of a run and repair those that can be repaired.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Export a run's recording, or its curves for TensorBoard.
+
+    Attributes:
+        run: The run's folder.
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
+            `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
+            faults).
+        out: Folder or file to write; `export` in the run's folder when None.
+        predictions: With `parquet`: also write the predictions at each row, by the newest snapshot's weights.
+        follow: With `tensorboard`: continue until the run ends.
+    """
+
+    run: tyro.conf.Positional[Path]
+    to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
+    predictions: bool = False
+    follow: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnsConfig:
+    """Print a columns.toml for a table, with every key: what its columns seem to be.
+
+    Attributes:
+        file: The table: a Parquet, CSV or npz file, or a folder of Parquet files.
+    """
+
+    file: tyro.conf.Positional[Path]
+
+
+@dataclass(frozen=True)
+class WarmConfig:
+    """Compile all kernels in advance: `horde learn`, the robots and Hordes in Python then start within seconds.
+
+    Attributes:
+        algorithm: Further update rule, with its parameters, to compile.
+    """
+
+    algorithm: str = LearnConfig.algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeConfig:
+    """Resume an interrupted run from its latest snapshot and recording.
+
+    Exact: with --backend simulator, and for a data set, the result equals that of an uninterrupted run, bit for bit.
+    Not exact: a real or an emulated robot and an environment of --env cannot be set back. Such a run learns from the
+    rows recorded since the snapshot and continues after a gap, which the summary counts, with new random numbers.
+
+    It imports the environment that the run's config.toml names (--env), but runs no command from there.
+
+    Attributes:
+        run: The run's folder.
+        steps: Total number of steps of the run; as requested before when None.
+        add: TOML file of further questions, added at the step where the run stopped.
+        remove: Shell pattern of the names of questions to remove at that step.
+        learn_from_record: Train the further questions on the recording first.
+        on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
+        shards: The number of shards of the run; it cannot be changed.
+        ray: Address of the Ray cluster, if it differs from before.
+    """
+
+    run: tyro.conf.Positional[Path]
+    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
+    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
+    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
+    learn_from_record: bool = False
+    on_alarm: Annotated[str | None, tyro.conf.arg(metavar="COMMAND", help_behavior_hint="(default: none)")] = None
+    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
+    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None

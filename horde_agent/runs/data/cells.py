@@ -1,0 +1,163 @@
+"""Cells of a column as numbers, whole numbers or true and false, without rounding one into another.
+
+A cell is a number, a text, or missing: None, NaN, an empty text, or one of `MISSING`. Each function returns which cells
+it could read, so that the caller can name the first one that it could not.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.types import Bools, Floats
+
+Cells = NDArray[Any]
+"""A column: numbers or true and false, or objects (Python's numbers, texts, None), shape (n_rows,)."""
+
+MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
+"""Texts of a cell without a value, in lower case."""
+_TRUE = frozenset({"true", "t", "yes", "y", "1", "1.0"})
+_FALSE = frozenset({"false", "f", "no", "n", "0", "0.0"})
+_WHOLE = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_LARGEST_EXACT = 2.0**53
+"""From here on, float64 does not hold every whole number."""
+_MOST_SHOWN = 40  # characters of a text in a message
+
+
+def from_texts(texts: list[str]) -> Cells:
+    """Return texts as float64 if all are finite numbers below 2^53, else as they are."""
+    cells = np.array(texts, dtype=object)
+    if any("_" in text for text in texts):  # Python reads 2020_01 as a number
+        return cells
+    try:
+        values = np.array(texts, dtype=np.float64)
+    except ValueError:
+        return cells
+    is_exact = np.isfinite(values) & (np.abs(values) < _LARGEST_EXACT)
+    return values if is_exact.all() else cells
+
+
+def as_numbers(cells: Cells) -> Floats:
+    """Return the numbers of a column, float64, shape (n_rows,); NaN where a cell is none. True is 1, false is 0."""
+    if cells.dtype.kind in "fiub":
+        return cells.astype(np.float64)
+    return np.array([_number(cell) for cell in cells.tolist()], dtype=np.float64)
+
+
+def as_whole_numbers(cells: Cells) -> tuple[Cells, Bools]:
+    """Return the whole numbers of a column, of any size, and which cells are whole numbers; 0 where one is not.
+
+    A float from 2^53 on is not: float64 has merged it with its neighbours.
+    """
+    kind = cells.dtype.kind
+    if kind in "iu":
+        return cells, np.ones(len(cells), dtype=bool)
+    if kind in "fb":
+        values = cells.astype(np.float64)
+        is_whole = (np.abs(values) < _LARGEST_EXACT) & (values == np.floor(values))
+        return np.where(is_whole, values, 0.0).astype(np.int64), is_whole
+    whole_numbers = [_whole_number(cell) for cell in cells.tolist()]
+    is_whole = np.array([number is not None for number in whole_numbers], dtype=bool)
+    exact = np.array([number or 0 for number in whole_numbers], dtype=object)
+    try:
+        return exact.astype(np.int64), is_whole
+    except OverflowError:
+        return exact, is_whole
+
+
+def as_claims(cells: Cells) -> tuple[Bools, Bools]:
+    """Return which cells say true (true, t, yes, y, 1), and which say true or false (false, f, no, n, 0)."""
+    if cells.dtype.kind in "fiub":
+        values = cells.astype(np.float64)
+        return values == 1.0, (values == 0.0) | (values == 1.0)
+    texts = [str(cell).strip().lower() for cell in cells.tolist()]
+    is_true = np.array([text in _TRUE for text in texts], dtype=bool)
+    is_false = np.array([text in _FALSE for text in texts], dtype=bool)
+    return is_true, is_true | is_false
+
+
+def are_kept_by_float32(cells: Cells, values: Floats, span: float) -> Bools:
+    """Return which numbers of a channel float32 holds: whole ones exactly, others to a thousandth of the range.
+
+    Args:
+        cells: The column, shape (n_rows,).
+        values: Its numbers, float64, shape (n_rows,).
+        span: Range of the channel, largest reading minus smallest; infinite if it is unknown.
+    """
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float32).astype(np.float64)
+    is_whole = (np.abs(values) < _LARGEST_EXACT) & (values == np.floor(values))
+    if cells.dtype.kind in "iu":
+        is_whole |= np.abs(values) >= _LARGEST_EXACT
+        is_exact = (rounded == values) & (np.abs(values) < _LARGEST_EXACT)
+    else:
+        is_exact = rounded == values
+    with np.errstate(invalid="ignore"):
+        is_near = np.abs(rounded - values) <= 1e-3 * span
+    is_kept = np.where(is_whole, is_exact, is_near & (np.isfinite(rounded) == np.isfinite(values)))
+    return np.asarray(is_kept | ~np.isfinite(values))
+
+
+def resolution(cells: Cells, values: Floats) -> Floats:
+    """Return the distance to the next number that the column's type can hold, shape (n_rows,)."""
+    if cells.dtype.kind != "f":
+        return np.zeros(len(values))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.spacing(np.abs(cells)), dtype=np.float64)
+
+
+def shown(cell: Any) -> str:
+    """Return a cell for a message: a number in short, a text in quotes."""
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        return "an empty cell"
+    if isinstance(cell, str):
+        end = "..." if len(cell) > _MOST_SHOWN else ""
+        return repr(cell[:_MOST_SHOWN] + end)
+    if isinstance(cell, bool | int):
+        return str(cell)
+    if isinstance(cell, float):
+        return f"{cell:.9g}"
+    return shown(str(cell))
+
+
+def cell_at(cells: Cells, i: int) -> Any:
+    """Return cell i as a Python object."""
+    cell = cells[i]
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _number(cell: Any) -> float:
+    """Return a cell's number; NaN if it is none."""
+    if isinstance(cell, str):
+        return _number_of_text(cell.strip().lower())
+    try:  # Decimal, too; pandas' NA raises
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _number_of_text(text: str) -> float:
+    if text in ("true", "false"):
+        return float(text == "true")
+    if "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _whole_number(cell: Any) -> int | None:
+    if isinstance(cell, numbers.Integral):
+        return int(cell)
+    if isinstance(cell, str) and _WHOLE.fullmatch(cell.strip()):
+        return int(cell)
+    number = _number(cell)
+    if abs(number) < _LARGEST_EXACT and number == math.floor(number):
+        return int(number)
+    return None

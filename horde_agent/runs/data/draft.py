@@ -1,0 +1,185 @@
+"""A complete `columns.toml` for a table: what its columns seem to be, with every key and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data import cells
+from horde_agent.runs.data.cells import Cells
+from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
+from horde_agent.runs.data.files import columns_in, read_files, table_files
+from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
+from horde_agent.runs.toml import toml_value
+
+
+class _Key(NamedTuple):
+    """A key of the file: its value if it is not used, and its meaning."""
+
+    example: str
+    meaning: str
+
+
+_KEYS = {
+    "period_s": _Key("1.0", "duration of a step in seconds; required"),
+    "time": _Key('"t"', "column of seconds, increasing in an episode"),
+    "action": _Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
+    "actions": _Key('["left", "right"]', "their names"),
+    "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
+    "episode": _Key('"episode"', "number of the episode, never decreasing"),
+    "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
+    "convention": _Key(f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'),
+    "step": _Key('"step"', "number of the step; else rows are counted"),
+    "missing": _Key('"error"', 'or "gap": rows without a number are dropped'),
+    "phase": _Key('"phase"', "of a recorded run, as the next three"),
+    "flags": _Key('"flags"', ""),
+    "policy": _Key('"policy"', ""),
+    "tests_excursions": _Key("false", ""),
+    "tile_layout": _Key('"[[tiling]]\\ngroup = \\"speed\\"\\nintervals = [8]\\ntilings = 8"', ""),
+}
+_CHANNEL_KEYS = {
+    "name": _Key('"speed"', ""),
+    "group": _Key('"speed"', ""),
+    "unit": _Key('"m/s"', ""),
+    "low": _Key("0.0", "range; that of the table by default"),
+    "high": _Key("1.0", ""),
+    "sensor": _Key("true", "families of questions include it"),
+    "step": _Key("0.01", "quantisation step"),
+    "transition": _Key("false", "a reading of the transition to the next row, as a reward"),
+}
+_USUAL_NAMES = {
+    "time": ("time", "t", "timestamp", "stamp", "time_s", "seconds"),
+    "action": ("action", "a", "actions"),
+    "b": ("b", "prob", "probability", "action_prob", "action_probability", "propensity"),
+    "episode": ("episode", "episode_index", "episode_id", "trajectory", "e"),
+    "terminated": ("terminated", "terminal", "is_terminal", "done", "d"),
+    "step": ("step", "steps"),
+}
+
+
+def draft_columns(path: Path) -> str:
+    """Return a `columns.toml` for a table or a LeRobot folder; raise BadInput if it cannot be read.
+
+    Columns are recognised by their names, if their first rows hold what the names promise.
+    """
+    if is_lerobot(path):
+        return f"# Columns of {path}; `horde learn --data` needs no such file.\n{open_lerobot(path).columns.to_toml()}"
+    files = table_files(path)
+    names = list(dict.fromkeys(columns_in(files[0])))
+    rows = next(iter(read_files(files, names)), None)
+    if rows is None:
+        raise BadInput(f"{path} has no row")
+    numbers, texts = _numbers_and_texts(rows)
+    settings = _settings(numbers)
+    used = {value for key, value in settings.items() if key in _USUAL_NAMES}
+    channels = [name for name in numbers if name not in used]
+    lines = [
+        f"# Columns of {path.name}, recognised by their names: check them. Lines behind # are not used.",
+        "",
+    ]
+    lines += _lines(_KEYS, {"period_s": 1.0} | settings)
+    if texts:
+        lines += ["", f"# No numbers, so no channels: {', '.join(texts)}"]
+    for i, name in enumerate(channels):
+        given: dict[str, Any] = {"name": name}
+        if name.lower() in REWARD_NAMES and settings.get("convention") == TRANSITION:
+            given["transition"] = True
+        keys = {key: _Key("", "") for key in given}
+        if i == 0:  # one channel shows all keys
+            keys = _CHANNEL_KEYS
+        lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for key, (example, meaning) in keys.items():
+        line = f"# {key} = {example}"
+        if key in given:
+            line = f"{key} = {toml_value(given[key])}"
+        if meaning:
+            line += f"  # {meaning}"
+        lines.append(line)
+    return lines
+
+
+def _numbers_and_texts(rows: Mapping[str, Cells]) -> tuple[dict[str, Cells], list[str]]:
+    """Return the columns of numbers, NAME_0.. for vectors, and the names of the others."""
+    numbers: dict[str, Cells] = {}
+    texts = []
+    for name, column in rows.items():
+        if column.ndim == 2:
+            numbers |= {f"{name}_{i}": column[:, i] for i in range(column.shape[1])}
+        elif column.ndim == 1 and _has_values(column):
+            numbers[name] = column
+        else:
+            texts.append(name)
+    return numbers, texts
+
+
+def _has_values(column: Cells) -> bool:
+    """Return whether most cells are numbers, or true and false."""
+    if column.dtype.kind not in "fiubO":
+        return False
+    is_number = np.isfinite(cells.as_numbers(column))
+    _, is_claim = cells.as_claims(column)
+    return bool((is_number | is_claim).mean() > 0.5)
+
+
+def _settings(columns: Mapping[str, Cells]) -> dict[str, Any]:
+    """Return the keys that follow from the names of columns and their first rows."""
+    found: dict[str, Any] = {}
+    for key, usual_names in _USUAL_NAMES.items():
+        name = _column_called(usual_names, list(columns))
+        if name is not None and _fits(key, columns[name]):
+            found[key] = name
+    if "action" in found:
+        n_actions = int(np.nanmax(cells.as_numbers(columns[found["action"]]))) + 1
+        found["actions"] = [f"action_{a}" for a in range(n_actions)]
+    else:
+        found.pop("b", None)
+    if "time" in found:
+        spacing_s = np.diff(cells.as_numbers(columns[found["time"]]))
+        forward_s = spacing_s[spacing_s > 0]
+        if len(forward_s):
+            found["period_s"] = float(f"{np.median(forward_s):.4g}")
+    if "terminated" in found and "action" in found:
+        is_terminal, _ = cells.as_claims(columns[found["terminated"]])
+        action = cells.as_numbers(columns[found["action"]])
+        if (is_terminal & (action >= 0)).any():
+            found["convention"] = TRANSITION
+    found["missing"] = "error"
+    return found
+
+
+def _column_called(usual_names: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the first column with a usual name, in upper or lower case; None without one."""
+    by_lower_case = {name.lower(): name for name in reversed(names)}
+    for usual_name in usual_names:
+        if usual_name in by_lower_case:
+            return by_lower_case[usual_name]
+    return None
+
+
+def _fits(key: str, column: Cells) -> bool:
+    """Return whether the cells are what a key needs."""
+    if key == "terminated":
+        return bool(cells.as_claims(column)[1].all())
+    values = cells.as_numbers(column)
+    present = values[np.isfinite(values)]
+    if not len(present):
+        return False
+    is_whole = (present == np.floor(present)).all()
+    match key:
+        case "time":
+            return len(values) == 1 or bool(np.median(np.diff(values)) > 0)
+        case "action":
+            return bool(is_whole and present.min() >= -1 and present.max() < 1000)
+        case "b":
+            return bool(present.min() >= 0.0 and present.max() <= 1.0)
+        case _:
+            return bool(is_whole and (np.diff(present) >= 0).all())

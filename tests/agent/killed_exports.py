@@ -1,0 +1,76 @@
+"""Kill `horde export` at each of its operations on files: `python -m tests.agent.killed_exports RUN KIND OUT EVERY`.
+
+A forked child exports a run below OUT and kills itself at its k-th operation on a file there, for k = 1, 1 + EVERY, ...
+until a child ends by itself. For each, a line of JSON says what is there under the final name, and what a repeat
+returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from horde_agent import cli
+
+OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
+
+
+def export(run: Path, kind: str, out: Path, kill_at: int | None) -> int:
+    """Export in a forked child, and return its exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        n_operations = 0
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal n_operations
+            if event in OPERATIONS and str(out.parent) in f"{arguments[:1]}":
+                n_operations += 1
+                if n_operations == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        if kill_at is not None:
+            sys.addaudithook(count)
+        code = 1
+        try:
+            code = cli.main(["export", str(run), "--to", kind, "--out", str(out)])
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def final_files(kind: str, out: Path) -> dict[str, int]:
+    """Return the sizes of the files under the final names of an export, by path."""
+    place = out
+    if kind == "minari":
+        place = out / "horde" / "run-v0"
+    if kind == "mcap":
+        place = out / "life.mcap"
+    files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    return {str(path.relative_to(out)): path.stat().st_size for path in files}
+
+
+def main(run: Path, kind: str, out: Path, every: int) -> None:
+    """Print a line for each kill."""
+    warm = out.with_name("warm")
+    export(run, kind, warm, None)
+    kill_at = 1
+    while True:
+        shutil.rmtree(out.parent)
+        out.parent.mkdir()
+        code = export(run, kind, out, kill_at)
+        left = final_files(kind, out)
+        repeated = export(run, kind, out, None) if code < 0 else None
+        result = {"kill_at": kill_at, "code": code, "left": left, "repeated": repeated}
+        print(json.dumps(result | {"after": final_files(kind, out), "beside": sorted(os.listdir(out.parent))}))
+        if code >= 0:
+            break
+        kill_at += every
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

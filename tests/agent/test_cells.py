@@ -1,0 +1,348 @@
+"""Cells of tables and files are read exactly, or refused with file, row, column and text."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import time
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli, learn_from
+from horde_agent.record import Flag
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data import cells
+from horde_agent.runs.data.columns import ChannelColumn, Columns
+from horde_agent.runs.data.files import SUFFIXES, chunks_of, columns_in, open_table, read_files
+from horde_agent.runs.data.tables import Table
+from horde_agent.types import parsed_toml
+
+X = ChannelColumn("x", "x", "x", low=0.0, high=10.0)
+
+
+def csv_file(folder: Path, text: str, name: str = "t.csv") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def rows_of(table: Table) -> Any:
+    return np.concatenate([part.rows for part in table])
+
+
+def rows_in(file: Path, **columns: Any) -> Any:
+    return rows_of(open_table(file, Columns((X,), **columns)))
+
+
+def rows_of_arrays(arrays: dict[str, Any], **columns: Any) -> Any:
+    return rows_of(Table(lambda: chunks_of([arrays]), Columns((X,), **columns), "t"))
+
+
+# ---- one cell --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1.0), (" -2.5 ", -2.5), ("1e3", 1000.0), ("TRUE", 1.0), ("false", 0.0), ("2020_01", None), ("1,5", None)],
+)
+def test_a_text_is_the_number_that_it_says_or_none(text: str, number: float | None) -> None:
+    found = cells.as_numbers(cells.from_texts([text, "7"]))
+    assert found[1] == 7.0
+    assert np.isnan(found[0]) if number is None else found[0] == number
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        *((one, True) for one in ("true", "T", "Yes", "y", "1", 1, 1.0, True, np.bool_(True))),
+        *((one, False) for one in ("False", "f", "NO", "n", "0", 0, 0.0, False)),
+        *((one, None) for one in ("done", "", "2", 0.5, 2, np.nan, None)),
+    ],
+)
+def test_a_claim_is_true_false_or_unreadable(cell: Any, said: bool | None) -> None:
+    is_true, is_readable = cells.as_claims(np.array([cell], dtype=object))
+    assert (is_readable[0], is_true[0]) == (said is not None, bool(said))
+    if isinstance(cell, int | float | np.bool_):
+        assert cells.as_claims(np.array([cell]))[1][0] == (said is not None)
+
+
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("column", "whole"),
+    [
+        (np.array([LARGE, LARGE + 1]), [LARGE, LARGE + 1]),
+        (np.array([2**64 - 1], dtype=np.uint64), [2**64 - 1]),
+        (cells.from_texts([f"{LARGE}", f"{LARGE + 1}"]), [LARGE, LARGE + 1]),
+        (cells.from_texts([f"{2**70}"]), [2**70]),
+        (np.array([3.0]), [3]),
+        (np.array([Decimal(4), "5", 6.0, True], dtype=object), [4, 5, 6, 1]),
+        (np.array([2.0**53]), None),
+        (np.array([1.5, np.nan, np.inf]), None),
+        (np.array(["x", None, "1.5", ""], dtype=object), None),
+    ],
+)
+def test_whole_numbers_of_any_size_stay_apart(column: Any, whole: list[int] | None) -> None:
+    found, is_whole = cells.as_whole_numbers(column)
+    assert is_whole.tolist() == [whole is not None] * len(column)
+    if whole is not None:
+        assert [int(number) for number in found] == whole
+
+
+@pytest.mark.parametrize(
+    ("values", "span", "kept"),
+    [
+        (np.array([2**24, 2**24 + 1, 2**25]), np.inf, [True, False, True]),
+        (np.array([0.1, 1 / 3]), 1.0, [True, True]),
+        (np.array([1.7e9 + 0.5]), 100.0, [False]),
+        (np.array([1.7e9 + 0.5]), np.inf, [True]),
+        (np.array([101_600.3]), 40.0, [True]),
+        (np.array([1e300, np.nan]), np.inf, [False, True]),
+        (np.array([2**60 + 1]), np.inf, [False]),
+        (np.array([0.1], dtype=np.float32), 1e-9, [True]),
+    ],
+)
+def test_float32_holds_a_reading_or_it_is_noticed(values: Any, span: float, kept: list[bool]) -> None:
+    """Whole numbers exactly, others to a thousandth of the channel's range."""
+    assert cells.are_kept_by_float32(values, values.astype(np.float64), span).tolist() == kept
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns", "what"),
+    [
+        ("x\n1\n2020_01", {}, "row 2, column 'x': '2020_01' must be a finite number"),
+        ('x\n1\n"1,5"', {}, "row 2, column 'x': '1,5' must be a finite number"),
+        ("x\n1\nn/a\n2", {}, "row 2, column 'x': 'n/a' must be a finite number"),
+        ("x,d\n1,no\n,no", {}, "row 2, column 'x': an empty cell must be a finite number"),
+        ("x\n16777216\n16777217", {}, "row 2, column 'x': 16777217 would be rounded"),
+        ("x\n1\n2,5", {}, "row 2 has 2 cells, and the header 1 names"),
+        ("x,x\n1,2", {}, "two columns are called 'x'"),
+        ("x,d\n1,no\n2,done", {"terminated": "d"}, "row 2, column 'd': 'done' must be true or false"),
+        ("x,d\n1,0\n2,", {"terminated": "d"}, "row 2, column 'd': an empty cell must be true or false"),
+        ("x,e\n1,7\n2,7.5", {"episode": "e"}, "row 2, column 'e': 7.5 must be the number of an episode"),
+        ("x,e\n1,a\n2,a", {"episode": "e"}, "row 1, column 'e': 'a' must be the number of an episode"),
+        ("x,k\n1,1\n2,1.5", {"step": "k"}, "row 2, column 'k': 1.5 must be the number of a step"),
+        ("x,k\n1,1\n2,9223372036854775808", {"step": "k"}, "row 2, column 'k': '9223372036854775808' must be below"),
+        ("x,p\n1,0\n2,-1", {"policy": "p"}, "row 2, column 'p': -1 must be the number of a policy"),
+        ("x,f\n1,1\n2,0.5", {"flags": "f"}, "row 2, column 'f': 0.5 must be 0..255"),
+        ("x,a\n1,0\n2,left\n3,0", {"action": "a"}, "row 2, column 'a': 'left' must be 0, the only action"),
+        ("x,t\n1,0\n2,2024-01-01T00:00:01", {"time": "t"}, "row 2, column 't': '2024-01-01T00:00:01' must be seconds"),
+        ("x;t\n1;2", {}, "its header 'x;t' separates the names by semicolons, expected commas"),
+        ("a\tx\n1\t2", {}, "separates the names by tabs"),
+        ("y,z\n1,2", {}, "has no column 'x'; there are y, z"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_named(lines: str, columns: dict[str, Any], what: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=re.escape(what)):
+        rows_in(csv_file(tmp_path, lines + "\n"), **columns)
+
+
+def test_true_and_false_are_read_in_all_their_spellings(tmp_path: Path) -> None:
+    """Five episodes that end; none of the texts is taken for false."""
+    text = "x,d\n" + "".join(f"1,{no}\n2,{yes}\n" for no, yes in zip("f0nFN", "T1yYt", strict=True))
+    rows = rows_in(csv_file(tmp_path, text), terminated="d")
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize("first", [2**53, 896_748_521_681_811_842, 2**63 - 3, 2**64 - 4, 2**80])
+def test_neighbouring_large_episode_numbers_are_two_episodes(first: int, tmp_path: Path) -> None:
+    """As text, and as arrays of a type that holds them; also across parts of a table."""
+    numbers = [first, first, first + 1, first + 1, first + 2, first + 2]
+    text = "x,e\n" + "".join(f"1,{number}\n" for number in numbers)
+    rows = rows_in(csv_file(tmp_path, text), episode="e")
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
+    kind = np.int64 if first < 2**62 else np.uint64 if first < 2**64 - 3 else object
+    whole = {"x": np.ones(6), "e": np.array(numbers, dtype=kind)}
+    assert rows_of_arrays(whole, episode="e").tobytes() == rows.tobytes()
+    halves = [{name: values[:3] for name, values in whole.items()}, {name: v[3:] for name, v in whole.items()}]
+    parts = Table(lambda: chunks_of(halves), Columns((X,), episode="e"), "t")
+    assert rows_of(parts).tobytes() == rows.tobytes()
+
+
+def test_episode_numbers_that_a_float_has_merged_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"row 1, column 'e': 9.00719925e"):
+        rows_of_arrays({"x": np.ones(4), "e": np.full(4, 2.0**53)}, episode="e")
+
+
+def test_short_rows_and_empty_lines_of_a_log_that_was_cut_off(tmp_path: Path) -> None:
+    """The last line lacks its second cell: refused, or dropped where rows may be missing."""
+    file = csv_file(tmp_path, "t,x,\n0,1,\n\n1,2,\n2\n")
+    with pytest.raises(BadInput, match="row 3, column 'x': an empty cell"):
+        rows_in(file)
+    assert rows_in(file, missing="gap")["observation"][:, 0].tolist() == [1, 2]
+
+
+def test_a_table_without_a_number_says_what_its_cells_hold(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, 't,x\nMonday,"1,5"\nTuesday,"1,7"\n')
+    with pytest.raises(BadInput, match=r"has no number in the column 'x'; its first cell is '1,5'"):
+        open_table(file, Columns((ChannelColumn("x"),)))
+    with pytest.raises(BadInput, match=r"every one lacks a number .* row 1, column 'x': '1,5' is no number"):
+        rows_in(file, missing="gap")
+    file.write_text("t,x\nMonday,1\nTuesday,2\n")
+    with pytest.raises(BadInput, match=r"every one lacks a number .* column 't': 'Monday' must be seconds"):
+        rows_in(file, missing="gap", time="t")
+
+
+@pytest.mark.parametrize("suffix", [s.upper() for s in SUFFIXES])
+def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"X{suffix}"
+    values = np.array([1.0, 2.0])
+    if suffix == ".NPZ":
+        with file.open("wb") as opened:
+            np.savez(opened, x=values)
+    elif suffix == ".PARQUET":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"x": values}), file)
+        assert open_table(tmp_path, Columns((X,))).where == str(tmp_path)
+    else:
+        text = b"x\n1\n2\n"
+        file.write_bytes(gzip.compress(text) if suffix.endswith(".GZ") else text)
+    assert columns_in(file) == ["x"]
+    assert rows_in(file)["observation"][:, 0].tolist() == [1, 2]
+
+
+def test_two_columns_of_one_name_are_refused_in_any_table(tmp_path: Path) -> None:
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    frame = pd.DataFrame([[1.0, 2.0]] * 5, columns=["x", "x"])
+    table = pa.Table.from_arrays([pa.array([1.0] * 5)] * 2, names=["x", "x"])
+    for twice in (frame, table, {1: np.ones(5), "1": np.ones(5)}):
+        with pytest.raises(BadInput, match="two columns are called"):
+            learn_from(twice, questions="nexting", out=tmp_path / "run")
+
+
+def vectors(values: list[Any], kind: str = "list", size: int = -1) -> Any:
+    pa = pytest.importorskip("pyarrow")
+    return pa.table({"v": pa.array(values, pa.list_(getattr(pa, kind)(), size)), "x": [1.0] * len(values)})
+
+
+@pytest.mark.parametrize("size", [-1, 2])
+def test_a_null_vector_stays_in_its_row(size: int, tmp_path: Path) -> None:
+    """Row 2 lacks its vector, row 4 one number: both are dropped, and the others keep their numbers."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "v.parquet"
+    pq.write_table(vectors([[1, 2], [3, 4], None, [5, 6], [7, None], [9, 8]], "float32", size), file)
+    channel = tuple(ChannelColumn(f"v_{i}", f"v{i}", low=0.0, high=10.0) for i in range(2))
+    rows = rows_of(open_table(file, Columns(channel, missing="gap")))
+    assert rows["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [9, 8]]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 3]
+    with pytest.raises(BadInput, match="row 3, column 'v_0': nan must be a finite number"):
+        rows_of(open_table(file, Columns(channel)))
+
+
+@pytest.mark.parametrize("n_before", [0, 2, 8_192])
+def test_vectors_of_several_lengths_are_refused(n_before: int, tmp_path: Path) -> None:
+    """Within a part, and if a later part has longer ones throughout."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "v.parquet"
+    longer = [[1, 2, 3]] * (1 if n_before < 8_192 else 5)
+    pq.write_table(vectors([[1, 2]] * (n_before + 1) + longer, "float64"), file, row_group_size=n_before + 1)
+    with pytest.raises(BadInput, match=f"row {n_before + 2}.* a vector of 3 numbers, expected 2"):
+        rows_of(open_table(file, Columns((ChannelColumn("v_0", "v", low=0.0, high=9.0),))))
+
+
+def test_whole_numbers_beside_a_null_stay_exact() -> None:
+    """Pyarrow gives them as float64, in which 2^53 and 2^53 + 1 are one number."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"x": [1.0] * 4, "e": [2**53, 2**53, 2**53 + 1, 2**53 + 1], "k": pa.array([1, None, 2, 2])})
+    rows = rows_of(Table(lambda: chunks_of([table]), Columns((X,), episode="e"), "t"))
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2]
+    chunk = next(iter(chunks_of([table])))
+    assert chunk["k"].tolist() == [1, None, 2, 2]
+
+
+# ---- hostile files ---------------------------------------------------------------------------------------------------
+
+
+def npz_with(file: Path, header: str, change: Any = None) -> Path:
+    """Write an npz file whose array x has this header."""
+    text = header.encode().ljust(118) + b"\n"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16))
+    if change is not None:
+        file.write_bytes(change(file.read_bytes()))
+    return file
+
+
+def encrypted(data: bytes) -> bytes:
+    return _with_field(data, 6, 8, b"\x01\x00")
+
+
+def with_unknown_compression(data: bytes) -> bytes:
+    return _with_field(data, 8, 10, b"\x63\x00")
+
+
+def _with_field(data: bytes, local: int, central: int, value: bytes) -> bytes:
+    """Return a zip file with another value of a field in the header of its file and in its directory."""
+    directory = data.index(b"PK\x01\x02")
+    changed = bytearray(data)
+    changed[local : local + 2] = value
+    changed[directory + central : directory + central + 2] = value
+    return bytes(changed)
+
+
+SHAPE = "{'descr': '<f8', 'fortran_order': False, 'shape': (%s,), }"
+
+
+@pytest.mark.parametrize(
+    ("header", "change"),
+    [
+        (SHAPE % 10**18, None),
+        (SHAPE % 10**30, None),
+        (SHAPE % 10**11, None),
+        (SHAPE % -1, None),
+        ("(" * 9_000 + ")" * 9_000, None),
+        ("{'descr': [" + "(" * 60 + ")" * 60 + "], 'fortran_order': False, 'shape': (2,)}", None),
+        ("{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", None),
+        ("{'descr': ", None),
+        (SHAPE % 2, encrypted),
+        (SHAPE % 2, with_unknown_compression),
+        (SHAPE % 2, lambda data: data[:60]),
+    ],
+    ids=lambda one: str(one)[:24],
+)
+def test_a_hostile_npz_file_is_refused_in_one_sentence(
+    header: str, change: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = npz_with(tmp_path / "bad.npz", header, change)
+    with pytest.raises(BadInput, match=r"bad.npz"):
+        list(read_files([file], ["x"]))
+    columns = csv_file(tmp_path, 'period_s = 1\n[[channel]]\ncolumn = "x"\n', "columns.toml")
+    assert cli.main(f"learn --data {file} --columns {columns} --out {tmp_path / 'run'}".split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 20_000 + "b = 1",
+        "[" + "a." * 20_000 + "b]",
+        '"a".' * 20_000 + "b = 1",
+        "a = " + "[" * 2_000 + "]" * 2_000,
+        "a = " + "{a = " * 2_000 + "1" + "}" * 2_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_a_hostile_toml_file_is_refused_at_once(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The standard library takes 35 s for a key of 20,000 dots, and recurses into tables."""
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"a key has more than 32 dots|nested too deeply"):
+        parsed_toml(text)
+    file, table = csv_file(tmp_path, text, "bad.toml"), csv_file(tmp_path, "x\n1\n2\n")
+    for words in (f"--data {table} --columns {file}", f"--config {file}", f"--questions {file}"):
+        assert cli.main(f"learn {words} --out {tmp_path / 'run'}".split()) == 2
+    assert capsys.readouterr().err.count("\n") == 3
+    assert time.process_time() - began < 5.0
+
+
+def test_texts_and_lists_with_many_dots_are_plain_toml() -> None:
+    text = f"numbers = [{'0.5, ' * 1_000}]\nwords = '{'. ' * 500}'\na.b.c = 1\n"
+    assert len(parsed_toml(text)["numbers"]) == 1_000

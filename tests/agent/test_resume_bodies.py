@@ -1,0 +1,503 @@
+"""What a resume of each body gives: the same bits, or new random numbers after a gap that is counted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import cli
+from horde_agent.record import Flag, Phase, read, snapshots
+from horde_agent.record.rows import row_dtype
+from horde_agent.runs.keeping.folder import RunFolder
+from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, refused, summary_of
+from tests.agent.commands import toy as in_toy_body
+from tests.agent.doubles import ToyBody
+from tests.agent.kills import differences, lived_with_kills
+
+TOY = "--horizon 8 --seed 1 --snapshot-every never --out a"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.chdir(tmp_path)
+    return lambda words, **body: in_toy_body(words, monkeypatch, **body)
+
+
+def resumes_of(run: Path | str) -> list[dict[str, Any]]:
+    lines = (Path(run) / "log" / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == "resumed"]
+
+
+def relearned(run: Path, folder: Path) -> dict[str, Any]:
+    """Return the summary that a report makes from the record of a run alone."""
+    copy = Path(shutil.copytree(run, folder))
+    shutil.rmtree(copy / "checkpoint", ignore_errors=True)
+    for table in [*copy.glob("*.csv"), *copy.glob("*.json")]:
+        table.unlink()
+    assert horde(f"report {copy}") == 0
+    return summary_of(copy)
+
+
+# ---- kills -----------------------------------------------------------------------------------------------------------
+
+CREATE_QUESTIONS = """
+[[family]]
+policies = ["forward", "uniform"]
+gammas = [0.0, 0.9]
+channels = ["light_bump_left", "battery_current"]
+"""
+KILLS = [2, pytest.param(10, marks=pytest.mark.slow)]
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(kills: int, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(CREATE_QUESTIONS)
+    words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {1500 * kills} --snapshot-every 1s --seed 3"
+    n_kills = lived_with_kills(tmp_path / "killed", words.split(), np.random.default_rng(0), kills=kills, span_s=0.5)
+    assert n_kills >= (kills + 1) // 2
+    assert horde(f"learn {words} --out {tmp_path / 'whole'}") == 0
+    assert differences(tmp_path / "killed", tmp_path / "whole") == []
+    assert all(event["exact"] for event in resumes_of(tmp_path / "killed"))
+
+
+BODIES = [
+    "--backend emulated",
+    "--robot create2 --backend emulated",
+    "--env CartPole-v1",
+]
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
+    body: str, kills: int, tmp_path: Path
+) -> None:
+    """Before, each resume drew the random numbers of the snapshot, or of the beginning, again."""
+    run = tmp_path / "run"
+    words = f"{body} --questions nexting --steps {1000 * kills} --snapshot-every 2s --seed 3"
+    n_kills = lived_with_kills(run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5)
+    events = resumes_of(run)
+    rows = read(run / "log" / "life.rec").rows
+    observed = rows["observation"][rows["phase"] == Phase.BEHAVE]
+    is_repeated = np.zeros(len(observed), dtype=bool)
+    is_repeated[1:] = (observed[1:] == observed[:-1]).all(axis=1)  # a stale frame, or a robot at rest
+    assert len(np.unique(observed[~is_repeated], axis=0)) == np.count_nonzero(~is_repeated)
+    assert n_kills >= (kills + 1) // 2
+    assert len(events) >= n_kills - 1  # a kill before the first row is followed by a new beginning
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert not any(event["exact"] for event in events)
+    n_resumed = np.count_nonzero(rows["flags"] & Flag.RESUMED)
+    summary = summary_of(run)
+    again = relearned(run, tmp_path / "again")
+    assert summary["gaps"] >= n_resumed > 0
+    for key in ("steps", "learning_steps", "weights_sha256", "gaps", "mean_nmsre"):
+        assert again[key] == summary[key], key
+
+
+# ---- random numbers and gaps -----------------------------------------------------------------------------------------
+
+
+class Seeded(ToyBody):
+    """Notes the seeds of its resets."""
+
+    seeds: list[int | None] = []  # noqa: RUF012  of all bodies of a test
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.seeds.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
+def test_each_resume_of_a_robot_draws_its_own_numbers_which_its_seed_and_number_repeat(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Seeded)
+    monkeypatch.setattr(Seeded, "seeds", [])
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    shutil.copytree("a", "b")
+    assert toy("resume a --steps 200") == 0
+    assert toy("resume b --steps 200") == 0
+    assert toy("resume a --steps 300") == 0
+    shutil.rmtree("a/checkpoint")
+    assert toy("resume a --steps 400") == 0
+
+    first, second, copied, third, fourth = (seed for seed in Seeded.seeds if seed is not None)
+    assert copied == second
+    assert len({first, second, third, fourth}) == 4
+    assert (Path("b") / "log" / "life.rec").read_bytes() == read_prefix(Path("a"), Path("b"))
+    assert [event["number"] for event in resumes_of("a")] == [1, 2, 3]
+    rows = read(Path("a/log/life.rec")).rows
+    resumed = rows[(rows["flags"] & Flag.RESUMED) > 0]
+    assert resumed["step"].tolist() == [100, 200, 300]
+    assert (resumed["flags"] & Flag.GAP).all()
+    assert summary_of("a")["gaps"] == 3
+
+
+def read_prefix(run: Path, other: Path) -> bytes:
+    """Return as many bytes of a run's record as another one has."""
+    return (run / "log" / "life.rec").read_bytes()[: (other / "log" / "life.rec").stat().st_size]
+
+
+def test_a_report_of_a_resumed_robot_counts_the_same_gaps(toy: Callable[..., int], tmp_path: Path) -> None:
+    faults = {50: {"gap": 1}, 70: {"gap": 1}}
+    assert toy(f"learn --steps 100 {TOY} --excursion-probability 0", faults=faults) == 0
+    assert toy("resume a --steps 200", faults=faults) == 0
+    assert summary_of("a")["gaps"] == 5
+    again = relearned(Path("a"), tmp_path / "again")
+    assert (again["gaps"], again["weights_sha256"]) == (5, summary_of("a")["weights_sha256"])
+
+
+@pytest.mark.sim
+def test_a_run_of_an_older_version_without_the_state_of_its_simulated_robot_continues_after_a_gap(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "run"
+    assert horde(f"learn --robot create2 --questions nexting --steps 200 --out {run}") == 0
+    (snapshot,) = snapshots.found(run / "checkpoint")
+    with edited_manifest(snapshot) as manifest:
+        newer = ("life/world/", "life/own/n_not_finite", "life/own/_follows_not_finite", "life/own/_is_resumed")
+        manifest["small"] = [entry for entry in manifest["small"] if not entry["name"].startswith(newer)]
+        manifest["facts"].pop("n_resumes")
+    assert horde(f"resume {run} --steps 300") == 0
+    (event,) = resumes_of(run)
+    assert not event["exact"]
+    assert summary_of(run)["gaps"] == 1
+
+
+# ---- readings that are not finite ------------------------------------------------------------------------------------
+
+
+class Unread(ToyBody):
+    """A reading is not finite at some ages."""
+
+    bad: dict[int, float] = {}  # noqa: RUF012  reading by age
+
+    def _observation(self) -> np.ndarray:
+        observation = super()._observation()
+        if self.age in self.bad:
+            observation[1] = self.bad[self.age]
+        return observation
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_reading_that_is_not_finite_is_a_gap_that_is_said_once(
+    value: float,
+    toy: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Unread)
+    monkeypatch.setattr(Unread, "bad", {30: value, 60: value, 99: value})
+    assert toy(f"learn --steps 100 --excursion-probability 0 {TOY}") == 0
+    assert caplog.text.count("is not learned from") == 1
+    assert "the reading of saw is" in caplog.text
+    rows = read(Path("a/log/life.rec")).rows
+    assert np.isfinite(rows["observation"]).all()
+    assert rows["step"][(rows["flags"] & Flag.STALE) > 0].tolist() == [30, 60, 99]
+    np.testing.assert_array_equal(rows["observation"][30], rows["observation"][29])
+    assert summary_of("a")["gaps"] == 3
+    assert summary_of("a")["learning_steps"] == 100 - 2 * 3
+    assert json.loads(Path("a/details.json").read_text())["n_not_finite"] == 3
+    weights = summary_of("a")["weights_sha256"]
+    assert relearned(Path("a"), tmp_path / "again")["weights_sha256"] == weights
+    assert toy("resume a --steps 150") == 0
+
+
+def test_a_first_reading_that_is_not_finite_and_a_sensor_that_stays_so_end_nothing(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Unread)
+    monkeypatch.setattr(Unread, "bad", dict.fromkeys(range(1000), np.nan))
+    assert toy(f"learn --steps 50 {TOY}") == 0
+    assert summary_of("a")["learning_steps"] == 0
+    assert toy("resume a --steps 80") == 0
+
+
+def test_a_recorded_row_of_an_older_version_that_is_not_finite_does_not_prevent_a_resume(
+    toy: Callable[..., int],
+) -> None:
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    shutil.rmtree("a/checkpoint")
+    path = Path("a/log/life.rec")
+    stream = read(path)
+    rows = stream.rows.copy()
+    rows["observation"][-2:, 1] = np.inf
+    from horde_agent.record.segments import sealed
+
+    path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
+    assert toy("resume a --steps 150") == 0
+    assert summary_of("a")["steps"] == 150
+
+
+def test_a_reading_beyond_its_range_is_clipped_and_counted(
+    toy: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tile coder refuses it, so a life that recorded it could never be resumed."""
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Unread)
+    monkeypatch.setattr(Unread, "bad", {30: 1.0000002, 60: -1e30, 80: 3.0})
+    assert toy(f"learn --steps 100 --excursion-probability 0 {TOY}") == 0
+    assert read(Path("a/log/life.rec")).rows["observation"][[30, 60, 80], 1].tolist() == [1.0, 0.0, 1.0]
+    assert json.loads(Path("a/details.json").read_text())["n_clipped"] == 3
+    weights = summary_of("a")["weights_sha256"]
+    assert relearned(Path("a"), tmp_path / "again")["weights_sha256"] == weights
+    assert toy("resume a --steps 150") == 0
+
+
+class Odd(ToyBody):
+    """Returns something else than Gymnasium's API at age 60."""
+
+    result: Any = None
+
+    def step(self, action: int) -> Any:
+        observation, *rest = super().step(action)
+        return self.result(observation, *rest) if self.age == 60 else (observation, *rest)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda _, *rest: (np.zeros(4), *rest), "an observation of shape (4,), expected (3,)"),
+        (lambda _, *rest: (None, *rest), "an observation of shape (), expected (3,)"),
+        (lambda _, *rest: ("dark", *rest), "an observation of the type str, expected 3 numbers"),
+        (lambda o, *rest: (o, *rest[:2], rest[-1]), "returned 4 values, expected observation, reward, terminated"),
+        (lambda o, *rest: (o, *rest[:3], "fine"), "an info of the type str, expected a dict"),
+    ],
+    ids=["shape", "None", "text", "four values", "info"],
+)
+def test_a_result_of_another_form_ends_a_life_in_order_and_it_can_be_resumed(
+    result: Any,
+    message: str,
+    toy: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Odd)
+    monkeypatch.setattr(Odd, "result", staticmethod(result))
+    assert toy(f"learn --steps 100 {TOY} --excursion-probability 0") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert message in last
+    assert "The run until then is in a/report.html" in last
+    assert summary_of("a")["stopped_early"] is True
+    assert summary_of("a")["steps"] == read(Path("a/log/life.rec")).rows["step"][-1] == 59
+    weights = summary_of("a")["weights_sha256"]
+    assert relearned(Path("a"), tmp_path / "again")["weights_sha256"] == weights
+    monkeypatch.setattr("tests.agent.commands.ToyBody", ToyBody)
+    assert toy("resume a") == 0
+    assert summary_of("a")["steps"] == 100
+
+
+def test_an_info_of_none_counts_as_an_empty_one(toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Odd)
+    monkeypatch.setattr(Odd, "result", staticmethod(lambda o, *rest: (o, *rest[:3], None)))
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    assert summary_of("a")["gaps"] == 0
+
+
+# ---- damaged rows ----------------------------------------------------------------------------------------------------
+
+
+def damage_row(run: Path, number: int) -> None:
+    file = run / "log" / "life.rec"
+    stream = read(file)
+    size = row_dtype(len(stream.header["channels"])).itemsize
+    flip(file, stream.header["offset"] + number * size + 20)
+
+
+@pytest.mark.sim
+def test_a_simulated_life_repeats_the_steps_from_a_damaged_row_on(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(QUESTIONS)
+    words = f"--physics planar --questions {tmp_path / 'own.toml'} --seed 2 --snapshot-every never"
+    run = tmp_path / "run"
+    whole = tmp_path / "whole"
+    assert horde(f"learn {words} --steps 100 --out {run}") == 0
+    kept = Path(shutil.copytree(run / "checkpoint", tmp_path / "kept"))
+    assert horde(f"resume {run} --steps 300") == 0
+    shutil.rmtree(run / "checkpoint")
+    shutil.copytree(kept, run / "checkpoint")
+    damage_row(run, 200)
+    assert horde(f"resume {run} --steps 400") == 0
+    assert horde(f"learn {words} --steps 400 --out {whole}") == 0
+    assert differences(run, whole) == []
+
+
+def test_a_robot_learns_from_the_rows_on_both_sides_of_a_damaged_one(toy: Callable[..., int], tmp_path: Path) -> None:
+    assert toy(f"learn --steps 100 {TOY} --excursion-probability 0") == 0
+    shutil.rmtree("a/checkpoint")
+    damage_row(Path("a"), 60)
+    assert toy("resume a --steps 150") == 0
+    # Neither the transition to the damaged row nor the one from it is learned from.
+    assert summary_of("a")["learning_steps"] == 150 - 2
+    assert summary_of("a")["gaps"] == 2
+    again = relearned(Path("a"), tmp_path / "again")
+    assert again["weights_sha256"] == summary_of("a")["weights_sha256"]
+
+
+# ---- refusals, which write nothing -----------------------------------------------------------------------------------
+
+QUESTION = """
+[[family]]
+policies = ["left"]
+gammas = [{gamma}]
+channels = ["saw"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--remove zzz*", "no question's name matches"),
+        ("--remove *", "questions match; choose a pattern that leaves one"),
+        ("--add missing.toml", "missing.toml"),
+        ("--add broken.toml", "broken.toml"),
+        ("--add taken.toml", "left"),
+        ("--remove zzz* --add new.toml", "no question's name matches"),
+        ("--on-alarm no-such-command-anywhere", "there is no such command"),
+    ],
+)
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_refused_resume_writes_nothing(
+    words: str,
+    message: str,
+    is_torn: bool,
+    toy: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("own.toml").write_text(QUESTION.format(gamma=0.5))
+    Path("taken.toml").write_text(QUESTION.format(gamma=0.5))
+    Path("new.toml").write_text(QUESTION.format(gamma=0.8))
+    Path("broken.toml").write_text("[[family]\n")
+    assert toy(f"learn --steps 100 --questions own.toml {TOY}") == 0
+    if is_torn:
+        file = Path("a/log/life.rec")
+        file.write_bytes(file.read_bytes()[:-7])
+    line = refused(["resume", "a", "--steps", "200", *words.split()], capsys, is_alone=False)
+    assert message in line
+
+
+def test_a_body_with_other_channels_is_refused_and_nothing_is_written(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert toy(f"learn --steps 100 {TOY}") == 0
+
+    class Renamed(ToyBody):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.metadata["channels"][1]["name"] = "blade"
+
+    monkeypatch.setattr("horde_agent.cli.learn.make_env", lambda _config: Renamed())
+    assert "with 3 channels, and its body now has 3, such as blade" in refused(
+        ["resume", "a", "--steps", "200"], capsys, is_alone=False
+    )
+
+
+def test_a_body_that_fails_in_the_first_reset_of_a_resume_is_a_fault_and_the_record_stays(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 would say that nothing was written: the excursions since the snapshot were learned from again."""
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    record = Path("a/log/life.rec").read_bytes()
+
+    class Broken(ToyBody):
+        def reset(self, **_: Any) -> Any:
+            raise ValueError("the cable is not plugged in")
+
+    monkeypatch.setattr("tests.agent.commands.ToyBody", Broken)
+    assert toy("resume a --steps 200") == 1
+    assert "the cable is not plugged in" in capsys.readouterr().err.splitlines()[-1]
+    assert Path("a/log/life.rec").read_bytes() == record
+    assert resumes_of("a") == []
+    monkeypatch.setattr("tests.agent.commands.ToyBody", ToyBody)
+    assert toy("resume a --steps 200") == 0
+
+
+# ---- settings that were changed --------------------------------------------------------------------------------------
+
+
+def reports(words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(words.split()) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+@pytest.mark.parametrize("file", ["config.toml", "questions.toml"])
+def test_a_changed_setting_or_question_is_noticed_by_resume_report_and_replay(
+    file: str, has_snapshot: bool, toy: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.toml").write_text(QUESTION.format(gamma=0.5))
+    assert toy(f"learn --steps 100 --questions own.toml {TOY}") == 0
+    if not has_snapshot:
+        shutil.rmtree("a/checkpoint")
+    changed = Path("a") / file
+    text = changed.read_text()
+    changed.write_text(text.replace("step_size = 0.1", "step_size = 0.3").replace("0.5", "0.6"))
+    assert changed.read_text() != text
+    assert toy("report a") == 0
+    assert f"{file} was changed after the run began" in Path("a/report.html").read_text()
+    Path("a/summary.json").unlink()
+    before = {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file() and path.name != ".lock"}
+    for words in ("resume a --steps 200", "report a", "learn --backend replay --log a --out b"):
+        assert f"a/{file} was changed after the run began" in reports(words, capsys)
+    assert not Path("b").exists()
+    assert before == {path: path.read_bytes() for path in before}
+    changed.write_text(text)
+    assert toy("resume a --steps 200") == 0
+
+
+def test_settings_that_are_changed_while_a_run_goes_on_are_noticed_after_it(
+    toy: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run used what it had read, so neither its last snapshot nor its sums may vouch for the change."""
+    config = Path("a/config.toml")
+
+    def edit(age: int) -> None:
+        if age == 50:
+            config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.3"))
+
+    assert toy(f"learn --steps 100 {TOY}", on_step=edit) == 0
+    assert "a/config.toml was changed after the run began" in reports("resume a --steps 200", capsys)
+
+
+def test_damaged_sums_do_not_prevent_a_resume_if_a_snapshot_proves_the_settings(toy: Callable[..., int]) -> None:
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    flip(RunFolder(Path("a")).sums, 5)
+    assert toy("resume a --steps 150") == 0
+
+
+# ---- what can run ----------------------------------------------------------------------------------------------------
+
+
+def test_the_alarm_command_of_a_folder_is_run_only_if_the_command_line_names_it(
+    toy: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of somebody else may name any command."""
+    script = tmp_path / "alarm"
+    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path / 'alarms'}\n")
+    script.chmod(0o755)
+    hot = {age: {"overrun_s": 0.2} for age in range(1000)}
+    assert toy(f"learn --steps 30 {TOY} --on-alarm {script}", faults=hot) == 0
+    assert wait_for(tmp_path / "alarms")
+    (tmp_path / "alarms").unlink()
+    assert toy("resume a --steps 60", faults=hot) == 0
+    assert f"names a command for alarms, which is not run: --on-alarm '{script}'" in capsys.readouterr().err
+    assert not (tmp_path / "alarms").exists()
+    assert toy(f"resume a --steps 90 --on-alarm {script}", faults=hot) == 0
+    assert wait_for(tmp_path / "alarms")
+
+
+def wait_for(path: Path) -> bool:
+    import time
+
+    end = time.monotonic() + 20.0
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    return path.exists()
