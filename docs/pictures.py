@@ -30,7 +30,9 @@ def main() -> None:
     """Draw every picture that a block of `PAGES` saves."""
     os.chdir(DOCS / "images")
     for page in PAGES:
-        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        blocks = re.findall(
+            r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
         last = max((i for i, block in enumerate(blocks) if "savefig" in block), default=-1)
         names: dict[str, object] = {}
         with pyplot.rc_context(STYLE):

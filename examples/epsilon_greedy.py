@@ -13,9 +13,20 @@ import sys
 import gymnasium as gym
 import numpy as np
 
-from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life, StickyRandom
+from horde_agent import (
+    GVF,
+    ConstantAction,
+    EpsilonGreedy,
+    Follow,
+    Horde,
+    Interface,
+    Life,
+    StickyRandom,
+)
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+STEPS = 20_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
 EPSILON = 0.3
 
 env = gym.make("horde_env:CritterbotPen-v0")
@@ -30,7 +41,13 @@ def nearest(observation, tiles):
 
 
 questions = [
-    GVF(f"{name}/g0.9/nearest", ConstantAction(action, n_actions), nearest, continuation=0.9, tested=False)
+    GVF(
+        f"{name}/g0.9/nearest",
+        ConstantAction(action, n_actions),
+        nearest,
+        continuation=0.9,
+        tested=False,
+    )
     for action, name in enumerate(interface.actions)
 ]
 horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
@@ -38,11 +55,11 @@ horde = Horde(questions, n_features=interface.coder.n_features, n_active=interfa
 
 def live(behaviour, seed, steps):
     """Run for `steps` steps and return the mean of `nearest`."""
-    seen = []
+    distances = []
     with Life(env, horde, behaviour, np.random.default_rng(seed), interface=interface) as life:
-        life.observers.append(lambda event: seen.append(nearest(event.row.observation, None)))
+        life.observers.append(lambda event: distances.append(nearest(event.row.observation, None)))
         life.run(steps)
-    return np.mean(seen)
+    return np.mean(distances)
 
 
 def least(observation, tiles):
@@ -55,7 +72,9 @@ def most(observation, tiles):
     return horde.predict(tiles)
 
 
-print(f"mean nearness at random:                         {live(StickyRandom(n_actions, 0.9), 0, STEPS // 2):.2f}")
+print(
+    f"mean nearness at random:                         {live(StickyRandom(n_actions, 0.9), 0, STEPS // 2):.2f}"
+)
 for values in (least, most):
     found = live(Follow(EpsilonGreedy(values, n_actions, EPSILON)), 1, STEPS // 4)
     print(f"mean nearness with the {values.__name__:>5s} predicted nearness: {found:.2f}")

@@ -16,8 +16,12 @@ import numpy as np
 from horde_agent import GVF, Channel, Greedy, Horde, Interface, Life, StickyRandom, Uniform
 from horde_agent.life.excursions import ExcursionConfig
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 60_000
-SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+STEPS = 60_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
+SEEDS = 1
+if len(sys.argv) > 2:
+    SEEDS = int(sys.argv[2])
 FORWARD, REVERSE, CLOCKWISE, COUNTERCLOCKWISE, STOP = range(5)
 
 env = gym.make("horde_env:CritterbotPen-v0")
@@ -33,18 +37,26 @@ class Towards:
     n_actions = 5
 
     def __init__(self, sensors, *, drives):
-        self.sensors, self.drives = sensors, drives
+        self.sensors = sensors
+        self.drives = drives
 
     def probabilities(self, observation, tiles):
         """Return 1 for one action."""
         brightest = int(np.argmax(observation[self.sensors]))
-        action = COUNTERCLOCKWISE if brightest <= len(self.sensors) // 2 else CLOCKWISE
+        action = CLOCKWISE
+        if brightest <= len(self.sensors) // 2:
+            action = COUNTERCLOCKWISE
         if brightest == 0:
-            action = FORWARD if self.drives and observation[ahead] < 0.5 else STOP
+            action = STOP
+            if self.drives and observation[ahead] < 0.5:
+                action = FORWARD
         return np.eye(5)[action]
 
 
-goals = {"lamp": (light[0], 0.95, Towards(light, drives=True)), "dock": (beacon[0], 0.9, Towards(beacon, drives=False))}
+goals = {
+    "lamp": (light[0], 0.95, Towards(light, drives=True)),
+    "dock": (beacon[0], 0.9, Towards(beacon, drives=False)),
+}
 questions = []
 for goal, (channel, gamma, by_hand) in goals.items():
     questions.append(GVF(f"{goal}: found", Greedy(5), Channel(channel), gamma))
@@ -56,7 +68,14 @@ size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_
 def live(horde, steps, seed, probability):
     """Run for `steps` steps and return the life."""
     tests = ExcursionConfig(probability)
-    life = Life(env, horde, StickyRandom(5), np.random.default_rng(seed), interface=interface, excursions=tests)
+    life = Life(
+        env,
+        horde,
+        StickyRandom(5),
+        np.random.default_rng(seed),
+        interface=interface,
+        excursions=tests,
+    )
     with life:
         life.run(steps)
     return life
@@ -65,7 +84,9 @@ def live(horde, steps, seed, probability):
 def interval(values):
     """Return half the width of the 95 % interval of a mean, by Student's t for up to 5 values."""
     t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 1.96)
-    return t * np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
+    if len(values) > 1:
+        return t * np.std(values, ddof=1) / np.sqrt(len(values))
+    return np.inf
 
 
 means = {question.name: [] for question in questions}

@@ -10,11 +10,14 @@ import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
+STEPS = 3_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
 
 env = gym.make("horde_env:CritterbotPen-v0")
 interface = Interface.of(env)
-ahead, light = interface.index("ir_distance_0"), interface.index("light_0")
+ahead = interface.index("ir_distance_0")
+light = interface.index("light_0")
 n_actions = len(interface.actions)
 
 
@@ -24,20 +27,34 @@ class Cautious:
     n_actions = n_actions
 
     def probabilities(self, observation, tiles):
-        forward = 0.1 if observation[ahead] > 0.3 else 0.9
+        forward = 0.9
+        if observation[ahead] > 0.3:
+            forward = 0.1
         return np.array([forward, 0.0, 0.0, 1.0 - forward, 0.0])
 
 
 def until_contact(observation, tiles):
     """Return the continuation: .9, and 0 on contact (a pseudo-termination: the run continues)."""
-    return 0.0 if observation[ahead] > 0.6 else 0.9
+    if observation[ahead] > 0.6:
+        return 0.0
+    return 0.9
 
 
 questions = [
-    GVF("light in half a second, if I drove on", ConstantAction(0, n_actions), Channel(light), continuation=0.8),
+    GVF(
+        "light in half a second, if I drove on",
+        ConstantAction(0, n_actions),
+        Channel(light),
+        continuation=0.8,
+    ),
     GVF("light in half a second, if I were careful", Cautious(), Channel(light), continuation=0.8),
     # A cumulant of 1 on every step makes the return a time, in steps: how long until I touch something?
-    GVF("steps to contact, straight on", ConstantAction(0, n_actions), lambda observation, tiles: 1.0, until_contact),
+    GVF(
+        "steps to contact, straight on",
+        ConstantAction(0, n_actions),
+        lambda observation, tiles: 1.0,
+        until_contact,
+    ),
     # An outcome pays at termination: how near will it be when the question ends?
     GVF(
         "nearness when it ends, straight on",

@@ -11,7 +11,9 @@ from horde_agent import Horde, Interface, Life, StickyRandom, questions
 from horde_env import Frame, PenEnv, RobotSpec
 from horde_env.testing import BackendContract
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
+STEPS = 3_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
 SHARE = {"unit": "1", "lsb": 0.001, "raw": [0, 1000], "range": [0, 1]}
 TABLE = {
     "name": "own", "period_s": 0.1, "packet_period_s": 0.1, "body": {}, "drive": {"largest_request": [0.3, 0, 0]},
@@ -31,11 +33,14 @@ class OwnBody:
     period_s = SPEC.period_s
 
     def reset(self, rng):
-        self.rng, self.n, self.x = rng, 0, rng.uniform(0.5, 1.5)
+        self.rng = rng
+        self.n = 0
+        self.x = rng.uniform(0.5, 1.5)
         return self.frame(np.zeros(3))
 
     def exchange(self, command):
-        self.n, self.x = self.n + 1, min(max(self.x + self.period_s * command[0], 0.0), 2.0)
+        self.n = self.n + 1
+        self.x = min(max(self.x + self.period_s * command[0], 0.0), 2.0)
         return self.frame(command)
 
     def frame(self, command):
@@ -49,12 +54,19 @@ class OwnBody:
 class TestOwnBody(BackendContract):
     """In a test file pytest finds it; here it is run by hand."""
 
-    make_backend, make_spec = staticmethod(OwnBody), staticmethod(lambda: SPEC)
+    make_backend = staticmethod(OwnBody)
+    make_spec = staticmethod(lambda: SPEC)
 
 
 promises = [getattr(TestOwnBody(), name)() for name in dir(TestOwnBody) if name.startswith("test_")]
 interface = Interface.of(env := PenEnv(OwnBody(), spec=SPEC))
-horde = Horde(questions.excursions(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=interface) as life:
+horde = Horde(
+    questions.excursions(interface),
+    n_features=interface.coder.n_features,
+    n_active=interface.coder.n_active,
+)
+with Life(
+    env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=interface
+) as life:
     life.run(STEPS)
 print(f"{len(promises)} promises kept, and {horde.n_demons} demons learned of it for {STEPS} steps")

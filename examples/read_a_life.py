@@ -19,7 +19,9 @@ cli.main(["learn", "--steps", sys.argv[1] if len(sys.argv) > 1 else "600", "--ou
 
 rows = read(run / "log" / "life.rec").rows
 behaved = rows[rows["phase"] == Phase.BEHAVE]
-print(f"{len(rows):,} rows, {len(behaved):,} of them of the behaviour; mean b {behaved['b'].mean():.3f}")
+print(
+    f"{len(rows):,} rows, {len(behaved):,} of them of the behaviour; mean b {behaved['b'].mean():.3f}"
+)
 
 try:
     table = export(run, "parquet")
@@ -29,7 +31,11 @@ except ValueError as missing:
 with suppress(ImportError):
     import duckdb
 
-    print(duckdb.sql(f"select action, count(*) n, avg(b) b from '{table}/*/*.parquet' where phase = 0 group by 1"))
+    print(
+        duckdb.sql(
+            f"select action, count(*) n, avg(b) b from '{table}/*/*.parquet' where phase = 0 group by 1"
+        )
+    )
 
 with suppress(ImportError):
     import polars as pl

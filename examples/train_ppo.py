@@ -13,7 +13,9 @@ import gymnasium as gym
 try:
     from stable_baselines3 import PPO
 except ImportError:
-    sys.exit("train_ppo.py needs stable-baselines3; install it in the clone: pip install -e '.[sb3]'")
+    sys.exit(
+        "train_ppo.py needs stable-baselines3; install it in the clone: pip install -e '.[sb3]'"
+    )
 
 from horde_agent import Horde, Interface, LearnerConfig, questions
 from horde_agent.sb3 import BatchVecEnv, HordeCallback
@@ -29,18 +31,26 @@ task = {"task": "light", "max_episode_steps": 500}
 one = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", **task)
 env = one
 if asked.backend == "simulator":
-    env = BatchVecEnv(gym.make_vec("horde_env:CritterbotPen-v0", 16, autoreset_mode="SameStep", **task))
+    env = BatchVecEnv(
+        gym.make_vec("horde_env:CritterbotPen-v0", 16, autoreset_mode="SameStep", **task)
+    )
 interface = Interface.of(one)
 light_soon = [gvf for gvf in questions.excursions(interface) if gvf.name.endswith("/g0.8/light_0")]
-coder, plain = interface.coder, LearnerConfig(engine="plain")  # the engine of several streams
+# The engine of several streams
+coder = interface.coder
+plain = LearnerConfig(engine="plain")
 horde = Horde(light_soon, n_features=coder.n_features, n_active=coder.n_active, config=plain)
 callback = HordeCallback(horde, interface)
 
 controller = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu")
 controller.learn(asked.steps, callback=callback)
 
-print(f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside")
+print(
+    f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside"
+)
 for policy in interface.actions:
     demon = horde.names.index(f"{policy}/g0.8/light_0")
-    print(f"light ahead over the next half second, if the robot would {policy}: {horde.predictions[demon]:.3f}")
+    print(
+        f"light ahead over the next half second, if the robot would {policy}: {horde.predictions[demon]:.3f}"
+    )
 env.close()

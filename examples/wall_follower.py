@@ -16,8 +16,11 @@ from horde_agent import GVF, Channel, ConstantAction, Follow, Horde, Interface, 
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.record import Phase
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 60_000
-SELDOM = ExcursionConfig(probability=1 / 200)  # after each test excursion the robot drives to the centre of the pen
+STEPS = 60_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
+# After each test excursion the robot drives to the centre of the pen
+SELDOM = ExcursionConfig(probability=1 / 200)
 FORWARD, REVERSE, CLOCKWISE, COUNTERCLOCKWISE, STOP = range(5)
 
 env = gym.make("horde_env:CritterbotPen-v0")
@@ -51,7 +54,10 @@ policies = {
     "turned on the spot": ConstantAction(CLOCKWISE, 5),
     "did anything": Uniform(5),
 }
-questions = [GVF(f"if it {what}", policy, Channel(left), continuation=0.8) for what, policy in policies.items()]
+questions = [
+    GVF(f"if it {what}", policy, Channel(left), continuation=0.8)
+    for what, policy in policies.items()
+]
 horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 
 has_wall = []
@@ -64,7 +70,9 @@ def look(moment):
 
 
 rng = np.random.default_rng(0)
-with Life(env, horde, Follow(follower), rng, interface=interface, excursions=SELDOM, observers=[look]) as life:
+with Life(
+    env, horde, Follow(follower), rng, interface=interface, excursions=SELDOM, observers=[look]
+) as life:
     life.run(STEPS)
 
 print(f"a wall was on the left in {np.mean(has_wall):.0%} of the steps")

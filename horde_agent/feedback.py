@@ -46,7 +46,9 @@ class Feedback:
     tilings: tuple[dict[str, Any], ...]
 
     @classmethod
-    def of(cls, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]], channel_bounds: Floats) -> Feedback:
+    def of(
+        cls, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]], channel_bounds: Floats
+    ) -> Feedback:
         """Select questions by name.
 
         Args:
@@ -68,11 +70,15 @@ class Feedback:
             if not isinstance(table, Mapping):
                 raise ValueError(f"{where} must be a table, not {table!r}")
             chosen = _chosen(table, where, by_name)
-            given = _given_range(table, where)
+            given_range = _given_range(table, where)
             names += chosen
-            ranges += [given or prediction_range(by_name[n], by_name, channel_bounds) for n in chosen]
+            ranges += [
+                given_range or prediction_range(by_name[n], by_name, channel_bounds) for n in chosen
+            ]
             groups += [where] * len(chosen)
-            tilings.append({"group": where} | {key: table[key] for key in _LAYOUT_KEYS if key in table})
+            tilings.append(
+                {"group": where} | {key: table[key] for key in _LAYOUT_KEYS if key in table}
+            )
         low, high = np.array(ranges, dtype=np.float64).reshape(-1, 2).T.copy()
         return cls(tuple(names), low, high, tuple(groups), tuple(tilings))
 
@@ -85,9 +91,14 @@ class Feedback:
         Raises:
             ValueError: If `predictions` has a wrong shape.
         """
-        y = np.zeros(len(self.names)) if predictions is None else np.asarray(predictions, dtype=np.float64)
+        if predictions is None:
+            y = np.zeros(len(self.names))
+        else:
+            y = np.asarray(predictions, dtype=np.float64)
         if y.shape != self.low.shape:
-            raise ValueError(f"the predictions fed back must have shape {self.low.shape}, not {y.shape}")
+            raise ValueError(
+                f"the predictions fed back must have shape {self.low.shape}, not {y.shape}"
+            )
         return np.asarray(np.clip((y - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def demons(self, names: Sequence[str]) -> Integers:
@@ -95,11 +106,15 @@ class Feedback:
         index = {name: i for i, name in enumerate(names)}
         missing = [name for name in self.names if name not in index]
         if missing:
-            raise ValueError(f"the Horde lacks the question {missing[0]!r}, which the interface feeds back")
+            raise ValueError(
+                f"the Horde lacks the question {missing[0]!r}, which the interface feeds back"
+            )
         return np.array([index[name] for name in self.names], dtype=np.int64)
 
 
-def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats) -> tuple[float, float]:
+def prediction_range(
+    gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats
+) -> tuple[float, float]:
     """Return the range of a question's answer: c_min/(1 - gamma) + z to c_max/(1 - gamma) + z.
 
     Args:
@@ -119,42 +134,61 @@ def prediction_range(gvf: GVF, others: Mapping[str, GVF], channel_bounds: Floats
         case Channel(int(index)) if index < channel_bounds.shape[1]:
             low, high = channel_bounds[:, index].tolist()
         case Feature():
-            low, high = 0.0, 1.0
+            low = 0.0
+            high = 1.0
         case _:
             raise _unknown_range(gvf, "its cumulant is not a channel")
     if not np.isfinite([low, high]).all():
         raise _unknown_range(gvf, "its channel has no bounds")
     for question in reversed(lineage):
-        gamma, z = question.continuation, question.outcome
+        gamma = question.continuation
+        z = question.outcome
         if callable(gamma) or callable(z) or gamma == 1.0:
-            raise _unknown_range(gvf, "its continuation and its outcome must be numbers, the continuation below 1")
-        low, high = low / (1.0 - gamma) + z, high / (1.0 - gamma) + z
+            raise _unknown_range(
+                gvf, "its continuation and its outcome must be numbers, the continuation below 1"
+            )
+        low = low / (1.0 - gamma) + z
+        high = high / (1.0 - gamma) + z
     return low, high
 
 
 def _unknown_range(gvf: GVF, reason: str) -> ValueError:
-    return ValueError(f"the range of the prediction {gvf.name!r} is unknown, because {reason}; set range = [low, high]")
+    return ValueError(
+        f"the range of the prediction {gvf.name!r} is unknown, because {reason}; set range = [low, high]"
+    )
 
 
 def _chosen(table: Mapping[str, Any], where: str, by_name: Mapping[str, GVF]) -> list[str]:
     """Return the names that a [[feedback]] table selects, in the order of the questions."""
     check_keys(table, where, (*_OWN_KEYS, *_LAYOUT_KEYS), _LAYOUT_KEYS[:2])
     patterns = table.get("questions")
-    if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) for p in patterns):
-        raise ValueError(f"{where} needs 'questions', a list of names or patterns that is not empty")
+    if (
+        not isinstance(patterns, list)
+        or not patterns
+        or not all(isinstance(p, str) for p in patterns)
+    ):
+        raise ValueError(
+            f"{where} needs 'questions', a list of names or patterns that is not empty"
+        )
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in by_name):
             first = next(iter(by_name), "")
-            raise ValueError(f"{where}: no question's name matches {pattern!r}; the first name is {first!r}")
+            raise ValueError(
+                f"{where}: no question's name matches {pattern!r}; the first name is {first!r}"
+            )
     return [name for name in by_name if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _given_range(table: Mapping[str, Any], where: str) -> tuple[float, float] | None:
     if "range" not in table:
         return None
-    given = table["range"]
-    if isinstance(given, list | tuple) and len(given) == 2:
-        are_numbers = all(isinstance(b, int | float | np.number) and not isinstance(b, bool) for b in given)
-        if are_numbers and -_LARGEST <= given[0] < given[1] <= _LARGEST:
-            return float(given[0]), float(given[1])
-    raise ValueError(f"{where}: range must be two finite numbers, the lower one first, not {given!r}")
+    limits = table["range"]
+    if isinstance(limits, list | tuple) and len(limits) == 2:
+        are_numbers = all(
+            isinstance(b, int | float | np.number) and not isinstance(b, bool) for b in limits
+        )
+        if are_numbers and -_LARGEST <= limits[0] < limits[1] <= _LARGEST:
+            return float(limits[0]), float(limits[1])
+    raise ValueError(
+        f"{where}: range must be two finite numbers, the lower one first, not {limits!r}"
+    )

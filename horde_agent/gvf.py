@@ -197,7 +197,7 @@ def named(questions: Iterable[GVF], channels: Sequence[str]) -> tuple[GVF, ...]:
     if isinstance(questions, GVF) or not isinstance(questions, Iterable):
         raise ValueError(f"questions must be a list of GVFs, not {questions!r}")
     index = {name: i for i, name in enumerate(channels)}
-    found = []
+    resolved = []
     for number, question in enumerate(questions):
         if not isinstance(question, GVF):
             raise ValueError(f"questions must be GVFs; number {number} is {question!r}")
@@ -211,5 +211,5 @@ def named(questions: Iterable[GVF], channels: Sequence[str]) -> tuple[GVF, ...]:
                     f"question {question.name!r}: the names of the channels are unknown; pass channels=interface.names "
                     f"with the questions, or use Channel(interface.index({name!r}))"
                 )
-        found.append(question)
-    return tuple(found)
+        resolved.append(question)
+    return tuple(resolved)

@@ -96,11 +96,11 @@ class Horde(Demons):
         """
         if any(q.finds_policy for q in self.questions):
             raise ValueError("RUPEE does not support questions that find policies: use a Horde without them")
-        config, of = rupee_config(self.config, beta0), self._maker
+        config, maker = rupee_config(self.config, beta0), self._maker
         kind = PlainEngine if config.needs_plain_engine else SpanEngine
         alpha = np.array([step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms])
-        args = (of.group, self.n_features, 0.0, step * alpha, config)
-        return RUPEE(kind(*args, policy=of.policy), config)
+        args = (maker.group, self.n_features, 0.0, step * alpha, config)
+        return RUPEE(kind(*args, policy=maker.policy), config)
 
     # ---- learning and predicting -------------------------------------------------------------------------------------
 
@@ -157,10 +157,10 @@ class Horde(Demons):
         soundness.begin_step()
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
-        found = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
+        findings = maker.make(action, probability, self._state, state, self._prediction_of, terminated=terminated)
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
-        if found:
-            self._handle_findings(found)
+        if findings:
+            self._handle_findings(findings)
         engine = self._engine.direct
         engine.learn(state[1], maker.signals, is_last=terminated)
         soundness.n_steps += 1
@@ -280,13 +280,13 @@ class Horde(Demons):
             ValueError: If a name is unknown, no demon would remain, or the cumulant of a remaining demon is the
                 prediction of a removed one; nothing has changed.
         """
-        gone = set(names)
-        unknown = sorted(gone - set(self.names))
+        removed = set(names)
+        unknown = sorted(removed - set(self.names))
         if isinstance(names, str) or unknown:
             raise ValueError(f"names must be a list of names of demons of this Horde; {unknown or [names]} are not")
-        old_index = np.array([i for i, name in enumerate(self.names) if name not in gone], dtype=np.int64)
-        if gone:
-            unasked = tuple(q for q in self._unchecked if q.name not in gone)
+        old_index = np.array([i for i, name in enumerate(self.names) if name not in removed], dtype=np.int64)
+        if removed:
+            unasked = tuple(q for q in self._unchecked if q.name not in removed)
             self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
 
     # ---- several streams --------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Horde(Demons):
         Raises:
             ValueError: If the engine is the span engine: only the plain one stores traces per stream.
         """
-        other = Horde(
+        copy = Horde(
             self.questions,
             n_features=self.n_features,
             n_active=self.n_active,
@@ -305,12 +305,12 @@ class Horde(Demons):
             channels=self._channels,
             real_valued=self._real_valued,
         )
-        own, its = self._plain_engines([self, other])
-        its.copy_weights_from(own)
+        engine, engine_of_copy = self._plain_engines([self, copy])
+        engine_of_copy.copy_weights_from(engine)
         if self._maker.offsets.is_on:
-            other._maker.copy_offsets_from(self._maker)
-        self._share_divergence([other])
-        return other
+            copy._maker.copy_offsets_from(self._maker)
+        self._share_divergence([copy])
+        return copy
 
     def merge(self, others: Sequence[Horde]) -> None:
         """Average the changes that several Hordes have learned, each from its stream, since they were last merged.

@@ -44,11 +44,16 @@ class Gaussian:
     n_actions: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
-        std, channels = np.array(self.std, dtype=np.float64), np.array(self.channels, dtype=np.int64)
-        mean = self.mean if callable(self.mean) else np.array(self.mean, dtype=np.float64)
+        std = np.array(self.std, dtype=np.float64)
+        channels = np.array(self.channels, dtype=np.int64)
+        mean: Any = self.mean
+        if not callable(mean):
+            mean = np.array(mean, dtype=np.float64)
         shapes = {std.shape, channels.shape, std.shape if callable(mean) else mean.shape}
         if std.ndim != 1 or len(shapes) > 1:
-            raise ValueError("mean, std and channels must have the same shape (n,), with n numbers of the action")
+            raise ValueError(
+                "mean, std and channels must have the same shape (n,), with n numbers of the action"
+            )
         if not ((std > 0.0) & np.isfinite(std)).all():
             raise ValueError(f"std must be > 0, not {std}")
         for name, value in (("mean", mean), ("std", std), ("channels", channels)):
@@ -56,10 +61,16 @@ class Gaussian:
 
     def ratio(self, observation: NDArray[Any], tiles: Tiles) -> float:
         """Return pi(a|s) / b of the action in an observation, shape (n_channels,); NaN if b is not > 0."""
-        mean, std = self.mean(observation, tiles) if callable(self.mean) else self.mean, np.asarray(self.std)
+        if callable(self.mean):
+            mean = self.mean(observation, tiles)
+        else:
+            mean = self.mean
+        std = np.asarray(self.std)
         z = (observation[np.asarray(self.channels)] - np.asarray(mean)) / std
         density = np.exp(-0.5 * (z @ z)) / np.prod(np.sqrt(2.0 * np.pi) * std)
-        return float(density / observation[self.b]) if observation[self.b] > 0.0 else np.nan
+        if observation[self.b] > 0.0:
+            return float(density / observation[self.b])
+        return np.nan
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Return [1.0], shape (1,): these data have one discrete action."""
@@ -93,12 +104,17 @@ class Gibbs:
     index: Integers
     value: Floats
     # Features, actions and values, sorted by feature; computed on first use, because a Horde reads index and value.
-    _by_feature: tuple[Integers, Integers, Floats] | None = field(init=False, repr=False, default=None)
+    _by_feature: tuple[Integers, Integers, Floats] | None = field(
+        init=False, repr=False, default=None
+    )
 
     def __post_init__(self) -> None:
-        index, value = np.array(self.index, dtype=np.int64), np.array(self.value, dtype=np.float64)
+        index = np.array(self.index, dtype=np.int64)
+        value = np.array(self.value, dtype=np.float64)
         if index.shape != value.shape or index.ndim != 1:
-            raise ValueError(f"index and value must be one-dimensional and alike, not {index.shape} and {value.shape}")
+            raise ValueError(
+                f"index and value must be one-dimensional and alike, not {index.shape} and {value.shape}"
+            )
         if index.size and not 0 <= index.min() <= index.max() < self.n_actions * self.n_features:
             raise ValueError(f"index must lie in 0..{self.n_actions * self.n_features - 1}")
         if not np.isfinite(value).all():
@@ -107,7 +123,9 @@ class Gibbs:
         object.__setattr__(self, "value", value)
 
     @classmethod
-    def random(cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
+    def random(
+        cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60
+    ) -> Gibbs:
         """Draw a policy with `n_nonzero` parameters U[0, 1] at random positions."""
         n_nonzero = min(n_nonzero, n_actions * n_features)
         index = generator(rng).choice(n_actions * n_features, n_nonzero, replace=False)
@@ -118,7 +136,9 @@ class Gibbs:
         if self._by_feature is None:
             action, feature = np.divmod(self.index, self.n_features)
             order = np.argsort(feature, kind="stable")
-            object.__setattr__(self, "_by_feature", (feature[order], action[order], self.value[order]))
+            object.__setattr__(
+                self, "_by_feature", (feature[order], action[order], self.value[order])
+            )
         assert self._by_feature is not None
         out = np.empty(self.n_actions)
         gibbs_probabilities(*self._by_feature, tiles, out)

@@ -62,7 +62,9 @@ class BehaviourPolicy(Protocol):
         (0, 1.0)
     """
 
-    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+    def draw(
+        self, rng: np.random.Generator, observation: Floats, tiles: Tiles
+    ) -> tuple[int, float]:
         """Return an action and b, the probability with which it was drawn, in (0, 1].
 
         Args:
@@ -149,7 +151,9 @@ class Behaviour:
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Raise TypeError for arguments of any shape: only the behaviour policy itself has probabilities."""
-        raise TypeError("Behaviour() stands for the behaviour policy, with rho = 1; it has no probabilities")
+        raise TypeError(
+            "Behaviour() stands for the behaviour policy, with rho = 1; it has no probabilities"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,9 @@ class PolicyFunction:
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
         if not callable(self.function):
-            raise ValueError(f"function must be callable with (observation, tiles), not {self.function!r}")
+            raise ValueError(
+                f"function must be callable with (observation, tiles), not {self.function!r}"
+            )
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
         """Return the function's value, shape (n_actions,); a Horde checks it."""
@@ -208,7 +214,8 @@ class StickyRandom:
         n_actions = whole_number("n_actions", n_actions, 1)
         if not 0.0 <= real_number("repeat", repeat) < 1.0:
             raise ValueError(f"repeat must be in [0, 1), not {repeat}")
-        self.n_actions, self.repeat = n_actions, float(repeat)
+        self.n_actions = n_actions
+        self.repeat = float(repeat)
         self.last_action: int | None = None
         self._fresh = 1.0 / n_actions
         self._other = (1.0 - repeat) / n_actions
@@ -221,7 +228,9 @@ class StickyRandom:
 
     def transition_probabilities(self) -> Floats:
         """Return b(a | last action l) as a matrix with a row for each l, shape (n_actions, n_actions)."""
-        return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(self.n_actions)
+        return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(
+            self.n_actions
+        )
 
     def draw(
         self,
@@ -245,7 +254,10 @@ class StickyRandom:
     def restore(self, state: State) -> None:
         """Restore a state from `state`."""
         last = int(state["last_action"])
-        self.last_action = None if last < 0 else last
+        if last < 0:
+            self.last_action = None
+        else:
+            self.last_action = last
 
     def forget(self) -> None:
         """Forget the last action, so that the next draw is uniform: called after a reset, a gap or an excursion."""
@@ -263,8 +275,11 @@ def draw_from(probabilities: Floats, rng: np.random.Generator) -> tuple[int, flo
         ValueError: If one is negative or NaN, or their sum differs from 1 by more than 1e-6.
     """
     p = np.asarray(probabilities, dtype=np.float64)
-    if p.ndim != 1 or not ((p >= 0.0).all() and abs(p.sum() - 1.0) <= _SUM_TOLERANCE):  # also if NaN
-        raise ValueError(f"the probabilities of the actions must not be negative and sum to 1, not {p}")
+    # Also if NaN
+    if p.ndim != 1 or not ((p >= 0.0).all() and abs(p.sum() - 1.0) <= _SUM_TOLERANCE):
+        raise ValueError(
+            f"the probabilities of the actions must not be negative and sum to 1, not {p}"
+        )
     drawn = int(np.searchsorted(np.cumsum(p), rng.random(), side="right"))
     action = min(drawn, int(np.flatnonzero(p)[-1]))  # the sum may have been rounded to below 1
     return action, float(p[action])
@@ -286,10 +301,15 @@ class Follow:
 
     def __init__(self, policy: Policy) -> None:
         if isinstance(policy, Behaviour) or not is_policy(policy):
-            raise ValueError(f"policy must give probabilities(observation, tiles) and n_actions, not {policy!r}")
-        self.policy, self.n_actions = policy, policy.n_actions
+            raise ValueError(
+                f"policy must give probabilities(observation, tiles) and n_actions, not {policy!r}"
+            )
+        self.policy = policy
+        self.n_actions = policy.n_actions
 
-    def draw(self, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> tuple[int, float]:
+    def draw(
+        self, rng: np.random.Generator, observation: Floats, tiles: Tiles
+    ) -> tuple[int, float]:
         """Draw an action from `rng` at an observation, (n_channels,), and its tiles, (n_active,).
 
         Raises:
@@ -330,7 +350,9 @@ class EpsilonGreedy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_actions", whole_number("n_actions", self.n_actions, 1))
         if not callable(self.values):
-            raise ValueError(f"values must be callable with (observation, tiles), not {self.values!r}")
+            raise ValueError(
+                f"values must be callable with (observation, tiles), not {self.values!r}"
+            )
         if not 0.0 <= real_number("epsilon", self.epsilon) <= 1.0:
             raise ValueError(f"epsilon must be in [0, 1], not {self.epsilon}")
 
@@ -338,9 +360,13 @@ class EpsilonGreedy:
         """Return the probability of each action, shape (n_actions,)."""
         values = np.asarray(self.values(observation, tiles), dtype=np.float64)
         if values.shape != (self.n_actions,) or np.isnan(values).any():
-            raise ValueError(f"values must be {self.n_actions} numbers, one for each action, not {values}")
+            raise ValueError(
+                f"values must be {self.n_actions} numbers, one for each action, not {values}"
+            )
         is_best = values == values.max()
-        return np.asarray(self.epsilon / self.n_actions + (1.0 - self.epsilon) * is_best / is_best.sum())
+        return np.asarray(
+            self.epsilon / self.n_actions + (1.0 - self.epsilon) * is_best / is_best.sum()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +407,9 @@ class Greedy:
             RuntimeError: If no Horde learns its values.
         """
         if self.values is None:
-            raise RuntimeError(f"the policy {self.of!r} has no values: take it from the questions of a Horde")
+            raise RuntimeError(
+                f"the policy {self.of!r} has no values: take it from the questions of a Horde"
+            )
         values = self.values(self.of, tiles)
         is_best = values == values.max()
         return np.asarray(is_best / is_best.sum())

@@ -48,14 +48,23 @@ def family(
     """
     places = [interface.index(c) if isinstance(c, str) else c for c in channels]
     return [
-        GVF(f"{name}/g{gamma:g}/{interface.names[i]}", policy, Channel(i), gamma, lam=lam, tested=tested)
+        GVF(
+            f"{name}/g{gamma:g}/{interface.names[i]}",
+            policy,
+            Channel(i),
+            gamma,
+            lam=lam,
+            tested=tested,
+        )
         for name, policy in policies.items()
         for gamma in gammas
         for i in places
     ]
 
 
-def excursions(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA) -> list[GVF]:
+def excursions(
+    interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA
+) -> list[GVF]:
     """Return the paper's first experiment: a constant-action policy per action, every time scale, every sensor.
 
     On the Critterbot 5 x 3 x 53 = 795 questions, ordered policy, gamma, sensor.
@@ -65,12 +74,16 @@ def excursions(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam
     return family(interface, policies, gammas, interface.sensors, lam)
 
 
-def nexting(interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA) -> list[GVF]:
+def nexting(
+    interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA
+) -> list[GVF]:
     """Return on-policy questions about every sensor: the future under the behaviour policy (rho = 1)."""
     return family(interface, {"behaviour": Behaviour()}, gammas, interface.sensors, lam)
 
 
-def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA) -> list[GVF]:
+def policies(
+    interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA
+) -> list[GVF]:
     """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
     Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0". No test excursions
@@ -79,13 +92,17 @@ def policies(interface: Interface, rng: np.random.Generator, n: int = 1_000, lam
     Raises:
         ValueError: If `n` is not a whole number of at least 1, or `rng` not a Generator.
     """
-    n, rng, sensors = whole_number("n", n, 1), generator(rng), interface.sensors
+    n = whole_number("n", n, 1)
+    rng = generator(rng)
+    sensors = interface.sensors
     questions = []
     for i in range(n):
         policy = Gibbs.random(rng, len(interface.actions), interface.coder.n_features)
         gamma = float(rng.choice([0.0, 0.5, 0.8, 0.95]))
         channel = sensors[int(rng.integers(len(sensors)))]
-        questions += family(interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam, tested=False)
+        questions += family(
+            interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam, tested=False
+        )
     return questions
 
 
@@ -104,22 +121,28 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """
     path = Path(path)
     table = _read(path)
-    families, controls = table.get("family", []), table.get("control", [])
+    families = table.get("family", [])
+    controls = table.get("control", [])
     if not all(
-        isinstance(tables, list) and all(isinstance(t, dict) for t in tables) for tables in (families, controls)
+        isinstance(tables, list) and all(isinstance(t, dict) for t in tables)
+        for tables in (families, controls)
     ):
         raise ValueError(f"{path}: family and control must be [[family]] and [[control]] tables")
     if not families and not controls:
-        raise ValueError(f"{path}: a question file needs at least one [[family]] or [[control]] table")
+        raise ValueError(
+            f"{path}: a question file needs at least one [[family]] or [[control]] table"
+        )
     try:
         questions = [_control(entry, number, interface) for number, entry in enumerate(controls, 1)]
-        found = [question.name for question in questions]
+        base_names = [question.name for question in questions]
         for number, entry in enumerate(families, 1):
-            questions += _family(entry, number, interface, found)
+            questions += _family(entry, number, interface, base_names)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     names = [gvf.name for gvf in questions]
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    repeated = []
+    if len(set(names)) < len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"{path}: the question {repeated[0]!r} is there twice")
     return questions
@@ -142,14 +165,17 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ValueError(f"{path}: feedback must be [[feedback]] tables")
     try:
-        return interface.feeding_back(questions, tables) if tables else interface
+        if tables:
+            return interface.feeding_back(questions, tables)
+        return interface
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a byte order mark
+        # Some editors begin a file with a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
     except ValueError as error:
@@ -168,23 +194,34 @@ def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF
     channels = {channel.name: i for i, channel in enumerate(interface.channels)}
     channel = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
     try:
-        gamma, policy = real_number("gamma", entry["gamma"]), Greedy(len(interface.actions))
+        gamma = real_number("gamma", entry["gamma"])
+        policy = Greedy(len(interface.actions))
         return GVF(entry["name"], policy, channel, gamma, **_options(entry))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _family(entry: Mapping[str, Any], number: int, interface: Interface, found: Sequence[str]) -> list[GVF]:
-    where, n_actions = f"[[family]] number {number}", len(interface.actions)
+def _family(
+    entry: Mapping[str, Any], number: int, interface: Interface, found: Sequence[str]
+) -> list[GVF]:
+    where = f"[[family]] number {number}"
+    n_actions = len(interface.actions)
     check_keys(entry, where, _FAMILY_KEYS, _FAMILY_KEYS[:2])
     choices = {name: ConstantAction(a, n_actions) for a, name in enumerate(interface.actions)}
     known: dict[str, Policy] = {**choices, "uniform": Uniform(n_actions), "behaviour": Behaviour()}
     known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}
-    chosen = {_known(where, "policy", name, known): known[name] for name in _list(entry, where, "policies")}
-    gammas, channels = _list(entry, where, "gammas"), _chosen_channels(entry, where, interface)
+    chosen = {
+        _known(where, "policy", name, known): known[name]
+        for name in _list(entry, where, "policies")
+    }
+    gammas = _list(entry, where, "gammas")
+    channels = _chosen_channels(entry, where, interface)
     try:
-        gammas, options = [real_number("each of gammas", gamma) for gamma in gammas], _options(entry)
-        return [replace(question, **options) for question in family(interface, chosen, gammas, channels)]
+        gammas = [real_number("each of gammas", gamma) for gamma in gammas]
+        options = _options(entry)
+        return [
+            replace(question, **options) for question in family(interface, chosen, gammas, channels)
+        ]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -194,7 +231,12 @@ def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tested, bool):
         raise ValueError(f"tested must be true or false, not {tested!r}")
     lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
-    return {"lam": lam, "tested": tested, "algorithm": entry.get("algorithm"), "offset": entry.get("offset")}
+    return {
+        "lam": lam,
+        "tested": tested,
+        "algorithm": entry.get("algorithm"),
+        "offset": entry.get("offset"),
+    }
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:
@@ -203,8 +245,10 @@ def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface)
         return list(interface.sensors)
     names = {channel.name: i for i, channel in enumerate(interface.channels)}
     groups = {channel.group: i for i, channel in enumerate(interface.channels)}
-    asked, asked_groups = (_list(entry, where, key) if key in entry else [] for key in ("channels", "groups"))
-    wanted = {names[_known(where, "sensor", name, names)] for name in asked}
+    chosen, asked_groups = (
+        _list(entry, where, key) if key in entry else [] for key in ("channels", "groups")
+    )
+    wanted = {names[_known(where, "sensor", name, names)] for name in chosen}
     wanted_groups = {_known(where, "group", name, groups) for name in asked_groups}
     return [i for i, c in enumerate(interface.channels) if i in wanted or c.group in wanted_groups]
 
@@ -221,5 +265,7 @@ def _list(entry: Mapping[str, Any], where: str, key: str) -> list[Any]:
 
 def _known(where: str, kind: str, name: object, choices: Mapping[str, object]) -> str:
     if not isinstance(name, str) or name not in choices:
-        raise ValueError(f"{where} names the unknown {kind} {name!r}; there are {', '.join(choices)}")
+        raise ValueError(
+            f"{where} names the unknown {kind} {name!r}; there are {', '.join(choices)}"
+        )
     return name

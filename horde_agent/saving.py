@@ -17,8 +17,10 @@ State = dict[str, NDArray[Any]]
 
 def attributes(thing: object, *names: str) -> State:
     """Return copies of attributes that are numbers, texts or arrays; None becomes an empty array."""
-    found = {name: getattr(thing, name) for name in names}
-    return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
+    values = {name: getattr(thing, name) for name in names}
+    return {
+        name: np.zeros(0) if value is None else np.array(value) for name, value in values.items()
+    }
 
 
 def put_back(thing: object, state: State, *names: str) -> None:
@@ -43,7 +45,9 @@ def inner(state: State, name: str) -> State:
         >>> sorted(inner(nested(rng={"a": np.zeros(1), "b/c": np.zeros(1)}, rng2={"d": np.zeros(1)}), "rng"))
         ['a', 'b/c']
     """
-    return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
+    return {
+        key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")
+    }
 
 
 def text(value: Any) -> NDArray[Any]:

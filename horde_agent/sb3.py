@@ -41,7 +41,9 @@ try:
     from stable_baselines3.dqn import DQN
     from stable_baselines3.sac import SAC
 except ImportError as missing:  # pragma: no cover - depends on what is installed
-    raise ImportError("horde_agent.sb3 needs stable-baselines3: pip install -e '.[sb3]'") from missing
+    raise ImportError(
+        "horde_agent.sb3 needs stable-baselines3: pip install -e '.[sb3]'"
+    ) from missing
 
 
 class HordeCallback(BaseCallback):
@@ -71,9 +73,13 @@ class HordeCallback(BaseCallback):
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
         super().__init__(verbose)
         if interface.feedback is not None:
-            raise ValueError("HordeCallback does not support feedback of predictions: pass an interface without")
+            raise ValueError(
+                "HordeCallback does not support feedback of predictions: pass an interface without"
+            )
         check_fit(horde, interface)
-        self.horde, self.interface, self._encode = horde, interface, encoder(interface)
+        self.horde = horde
+        self.interface = interface
+        self._encode = encoder(interface)
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
         self.streams = [horde]
         self.n_learned = self.n_gaps = 0
@@ -81,13 +87,23 @@ class HordeCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         is_sac = isinstance(self.model, SAC)
-        n_actions = self._n_choices() if is_sac else _n_discrete(self.model, "PPO, A2C, DQN or SAC")
+        if is_sac:
+            n_actions = self._n_choices()
+        else:
+            n_actions = _n_discrete(self.model, "PPO, A2C, DQN or SAC")
         if n_actions != len(self.interface.actions):
-            raise ValueError(f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}")
-        self.streams = [self.horde, *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1))]
+            raise ValueError(
+                f"the controller has {n_actions} actions, the interface {len(self.interface.actions)}"
+            )
+        self.streams = [
+            self.horde,
+            *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1)),
+        ]
         self._normalizer = _normalizer(self.model.get_env())
         # learn() may be called again: the stream restarts at the environment's current observation.
-        for stream, observation in zip(self.streams, self._current(self.model._last_obs), strict=True):
+        for stream, observation in zip(
+            self.streams, self._current(self.model._last_obs), strict=True
+        ):
             self._begin(stream, observation)
 
     def _on_step(self) -> bool:
@@ -101,16 +117,26 @@ class HordeCallback(BaseCallback):
 
     def _learn(self, k: int, following: Observation) -> None:
         """Learn from the latest transition of environment `k`; its stream continues at `following`."""
-        chosen, stream = self.locals["actions"][k], self.streams[k]
-        action = choice(float(chosen[0]), len(self.interface.actions)) if isinstance(self.model, SAC) else int(chosen)
+        chosen = self.locals["actions"][k]
+        stream = self.streams[k]
+        if isinstance(self.model, SAC):
+            action = choice(float(chosen[0]), len(self.interface.actions))
+        else:
+            action = int(chosen)
         self.last_probability = self._probability(k, action)
-        done, info = bool(self.locals["dones"][k]), self.locals["infos"][k]
-        terminated = done and not info.get("TimeLimit.truncated", False)
-        reached = self._last_of_episode(info["terminal_observation"]) if done else following
+        is_done = bool(self.locals["dones"][k])
+        info = self.locals["infos"][k]
+        terminated = is_done and not info.get("TimeLimit.truncated", False)
+        if is_done:
+            reached = self._last_of_episode(info["terminal_observation"])
+        else:
+            reached = following
         if reached is not None and is_learned(Phase.BEHAVE, flags_of(RobotInfo.of(info))):
-            stream.learn(action, self.last_probability, reached, self._encode(reached), terminated=terminated)
+            stream.learn(
+                action, self.last_probability, reached, self._encode(reached), terminated=terminated
+            )
             self.n_learned += 1
-            if not done:
+            if not is_done:
                 return
         self._begin(stream, following)
 
@@ -124,7 +150,9 @@ class HordeCallback(BaseCallback):
                 "horde_agent.sb3.ChoiceByNumber(env)"
             )
         if model.action_noise is not None or model.use_sde:
-            raise ValueError("SAC's probabilities are known only for its Gaussian: omit action_noise and use_sde")
+            raise ValueError(
+                "SAC's probabilities are known only for its Gaussian: omit action_noise and use_sde"
+            )
         return int(env.get_attr("n_choices")[0])
 
     def _probability(self, k: int, action: int) -> float:
@@ -160,23 +188,33 @@ class HordeCallback(BaseCallback):
 
         `shown` is the controller's observation, shape (n_envs, n_channels); raise ValueError if it does not fit.
         """
-        own: Any = shown if self._normalizer is None else self._normalizer.get_original_obs()
-        n, n_envs, env = len(self.interface.channels), len(self.streams), self.model.get_env()
-        n_appended = int(env.get_attr("n_predictions")[0]) if env is not None and env.has_attr("n_predictions") else 0
-        if n_appended and isinstance(own, np.ndarray) and own.shape == (n_envs, n + n_appended):
-            own = own[:, :n]
-        if not isinstance(own, np.ndarray) or own.shape != (n_envs, n):
+        original: Any = shown
+        if self._normalizer is not None:
+            original = self._normalizer.get_original_obs()
+        n = len(self.interface.channels)
+        n_envs = len(self.streams)
+        env = self.model.get_env()
+        n_appended = 0
+        if env is not None and env.has_attr("n_predictions"):
+            n_appended = int(env.get_attr("n_predictions")[0])
+        if (
+            n_appended
+            and isinstance(original, np.ndarray)
+            and original.shape == (n_envs, n + n_appended)
+        ):
+            original = original[:, :n]
+        if not isinstance(original, np.ndarray) or original.shape != (n_envs, n):
             if self.interface.flatten is not None:
                 raise ValueError(
                     "the environment's observations are discrete: train in horde_agent.TabularObservation(env), which "
                     "makes them the flat arrays that the interface describes"
                 )
             raise ValueError(
-                f"the environment's observations have the shape {getattr(own, 'shape', (1,))[1:]}, but the interface "
-                f"describes {n} channels: pass Interface.of(env) of the training environment, with VecNormalize as the "
+                f"the environment's observations have the shape {getattr(original, 'shape', (1,))[1:]}, but the "
+                f"interface describes {n} channels: pass Interface.of(env) of the training environment, with VecNormalize as the "
                 f"outermost wrapper"
             )
-        return list(np.array(own, dtype=np.float32))
+        return list(np.array(original, dtype=np.float32))
 
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None if `VecNormalize` clipped it.
@@ -184,14 +222,15 @@ class HordeCallback(BaseCallback):
         The wrapper stores only the latest observation, here the first of the next episode, so this one is computed from
         the normalised observation.
         """
-        wrapper, n = self._normalizer, len(self.interface.channels)
+        wrapper = self._normalizer
+        n = len(self.interface.channels)
         if wrapper is None or not wrapper.norm_obs:
             return np.array(shown[:n], dtype=np.float32)
         if not (np.abs(shown) < wrapper.clip_obs).all():
             return None
-        own = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
+        unscaled = np.asarray(wrapper.unnormalize_obs(shown), dtype=np.float32)[:n]
         box = self.interface.scaler  # rounding may exceed it
-        return np.clip(own, box.low.astype(np.float32), box.high.astype(np.float32))
+        return np.clip(unscaled, box.low.astype(np.float32), box.high.astype(np.float32))
 
 
 def choice(number: float, n: int) -> int:
@@ -214,11 +253,14 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
         (0.2914, 1.0)
     """
     edges = (
-        math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5) for k in (action, action + 1)
+        math.atanh(2.0 * k / n - 1.0) if 0 < k < n else math.copysign(math.inf, k - 0.5)
+        for k in (action, action + 1)
     )
     low, high = ((edge - mean) / (std * math.sqrt(2.0)) for edge in edges)
     # The difference of two numbers near 1 loses digits: subtract the upper tails if both edges are above the mean.
-    return 0.5 * (math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low))
+    return 0.5 * (
+        math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low)
+    )
 
 
 class ChoiceByNumber(gymnasium.ActionWrapper[Any, Any, Any]):
@@ -253,14 +295,18 @@ class BatchVecEnv(VecEnv):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.SAME_STEP:
-            raise ValueError(f'BatchVecEnv needs autoreset_mode="SameStep", not {mode}: pass it to gymnasium.make_vec')
+            raise ValueError(
+                f'BatchVecEnv needs autoreset_mode="SameStep", not {mode}: pass it to gymnasium.make_vec'
+            )
         self.env = env
         self._actions: Any = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> Any:
         """Begin an episode of every environment, with the seeds of `seed()`, and return the observations."""
-        seeds: Any = None if None in self._seeds else self._seeds
+        seeds: Any = None
+        if None not in self._seeds:
+            seeds = self._seeds
         observations, infos = self.env.reset(seed=seeds, options=self._options[0] or None)
         self.reset_infos = info_rows(infos, self.num_envs)
         self._reset_seeds()
@@ -275,9 +321,15 @@ class BatchVecEnv(VecEnv):
         """Take the step; return observations, rewards, dones and infos, with `terminal_observation` at an end."""
         observations, rewards, terminations, truncations, infos = self.env.step(self._actions)
         dones = terminations | truncations
-        last, last_infos = infos.pop("final_obs", None), infos.pop("final_info", {})
-        rows = info_rows({k: v for k, v in infos.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
-        ended = info_rows(last_infos, self.num_envs) if dones.any() else rows
+        last = infos.pop("final_obs", None)
+        last_infos = infos.pop("final_info", {})
+        rows = info_rows(
+            {k: v for k, v in infos.items() if k not in ("_final_obs", "_final_info")},
+            self.num_envs,
+        )
+        ended = rows
+        if dones.any():
+            ended = info_rows(last_infos, self.num_envs)
         for i in np.flatnonzero(dones):
             rows[i] = {**ended[i], "terminal_observation": last[i]}
         for row, is_cut in zip(rows, (truncations & ~terminations).tolist(), strict=True):
@@ -296,9 +348,13 @@ class BatchVecEnv(VecEnv):
         """Set an attribute of the vector environment: all robots share it."""
         setattr(self.env, attr_name, value)
 
-    def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **named: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *arguments: Any, indices: Any = None, **named: Any
+    ) -> list[Any]:
         """Call a method of the vector environment once, and return its result per index."""
-        return [getattr(self.env, method_name)(*arguments, **named)] * len(list(self._get_indices(indices)))
+        return [getattr(self.env, method_name)(*arguments, **named)] * len(
+            list(self._get_indices(indices))
+        )
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:  # noqa: ARG002
         """Return False per index: there is no environment of one robot to wrap."""
@@ -316,7 +372,11 @@ def info_rows(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
     for name, values in infos.items():
         if name.startswith("_"):
             continue
-        mask, found = infos[f"_{name}"], values.tolist() if values.ndim == 1 else list(values)
+        mask = infos[f"_{name}"]
+        if values.ndim == 1:
+            found = values.tolist()
+        else:
+            found = list(values)
         for i in range(n) if mask.all() else np.flatnonzero(mask):
             rows[i][name] = found[i]
     return rows
@@ -341,7 +401,11 @@ class ControllerPolicy:
         self._normalizer: Any = copy.deepcopy(normalizer) if frozen else normalizer
         self._is_greedy = isinstance(model, DQN)
 
-    def probabilities(self, observation: NDArray[Any], tiles: NDArray[np.int64]) -> NDArray[np.float64]:  # noqa: ARG002
+    def probabilities(
+        self,
+        observation: NDArray[Any],
+        tiles: NDArray[np.int64],  # noqa: ARG002
+    ) -> NDArray[np.float64]:
         """Return the probability of each action, shape (n_actions,)."""
         import torch
 
@@ -354,14 +418,18 @@ class ControllerPolicy:
             if self._is_greedy:
                 chosen = int(self._policy.q_net(tensor).argmax(dim=1)[0])
                 return np.asarray(np.eye(self.n_actions)[chosen])
-            given = self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
-        return np.asarray(given / given.sum())
+            probabilities = (
+                self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
+            )
+        return np.asarray(probabilities / probabilities.sum())
 
 
 def _n_discrete(model: Any, known: str) -> int:
     """Return the number of a controller's actions; raise ValueError if it is not `known`, or they are continuous."""
     if not isinstance(model, OnPolicyAlgorithm | DQN):
-        raise ValueError(f"{type(model).__name__} does not report the probability of its actions; use {known}")
+        raise ValueError(
+            f"{type(model).__name__} does not report the probability of its actions; use {known}"
+        )
     if not isinstance(model.action_space, spaces.Discrete):
         raise ValueError(
             f"the controller's actions must be discrete, not {model.action_space}; wrap the environment: "
@@ -377,9 +445,12 @@ def _frozen(model: Any) -> Any:
     """
     import torch
 
-    with torch.random.fork_rng(devices=[]):  # initial weights must not consume the controller's random numbers
+    # Initial weights must not consume the controller's random numbers
+    with torch.random.fork_rng(devices=[]):
         options = copy.deepcopy(model.policy_kwargs)  # modules in it would be shared
-        policy = model.policy_class(model.observation_space, model.action_space, model.lr_schedule, **options)
+        policy = model.policy_class(
+            model.observation_space, model.action_space, model.lr_schedule, **options
+        )
     policy.load_state_dict(model.policy.state_dict())
     return policy.to(model.device)
 
@@ -394,38 +465,51 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         ValueError: If a question is unknown, `names` is empty, or the Horde does not fit the interface.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], horde: Horde, interface: Interface, names: Sequence[str]) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], horde: Horde, interface: Interface, names: Sequence[str]
+    ) -> None:
         super().__init__(env)
         check_fit(horde, interface)
         index = {name: i for i, name in enumerate(horde.names)}
         if unknown := [name for name in names if name not in index]:
-            raise ValueError(f"the Horde has no question {unknown[0]!r}; there are {', '.join(horde.names[:5])}, ...")
+            raise ValueError(
+                f"the Horde has no question {unknown[0]!r}; there are {', '.join(horde.names[:5])}, ..."
+            )
         if not names:
             raise ValueError("names must contain at least one question")
-        self._horde, self._encode = horde, encoder(interface)
+        self._horde = horde
+        self._encode = encoder(interface)
         self._places = [index[name] for name in names]
         self.n_predictions = len(names)
         box: Any = env.observation_space
         beyond = np.full(self.n_predictions, np.inf, dtype=np.float32)
-        low, high = np.concatenate([box.low, -beyond]), np.concatenate([box.high, beyond])
+        low = np.concatenate([box.low, -beyond])
+        high = np.concatenate([box.high, beyond])
         self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32))
-        appended = [{"name": f"predicted {n}", "group": "predictions", "unit": "1", "sensor": False} for n in names]
-        own = [{**channel._asdict(), "sensor": channel.is_sensor} for channel in interface.channels]
-        self.metadata = {**env.metadata, "channels": [*own, *appended], "tile_layout": None}
+        appended = [
+            {"name": f"predicted {n}", "group": "predictions", "unit": "1", "sensor": False}
+            for n in names
+        ]
+        channels = [
+            {**channel._asdict(), "sensor": channel.is_sensor} for channel in interface.channels
+        ]
+        self.metadata = {**env.metadata, "channels": [*channels, *appended], "tile_layout": None}
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
-        seen = np.asarray(observation, dtype=np.float32)
-        predicted = self._horde.predict(self._encode(seen))[self._places]
-        return np.concatenate([seen, predicted.astype(np.float32)])
+        readings = np.asarray(observation, dtype=np.float32)
+        predicted = self._horde.predict(self._encode(readings))[self._places]
+        return np.concatenate([readings, predicted.astype(np.float32)])
 
 
 def _normalizer(env: Any) -> Any:
     """Return the VecNormalize around an environment, or None; raise ValueError if there are several."""
-    found = []
+    normalizers = []
     while isinstance(env, VecEnvWrapper):
-        found += [env] if isinstance(env, VecNormalize) else []
+        normalizers += [env] if isinstance(env, VecNormalize) else []
         env = env.venv
-    if len(found) > 1:
-        raise ValueError(f"the environment is wrapped in VecNormalize {len(found)} times; once is enough")
-    return found[0] if found else None
+    if len(normalizers) > 1:
+        raise ValueError(
+            f"the environment is wrapped in VecNormalize {len(normalizers)} times; once is enough"
+        )
+    return normalizers[0] if normalizers else None

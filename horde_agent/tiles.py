@@ -20,7 +20,8 @@ from horde_agent.types import Tiles, parsed_toml
 _KEYS = ("group", "intervals", "tilings", "neighbour")
 
 MOST_INTERVALS = 2**24  # float32 resolves no more values in [0, 1)
-MOST_TILINGS, MOST_FEATURES = 10_000, 10**8
+MOST_TILINGS = 10_000
+MOST_FEATURES = 10**8
 
 
 class TileCoder:
@@ -55,14 +56,21 @@ class TileCoder:
         bias: bool = True,
         where: Sequence[str] | None = None,
     ) -> None:
-        where = _numbered(tables) if where is None else where
-        rows = [row for table, words in zip(tables, where, strict=True) for row in _tilings(table, groups, words)]
+        if where is None:
+            where = _numbered(tables)
+        rows = [
+            row
+            for table, words in zip(tables, where, strict=True)
+            for row in _tilings(table, groups, words)
+        ]
         channel, intervals, offset = ([row[column] for row in rows] for column in range(3))
         if not rows and not bias:
             raise ValueError("a tile layout needs at least one [[tiling]] or bias = true")
         n_tiles = sum(one * other for _, (one, other), _ in rows)
         if n_tiles > MOST_FEATURES:
-            raise ValueError(f"the tiles of {where[-1]} and before are {n_tiles:,}, more than {MOST_FEATURES:,}")
+            raise ValueError(
+                f"the tiles of {where[-1]} and before are {n_tiles:,}, more than {MOST_FEATURES:,}"
+            )
         sizes = np.array(intervals, dtype=np.int64).reshape(-1, 2).prod(axis=1)
         self._tilings = kernels.Tilings(
             first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(rows)],
@@ -71,13 +79,17 @@ class TileCoder:
             offset=np.array(offset, dtype=np.float64),
         )
         self._has_bias = bool(bias)
-        self._tables, self._groups, self._where = tuple(tables), tuple(groups), tuple(where)
+        self._tables = tuple(tables)
+        self._groups = tuple(groups)
+        self._where = tuple(where)
         self.n_inputs = len(groups)
         self.n_features = n_tiles + bool(bias)
         self.n_active = len(rows) + bool(bias)
 
     @classmethod
-    def from_layout(cls, text: str, channels: Sequence[Mapping[str, Any]], endings: Sequence[str] = ("",)) -> TileCoder:
+    def from_layout(
+        cls, text: str, channels: Sequence[Mapping[str, Any]], endings: Sequence[str] = ("",)
+    ) -> TileCoder:
         """Build a coder from a layout's TOML text.
 
         Args:
@@ -94,8 +106,11 @@ class TileCoder:
             raise ValueError(f"the tile layout is not valid TOML: {error}") from None
         unknown = sorted(set(table) - {"bias", "tiling"})
         if unknown:
-            raise ValueError(f"the tile layout has an unknown key {unknown[0]!r}; it may hold bias and [[tiling]]")
-        tilings, bias = table.get("tiling", []), table.get("bias", True)
+            raise ValueError(
+                f"the tile layout has an unknown key {unknown[0]!r}; it may hold bias and [[tiling]]"
+            )
+        tilings = table.get("tiling", [])
+        bias = table.get("bias", True)
         if not isinstance(tilings, list) or not all(isinstance(t, dict) for t in tilings):
             raise ValueError("the tile layout: tiling must be [[tiling]] tables")
         if not isinstance(bias, bool):
@@ -105,7 +120,12 @@ class TileCoder:
             for ending in endings
             for tiling in tilings
         ]
-        return cls(tables, [str(c["group"]) for c in channels], bias=bias, where=_numbered(tilings) * len(endings))
+        return cls(
+            tables,
+            [str(c["group"]) for c in channels],
+            bias=bias,
+            where=_numbered(tilings) * len(endings),
+        )
 
     @classmethod
     def default(cls, n_inputs: int) -> TileCoder:
@@ -130,7 +150,10 @@ class TileCoder:
         return self._tilings
 
     def extended(
-        self, tables: Sequence[Mapping[str, Any]], groups: Sequence[str], where: Sequence[str] | None = None
+        self,
+        tables: Sequence[Mapping[str, Any]],
+        groups: Sequence[str],
+        where: Sequence[str] | None = None,
     ) -> TileCoder:
         """Return a coder with further inputs, with their tiles inserted before the bias.
 
@@ -142,8 +165,10 @@ class TileCoder:
         Raises:
             ValueError: As the constructor does.
         """
-        all_tables, all_groups = [*self._tables, *tables], [*self._groups, *groups]
-        where = _numbered(tables) if where is None else where
+        all_tables = [*self._tables, *tables]
+        all_groups = [*self._groups, *groups]
+        if where is None:
+            where = _numbered(tables)
         return TileCoder(all_tables, all_groups, bias=self._has_bias, where=[*self._where, *where])
 
     def encode(self, observation: NDArray[np.floating[Any]]) -> Tiles:
@@ -157,21 +182,30 @@ class TileCoder:
         """
         observation = np.asarray(observation)
         if observation.shape != (self.n_inputs,):
-            raise ValueError(f"observation must have shape ({self.n_inputs},), not {observation.shape}")
+            raise ValueError(
+                f"observation must have shape ({self.n_inputs},), not {observation.shape}"
+            )
         out = np.empty(self.n_active, dtype=np.int64)
         outside = kernels.encode(observation, self._tilings, out)
         if outside >= 0:
-            raise ValueError(f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}")
+            raise ValueError(
+                f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}"
+            )
         if self._has_bias:
             out[-1] = self.n_features - 1
         return out
 
 
-def check_keys(table: Mapping[str, Any], where: str, known: Sequence[str], needed: Sequence[str] = ()) -> None:
+def check_keys(
+    table: Mapping[str, Any], where: str, known: Sequence[str], needed: Sequence[str] = ()
+) -> None:
     """Raise ValueError if a table, called `where`, has an unknown key or lacks one that it needs."""
-    unknown, missing = sorted(set(table) - set(known)), [key for key in needed if key not in table]
+    unknown = sorted(set(table) - set(known))
+    missing = [key for key in needed if key not in table]
     if unknown:
-        raise ValueError(f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(known)}")
+        raise ValueError(
+            f"{where} has an unknown key {unknown[0]!r}; it may hold {', '.join(known)}"
+        )
     if missing:
         raise ValueError(f"{where} needs {missing[0]!r}")
 
@@ -187,19 +221,28 @@ def _tilings(
     check_keys(table, where, _KEYS, _KEYS[:3])
     members = [i for i, group in enumerate(groups) if group == table["group"]]
     if not members:
-        known = ", ".join(dict.fromkeys(groups))
-        raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {known}")
+        choices = ", ".join(dict.fromkeys(groups))
+        raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {choices}")
     n_dims = 2 if "neighbour" in table else 1
-    intervals, n_tilings, step = table["intervals"], table["tilings"], table.get("neighbour", 0)
+    intervals = table["intervals"]
+    n_tilings = table["tilings"]
+    step = table.get("neighbour", 0)
     if not isinstance(intervals, list | tuple) or len(intervals) != n_dims:
-        raise ValueError(f"{where}: intervals must be {n_dims} whole number(s) in a list, not {intervals!r}")
+        raise ValueError(
+            f"{where}: intervals must be {n_dims} whole number(s) in a list, not {intervals!r}"
+        )
     for key, values, least, most in (
         ("intervals", intervals, 1, MOST_INTERVALS),
         ("tilings", [n_tilings], 1, MOST_TILINGS),
         ("neighbour", [step], -len(members), len(members)),
     ):
-        if not all(hasattr(n, "__index__") and not isinstance(n, bool) and least <= n <= most for n in values):
-            raise ValueError(f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}")
+        if not all(
+            hasattr(n, "__index__") and not isinstance(n, bool) and least <= n <= most
+            for n in values
+        ):
+            raise ValueError(
+                f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}"
+            )
     cells = (intervals[0], intervals[1] if n_dims == 2 else 1)
     return [
         ((channel, members[(i + step) % len(members)]), cells, j / n_tilings)

@@ -63,7 +63,10 @@ def listed(names: Sequence[str]) -> str:
 def can_be_called(function: Any, n_arguments: int) -> bool:
     """Return whether an object can be called with this number of positional arguments."""
     try:
-        return callable(function) and inspect.signature(function).bind(*[None] * n_arguments) is not None
+        return (
+            callable(function)
+            and inspect.signature(function).bind(*[None] * n_arguments) is not None
+        )
     except TypeError:  # another number of arguments
         return False
 
@@ -74,7 +77,11 @@ def whole_number(argument: str, value: Any, least: int) -> int:
     Raises:
         ValueError: If it is not a whole number of at least `least`; the message names the argument.
     """
-    if not isinstance(value, bool) and hasattr(value, "__index__") and (number := operator.index(value)) >= least:
+    if (
+        not isinstance(value, bool)
+        and hasattr(value, "__index__")
+        and (number := operator.index(value)) >= least
+    ):
         return number
     raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
 
@@ -82,7 +89,9 @@ def whole_number(argument: str, value: Any, least: int) -> int:
 def generator(rng: Any) -> np.random.Generator:
     """Return `rng` if it is a numpy Generator; raise ValueError if it is something else, for example a seed."""
     if not isinstance(rng, np.random.Generator):
-        raise ValueError(f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}")
+        raise ValueError(
+            f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}"
+        )
     return rng
 
 

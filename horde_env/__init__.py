@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from horde_env.env import PenEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.settings import LinkSettings, PortConfig
-    from horde_env.make import make_drops_env, make_emulated_env, make_replay_env, make_serial_env, make_simulator_env
+    from horde_env.make import (
+        make_drops_env,
+        make_emulated_env,
+        make_replay_env,
+        make_serial_env,
+        make_simulator_env,
+    )
     from horde_env.robot import Action, Channel, RobotSpec, critterbot
     from horde_env.robots.critterbot.body import DropsBody, SerialBody
     from horde_env.robots.critterbot.log import RecordedLife

@@ -71,8 +71,8 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
         save = cache.save_overload
         folder = cache.cache_path
         # By content, not by time: a fresh clone can use another's cache. The options are part of the key.
-        own = function.__code__.co_filename
-        cache._cache_file._source_stamp = (_digest(own), _digest(__file__), *options)
+        source_file = function.__code__.co_filename
+        cache._cache_file._source_stamp = (_digest(source_file), _digest(__file__), *options)
 
         def save_if_possible(signature: Any, made: Any) -> None:
             try:
@@ -169,9 +169,9 @@ def standard_normal(bits: Any) -> float:
     while True:
         drawn = _next_uint64(bits)
         k = np.int64(drawn & np.uint64(255))
-        rest = np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
-        x = rest * _WIDTHS[k] * (1.0 - 2.0 * ((drawn >> np.uint64(8)) & np.uint64(1)))
-        if rest < _EDGES[k]:
+        mantissa = np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
+        x = mantissa * _WIDTHS[k] * (1.0 - 2.0 * ((drawn >> np.uint64(8)) & np.uint64(1)))
+        if mantissa < _EDGES[k]:
             return float(x)
         if k > 0:
             if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * _next_double(bits) < math.exp(
@@ -183,7 +183,7 @@ def standard_normal(bits: Any) -> float:
             beyond = -_PER_RADIUS * math.log1p(-_next_double(bits))
             y = -math.log1p(-_next_double(bits))
             if y + y > beyond * beyond:
-                return float(-_RADIUS - beyond if (rest >> 8) & 1 else _RADIUS + beyond)
+                return float(-_RADIUS - beyond if (mantissa >> 8) & 1 else _RADIUS + beyond)
 
 
 @drawing_kernel

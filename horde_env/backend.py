@@ -78,13 +78,13 @@ COUNTS = ("packets", "skipped_bytes", "link_losses", "s_without_link")
 
 def counted_with(before: Frame, frame: Frame) -> Frame:
     """Return `frame` with the counters of the frame before it added."""
-    both = {
+    sums = {
         key: frame.extras[key] + before.extras[key]
         for key in COUNTS
         if key in frame.extras and key in before.extras
     }
     return replace(
-        frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **both}
+        frame, crc_errors=frame.crc_errors + before.crc_errors, extras={**frame.extras, **sums}
     )
 
 

@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return terminal.complain(str(error), running.UNWELL)
     except running.Interrupted as end:
         return terminal.complain(
-            f"ended by {signal.Signals(end.signum).name}; a stop was sent to the robot", 128 + end.signum
+            f"ended by {signal.Signals(end.signum).name}; a stop was sent to the robot",
+            128 + end.signum,
         )
     except BrokenPipeError:  # `horde-robot monitor | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,15 +86,23 @@ def _check_command(words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="horde-robot", description="Check a robot, show its sensors, emulate it, stop it.")
+    parser = _Parser(
+        prog="horde-robot", description="Check a robot, show its sensors, emulate it, stop it."
+    )
     parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar=" | ".join(COMMANDS))
 
-    check = commands.add_parser("check", help="check every sensor, then drive a little; exit code 1 if not well")
+    check = commands.add_parser(
+        "check", help="check every sensor, then drive a little; exit code 1 if not well"
+    )
     running.add_arguments(check)
     check.add_argument("--yes", action="store_true", help="drive without asking first")
-    check.add_argument("--save", action="store_true", help="save port, signs and ranges in the robot's file")
-    check.add_argument("--measure", action="store_true", help="then measure noise, speeds and currents, for --save")
+    check.add_argument(
+        "--save", action="store_true", help="save port, signs and ranges in the robot's file"
+    )
+    check.add_argument(
+        "--measure", action="store_true", help="then measure noise, speeds and currents, for --save"
+    )
     check.set_defaults(run=_check)
 
     monitor = commands.add_parser("monitor", help="show all channels live; the robot stands still")
@@ -101,14 +110,33 @@ def _parser() -> argparse.ArgumentParser:
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
 
-    emulate = commands.add_parser("emulate", help="emulate a robot on a pseudo terminal, with the real one's bytes")
+    emulate = commands.add_parser(
+        "emulate", help="emulate a robot on a pseudo terminal, with the real one's bytes"
+    )
     add = emulate.add_argument
     add("--robot", choices=ROBOTS, default=DEFAULT_ROBOT, help="the robot to emulate")
     add("--tcp", metavar="ADDRESS", help="serve the serial line over TCP too: HOST:PORT or PORT")
-    add("--drops", metavar="ADDRESS", nargs="?", const="", help="serve drops over TCP too; port 2330 by default")
+    add(
+        "--drops",
+        metavar="ADDRESS",
+        nargs="?",
+        const="",
+        help="serve drops over TCP too; port 2330 by default",
+    )
     add("--speed", type=float, default=1.0, metavar="X", help="seconds of the robot per second")
-    add("--faults", default="", metavar="RATES", help='faults per second: "loss=0.5,unplug=0.01" or "all=0.02"')
-    add("--battery-scale", type=float, default=1.0, metavar="X", help="battery capacity; 1 lasts 12 hours")
+    add(
+        "--faults",
+        default="",
+        metavar="RATES",
+        help='faults per second: "loss=0.5,unplug=0.01" or "all=0.02"',
+    )
+    add(
+        "--battery-scale",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="battery capacity; 1 lasts 12 hours",
+    )
     add("--seed", type=int, default=0, metavar="N", help="seed of pose, noise, faults and jitter")
     emulate.set_defaults(run=_emulate)
 
@@ -157,7 +185,9 @@ def _check(words: argparse.Namespace) -> int:
     print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {text}")
     if words.save:
         _save(target, check)
-    return running.UNWELL if counts[Verdict.FAIL] else running.WELL
+    if counts[Verdict.FAIL]:
+        return running.UNWELL
+    return running.WELL
 
 
 def _may_move(target: running.Target, yes: bool) -> Callable[[], str]:
@@ -173,7 +203,9 @@ def _may_move(target: running.Target, yes: bool) -> Callable[[], str]:
         except EOFError:
             print()
             return "no answer; --yes drives without asking"
-        return "" if answer.strip().lower() in ("y", "yes") else "refused by the user"
+        if answer.strip().lower() in ("y", "yes"):
+            return ""
+        return "refused by the user"
 
     return ask
 
@@ -183,8 +215,11 @@ def _save(target: running.Target, check: Check) -> None:
     if not check.ranges:
         print("nothing was measured, so nothing is saved")
         return
-    file, path = target.file, robot_file.default_path(target.robot)
-    signs = dict(file.signs) | {name: sign * file.signs.get(name, 1) for name, sign in check.signs.items()}
+    file = target.file
+    path = robot_file.default_path(target.robot)
+    signs = dict(file.signs) | {
+        name: sign * file.signs.get(name, 1) for name, sign in check.signs.items()
+    }
     file = replace(
         file,
         signs=signs,
@@ -208,7 +243,8 @@ def _monitor(words: argparse.Namespace) -> int:
     with running.opened_robot(target, realtime=not words.once) as env, terminal.screen(live):
         pen = cast(PenEnv, env.unwrapped)
         stop = [action.name for action in pen.robot.actions].index("stop")
-        tally, per_second = terminal.Tally(pen.robot.period_s), round(1.0 / pen.robot.period_s)
+        tally = terminal.Tally(pen.robot.period_s)
+        per_second = round(1.0 / pen.robot.period_s)
         while True:
             _, _, _, truncated, info = env.step(stop)
             if pen.fault is not None:
@@ -217,7 +253,9 @@ def _monitor(words: argparse.Namespace) -> int:
             tally.take(info)
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = terminal.Style(max(terminal.width(), 80), terminal.has_colour())
-                picture = terminal.block(target.title, pen.frame.values, info, tally, pen.robot, style)
+                picture = terminal.block(
+                    target.title, pen.frame.values, info, tally, pen.robot, style
+                )
                 terminal.show(picture + _warning(pen, info), live)
             if words.once or truncated:
                 return running.WELL
@@ -231,7 +269,9 @@ def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
         return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
     if reason := kept_still(pen.backend):
         return f"\nkept still: {reason}"
-    return f"\n{pen.disobedience}" if pen.disobedience else ""
+    if pen.disobedience:
+        return f"\n{pen.disobedience}"
+    return ""
 
 
 # ---- emulate ---------------------------------------------------------------------------------------------------------
@@ -260,7 +300,9 @@ def _emulate(words: argparse.Namespace) -> int:
             )
     if counts := {kind: n for kind, n in counts.items() if n}:
         print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
-    return 128 + signals.seen[0] if signals.seen else running.WELL
+    if signals.seen:
+        return 128 + signals.seen[0]
+    return running.WELL
 
 
 def _can_type() -> bool:

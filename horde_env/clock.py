@@ -20,7 +20,9 @@ def system_boot_time() -> float:
     Where the system has no such clock, it is the monotonic time: a suspension is then not noticed.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
+    if clock is None:
+        return time.monotonic()
+    return time.clock_gettime(clock)
 
 
 class Clock(Protocol):
@@ -99,13 +101,18 @@ class RealTimeClock:
         if not period_s > 0.0:
             raise ValueError(f"period_s must be positive, not {period_s}")
         self.period_s = period_s
-        self.missed, self.overrun_s = 0, 0.0
-        self._monotonic, self._sleep = monotonic, sleep
+        self.missed = 0
+        self.overrun_s = 0.0
+        self._monotonic = monotonic
+        self._sleep = sleep
         if boot_time is None:
-            boot_time = system_boot_time if monotonic is time.monotonic else monotonic
+            boot_time = monotonic
+            if monotonic is time.monotonic:
+                boot_time = system_boot_time
         self._boot_time = boot_time
         self._suspended_s = self._since_boot_alone()
-        self._deadline, self._waited = 0.0, True
+        self._deadline = 0.0
+        self._waited = True
 
     def _since_boot_alone(self) -> float:
         """Return the time that passed on `boot_time` alone, in seconds, plus a constant."""
@@ -119,31 +126,33 @@ class RealTimeClock:
 
     def start(self) -> None:
         """Start a run now: the first deadline is one period later."""
-        self.missed, self.overrun_s = 0, 0.0
+        self.missed = 0
+        self.overrun_s = 0.0
         self._suspended_s = self._since_boot_alone()
-        self._deadline, self._waited = self._monotonic(), True
+        self._deadline = self._monotonic()
+        self._waited = True
 
     def begin(self) -> None:
         """Start the next period; if its deadline has passed, count it as missed and restart the schedule now."""
         self._deadline += self.period_s
         self._waited = False
         self.overrun_s = 0.0
-        now = self._monotonic()
-        if self._count_if_missed(now):
-            self._deadline = now + self.period_s
+        now_s = self._monotonic()
+        if self._count_if_missed(now_s):
+            self._deadline = now_s + self.period_s
 
     def wait(self) -> float:
         """Sleep until the deadline and return the lateness in seconds; a second call in a period returns at once."""
         if self._waited:
             return self.overrun_s
         self._waited = True
-        now = self._monotonic()
-        while now < self._deadline:
-            self._sleep(self._deadline - now)
-            now = self._monotonic()
-        if self._count_if_missed(now):
-            self._deadline = now
-        self.overrun_s = max(self.overrun_s, now - self._deadline)
+        now_s = self._monotonic()
+        while now_s < self._deadline:
+            self._sleep(self._deadline - now_s)
+            now_s = self._monotonic()
+        if self._count_if_missed(now_s):
+            self._deadline = now_s
+        self.overrun_s = max(self.overrun_s, now_s - self._deadline)
         return self.overrun_s
 
     def _count_if_missed(self, now: float) -> bool:

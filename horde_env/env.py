@@ -20,7 +20,14 @@ from horde_env.clock import Clock, SimulatedClock
 from horde_env.drives import RECORD_S, Chargeable, Drives, Obedience, Stay, Unjudged
 from horde_env.errors import BackendLost, BackendUnavailable, HordeEnvError
 from horde_env.robot import ROBOTS, RobotSpec, default_robot, part
-from horde_env.sim.saving import attributes, generator_state, inner, nested, restore_attributes, restore_generator
+from horde_env.sim.saving import (
+    attributes,
+    generator_state,
+    inner,
+    nested,
+    restore_attributes,
+    restore_generator,
+)
 from horde_env.tasks import task as task_named
 
 if TYPE_CHECKING:
@@ -82,22 +89,35 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     ) -> None:
         self.robot = spec or default_robot()
         has_folder = self.robot.name in ROBOTS
-        self.pen = part(self.robot.name, "place").place_of(backend) if has_folder else None
+        if has_folder:
+            self.pen = part(self.robot.name, "place").place_of(backend)
+        else:
+            self.pen = None
         self.task = task_named(task, self.robot)
-        self.action_type, self.action_space = action_type, spaces.action_space(self.robot, action_type)
+        self.action_space = spaces.action_space(self.robot, action_type)
+        self.action_type = action_type
         self.observation_space = self.robot.observation_space()  # type: ignore[assignment]
         if render_mode is not None and not has_folder:
             raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = _checked_render_mode(render_mode)
         # Of this instance: class-level metadata would be shared by environments of other robots.
-        modes = list(type(self).metadata["render_modes"]) if has_display() else ["rgb_array"]
+        if has_display():
+            modes = list(type(self).metadata["render_modes"])
+        else:
+            modes = ["rgb_array"]
         modes = modes if has_folder else []
         notes = list(getattr(backend, "notes", ()))  # caveats of its results, for the report
-        default = part(self.robot.name, "drives").DRIVES if has_folder else Drives()
+        if has_folder:
+            default = part(self.robot.name, "drives").DRIVES
+        else:
+            default = Drives()
         self._drives: Drives = getattr(backend, "drives", default)
         can_charge = isinstance(backend, Chargeable) and self._drives.stay is not None
         can_do = [name for name in spaces.MANOEUVRES if name != "dock" or can_charge]
-        facts = spaces.robot_metadata(self.robot, action_type, modes) | {"notes": notes, "manoeuvres": can_do}
+        facts = spaces.robot_metadata(self.robot, action_type, modes) | {
+            "notes": notes,
+            "manoeuvres": can_do,
+        }
         facts["restorable"] = isinstance(backend, Restorable)
         if physics := getattr(backend, "physics", None):
             facts["physics"] = physics
@@ -107,7 +127,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._no_drive = {"manoeuvre_steps": 0}  # of a step, and of a reset without a drive
         if "dock" in can_do:
             self._no_drive["docked"] = 0
-        self.backend, self.clock = backend, clock or SimulatedClock()
+        self.backend = backend
+        self.clock = clock or SimulatedClock()
         self.manoeuvre_frames: list[Frame] = []
         self.manoeuvre_observations: list[Observation] = []
         self.manoeuvre_at: list[int] = []
@@ -121,7 +142,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
         self._frame: Frame | None = None
-        self._clipped, self._overrun_s = 0, 0.0  # of the newest frame: readings beyond their range; how late it came
+        # Of the newest frame: readings beyond their range; how late it came
+        self._clipped = 0
+        self._overrun_s = 0.0
         self._observation: Observation = np.zeros(self.robot.n_channels, np.float32)
         self._trail: deque[tuple[float, float]] = deque(maxlen=TRAIL_STEPS)
         self._painter: Painter | None = None
@@ -152,8 +175,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         super().reset(seed=seed)
         manoeuvre, charge_s = spaces.reset_options(options, self.metadata["manoeuvres"])
         self._open_window()
-        self.manoeuvre_frames, self.manoeuvre_observations, self.manoeuvre_at = [], [], []
-        self.fault, self._is_asked_to_end = None, False
+        self.manoeuvre_frames = []
+        self.manoeuvre_observations = []
+        self.manoeuvre_at = []
+        self.fault = None
+        self._is_asked_to_end = False
         frame = self._frame
         if frame is None or frame.last or manoeuvre in (None, "stay") or seed is not None:
             frame = self._start()
@@ -176,11 +202,14 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             ValueError: If this body cannot be saved (`metadata["restorable"]`).
             gymnasium.error.ResetNeeded: Before the first reset.
         """
-        body, frame = self._restorable(), self._frame
+        body = self._restorable()
+        frame = self._frame
         if frame is None:
             raise ResetNeeded("there is no state to save yet: call reset() before save_state()")
         numbers = {name: np.array(getattr(frame, name)) for name in _FRAME_NUMBERS}
-        beacon = {} if frame.beacon is None else {"beacon": frame.beacon.copy()}
+        beacon = {}
+        if frame.beacon is not None:
+            beacon = {"beacon": frame.beacon.copy()}
         return nested(
             body=body.save(),
             frame={"values": frame.values.copy(), **numbers, **beacon},
@@ -200,8 +229,11 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         """
         body = self._restorable()
         if self._frame is None:
-            raise ResetNeeded("there is no body to restore yet: call reset() before restore_state()")
-        frame, extras = inner(state, "frame"), inner(state, "extras")
+            raise ResetNeeded(
+                "there is no body to restore yet: call reset() before restore_state()"
+            )
+        frame = inner(state, "frame")
+        extras = inner(state, "extras")
         self._frame = Frame(
             values=frame["values"].copy(),
             **{name: frame[name].tolist() for name in _FRAME_NUMBERS},
@@ -213,12 +245,15 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         restore_attributes(self.obedience, inner(state, "obedience"), *self.obedience.saved)
         self._trail.clear()
         body.restore(inner(state, "body"))
-        restore_generator(self.np_random, inner(state, "rng"))  # last: nothing may draw from it after this
+        # Last: nothing may draw from it after this
+        restore_generator(self.np_random, inner(state, "rng"))
 
     def _restorable(self) -> Restorable:
         """Return the body if it can be restored; raise ValueError otherwise."""
         if not isinstance(self.backend, Restorable):
-            raise ValueError(f"a body of the kind {type(self.backend).__name__} cannot be saved and restored")
+            raise ValueError(
+                f"a body of the kind {type(self.backend).__name__} cannot be saved and restored"
+            )
         return self.backend
 
     def end_manoeuvre(self) -> None:
@@ -252,16 +287,20 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             request = spaces.discrete_request(action, self._requests)
         else:
             request = spaces.velocity_request(action, self.robot.largest_request)
-        before = self._observation
+        previous = self._observation
         try:
-            newest = None if frame.last else self._exchange(request)
+            if frame.last:
+                newest = None
+            else:
+                newest = self._exchange(request)
         except BackendLost as lost:
             _log.error("%s", lost)
             newest = None
         if newest is None:
-            self._clipped, self._overrun_s = 0, 0.0
-            return before, 0.0, False, True, self._info(frame) | NOTHING_NEW
-        reward = float(self.task(before, request, self._observation, self.robot))
+            self._clipped = 0
+            self._overrun_s = 0.0
+            return previous, 0.0, False, True, self._info(frame) | NOTHING_NEW
+        reward = float(self.task(previous, request, self._observation, self.robot))
         self._show()
         return self._observation, reward, False, newest.last, self._info(newest)
 
@@ -290,7 +329,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             gymnasium.error.ResetNeeded: Before the first reset.
         """
         if self.render_mode is None:
-            gymnasium.logger.warn('render() without a render mode shows nothing: make(..., render_mode="rgb_array")')
+            gymnasium.logger.warn(
+                'render() without a render mode shows nothing: make(..., render_mode="rgb_array")'
+            )
             return None
         picture = self._picture()
         if self.render_mode == "rgb_array":
@@ -302,7 +343,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def close(self) -> None:
         """Stop the motors, close the body and the window. Closing twice does nothing."""
         self._frame = None
-        window, self._window = self._window, None
+        window = self._window
+        self._window = None
         try:
             self.backend.close()  # first of all: it stops the motors
         finally:
@@ -343,13 +385,18 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         assert isinstance(self.backend, Chargeable), "metadata names what the body can do"
         assert self._drives.stay is not None
         stay = self._stay = self._drives.stay(self.robot, self.backend, charge_s)
-        thinned, n_steps, is_kept = round(RECORD_S / self.robot.period_s), 0, True
+        thinned = round(RECORD_S / self.robot.period_s)
+        n_steps = 0
+        is_kept = True
         _log.warning("the robot drives to its dock: %s", self.gauge.finding)
         try:
-            while not frame.last and (request := stay.request(frame, self._observation)) is not None:
-                before, frame = frame, self._exchange(request)
+            while (
+                not frame.last and (request := stay.request(frame, self._observation)) is not None
+            ):
+                first_frame = frame
+                frame = self._exchange(request)
                 if not is_kept:  # its counters are added to the next frame
-                    frame = counted_with(before, frame)
+                    frame = counted_with(first_frame, frame)
                 n_steps += 1
                 if is_kept := not stay.is_charging or n_steps % thinned == 0:
                     self._keep(frame, n_steps)
@@ -360,7 +407,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             with suppress(HordeEnvError):  # the body is lost, which was reported
                 stay.stop_charging()
         spent_s = n_steps * self.robot.period_s
-        _log.warning("a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self.gauge.finding)
+        _log.warning(
+            "a stay at the dock of %.0f s: %s; %s", spent_s, stay.outcome, self.gauge.finding
+        )
         return frame, {"manoeuvre_steps": n_steps, "docked": int(stay.docked)}
 
     def _keep(self, frame: Frame, at: int) -> None:
@@ -375,15 +424,17 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         try:
             frame = self.backend.exchange(request)
         except BackendLost as lost:
-            self.fault, self._frame = lost, None
+            self.fault = lost
+            self._frame = None
             raise
         self._overrun_s = self.clock.wait()
-        if self.clock.was_suspended() and not self.metadata["restorable"]:  # a simulated robot stands still meanwhile
+        # A simulated robot stands still meanwhile
+        if self.clock.was_suspended() and not self.metadata["restorable"]:
             _log.warning("this computer was suspended: the frame after it is a gap")
             frame = replace(frame, gap=True)
-        before = self.obedience.complaint
+        previous = self.obedience.complaint
         complaint = self.obedience.judge(request, frame)
-        if complaint != before:
+        if complaint != previous:
             _log.warning("%s", complaint or "the robot follows its commands again")
         if complaint:
             frame = replace(frame, applied=False)
@@ -438,7 +489,9 @@ class PenEnv(gymnasium.Env[Observation, Any]):
 def _checked_render_mode(render_mode: str | None) -> str | None:
     modes = PenEnv.metadata["render_modes"]
     if render_mode is not None and render_mode not in modes:
-        raise ValueError(f"unknown render_mode {render_mode!r}; choose one of {', '.join(modes)}, or None")
+        raise ValueError(
+            f"unknown render_mode {render_mode!r}; choose one of {', '.join(modes)}, or None"
+        )
     if render_mode == "human" and not has_display():
         raise BackendUnavailable(
             'render_mode "human" needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; '
@@ -449,4 +502,6 @@ def _checked_render_mode(render_mode: str | None) -> str | None:
 
 def has_display() -> bool:
     """Return whether a window could be shown here."""
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return sys.platform in ("win32", "darwin") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )

@@ -54,12 +54,17 @@ class BackendLost(HordeEnvError):
         refusal: str = "",
         stops: str = STOPS_BY_ITSELF,
     ) -> None:
-        tried = f" Reconnecting failed: {refusal}" if refusal else ""
+        tried = ""
+        if refusal:
+            tried = f" Reconnecting failed: {refusal}"
         super().__init__(
             f"no frame from {port} for {silent_s:.1f} s (limit {limit_s:.1f} s); the last good one was number "
             f"{last_frame}.{tried} {stops} Check the cable and the robot's switch, then start again."
         )
-        self.port, self.silent_s, self.limit_s, self.last_frame = port, silent_s, limit_s, last_frame
+        self.port = port
+        self.silent_s = silent_s
+        self.limit_s = limit_s
+        self.last_frame = last_frame
 
 
 class PortLost(HordeEnvError):
@@ -69,7 +74,8 @@ class PortLost(HordeEnvError):
         super().__init__(
             f"{url} was lost: {reason}. Make sure that the robot has stopped, then check its cable and its switch."
         )
-        self.url, self.reason = url, reason
+        self.url = url
+        self.reason = reason
 
 
 def opened(part: T | None, unless: str) -> T:

@@ -67,9 +67,10 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
     """
-    spec, entry = spec_of(kind), environment(kind, backend)
+    spec = spec_of(kind)
+    entry = environment(kind, backend)
     _check(entry.id, arguments, entry.arguments)
-    own = {name: arguments.pop(name) for name in OWN if name in arguments}
+    own_arguments = {name: arguments.pop(name) for name in OWN if name in arguments}
     realtime = bool(arguments.pop("realtime", False))
     make_body = part(kind, entry.body)
     if entry.is_on_port:
@@ -79,8 +80,10 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         body = make_body(speed=speed if realtime or speed != 1.0 else None, **arguments)
     else:
         body = make_body(**arguments)
-    clock = getattr(body, "clock", None) or (RealTimeClock(spec.period_s) if realtime else SimulatedClock())
-    return PenEnv(body, clock, spec=spec, **own)
+    clock = getattr(body, "clock", None) or (
+        RealTimeClock(spec.period_s) if realtime else SimulatedClock()
+    )
+    return PenEnv(body, clock, spec=spec, **own_arguments)
 
 
 # The default robot's environments, by `make_env`.
@@ -110,22 +113,30 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
         ValueError: If an argument is out of range.
     """
     entry = environment(kind, backend)
-    own = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
-    check_vector_arguments(**own)
+    own_arguments = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
+    check_vector_arguments(**own_arguments)
     if not entry.fleet:
-        n_robots = own.pop("num_envs", 1)
-        make_one = partial(gymnasium.make, entry.id, max_episode_steps=own.pop("max_episode_steps", None), **arguments)
-        return SyncVectorEnv([make_one] * n_robots, **own)
-    known = ("action_type", "task", "battery_scale", "physics")
-    if unknown := [name for name in arguments if name not in known]:
+        n_robots = own_arguments.pop("num_envs", 1)
+        make_one = partial(
+            gymnasium.make,
+            entry.id,
+            max_episode_steps=own_arguments.pop("max_episode_steps", None),
+            **arguments,
+        )
+        return SyncVectorEnv([make_one] * n_robots, **own_arguments)
+    known_names = ("action_type", "task", "battery_scale", "physics")
+    if unknown := [name for name in arguments if name not in known_names]:
         raise TypeError(
-            f"the vector environment has no argument {unknown[0]!r}; it has {', '.join((*VECTOR_ONLY, *known))}. For "
-            f'others use vectorization_mode="sync" or "async"'
+            f"the vector environment has no argument {unknown[0]!r}; it has "
+            f"{', '.join((*VECTOR_ONLY, *known_names))}. "
+            f'For others use vectorization_mode="sync" or "async"'
         )
     if (physics := arguments.pop("physics", None)) not in (None, "planar"):
-        raise ValueError(f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"')
+        raise ValueError(
+            f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"'
+        )
     env = make_env(kind, backend, physics="planar", **arguments)
-    return PenVectorEnv(env, part(kind, entry.fleet), **own)
+    return PenVectorEnv(env, part(kind, entry.fleet), **own_arguments)
 
 
 def _physical_body(
@@ -149,11 +160,14 @@ def _physical_body(
             f"no port is known for the robot {robot!r}: give it as port (--port), or save it with `horde-robot check "
             f"--robot {robot} --backend {backend} --port ... --save`"
         )
-    latch = EmergencyLatch(default_path(robot)) if latch is None else latch
+    if latch is None:
+        latch = EmergencyLatch(default_path(robot))
     signs = file.signs if signs is None else signs
     config, more = make_body.line_of(port, file, latch, **line)
     clock = RealTimeClock(spec.period_s)
-    body: PhysicalBody = make_body(config, clock, latch=latch, settings=settings, signs=signs, **more)
+    body: PhysicalBody = make_body(
+        config, clock, latch=latch, settings=settings, signs=signs, **more
+    )
     if latch.path == default_path(robot):  # the command sets no other latch
         body.stop_options = {"robot": robot, "backend": backend, "port": port}
         if line.get("parity"):
@@ -165,7 +179,9 @@ def _physical_body(
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    return lambda value: (
+        isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    )
 
 
 def _is_sequence(value: Any) -> bool:
@@ -174,26 +190,49 @@ def _is_sequence(value: Any) -> bool:
 
 _FLAG = _is(bool, np.bool_), "True or False"
 _POSITIVE = lambda v: _is(Real)(v) and 0 < float(v) < math.inf, "a positive, finite number"
-_TEXT, _PATH = (_is(str), "a string"), (_is(str, Path), "a path")
+_TEXT = (_is(str), "a string")
+_PATH = (_is(str, Path), "a path")
 _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("realtime", "guarded"), _FLAG),
     **dict.fromkeys(("battery_scale", "speed"), _POSITIVE),
-    **dict.fromkeys(("robot", "link", "faults", "action_type", "physics", "port", "parity", "task"), _TEXT),
+    **dict.fromkeys(
+        ("robot", "link", "faults", "action_type", "physics", "port", "parity", "task"), _TEXT
+    ),
     **dict.fromkeys(("log", "layout"), _PATH),
     "render_mode": _TEXT,
     "seed": (lambda v: _is(Integral)(v) and v >= 0, "a whole number from 0 on"),
-    "baudrate": (lambda v: _is(Integral)(v) and v >= 1, "a positive whole number of bits per second"),
+    "baudrate": (
+        lambda v: _is(Integral)(v) and v >= 1,
+        "a positive whole number of bits per second",
+    ),
     "lamp_moves": (_is_sequence, "a sequence of (seconds, name of a lamp, (x, y, z) in metres)"),
-    "friction_changes": (_is_sequence, "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)"),
+    "friction_changes": (
+        _is_sequence,
+        "a sequence of (seconds, 'clockwise' or 'counterclockwise', factor)",
+    ),
     "signs": (
-        lambda v: isinstance(v, Mapping) and all(isinstance(n, str) and sign in (1, -1) for n, sign in v.items()),
+        lambda v: (
+            isinstance(v, Mapping)
+            and all(isinstance(n, str) and sign in (1, -1) for n, sign in v.items())
+        ),
         "a mapping from channel names to 1 or -1",
     ),
     "latch": (_is(EmergencyLatch), "an EmergencyLatch"),
     "settings": (_is(LinkSettings), "a LinkSettings"),
 }
 """The test of each argument, and the words that an error says it must be."""
-_HAVE_DEFAULT = "render_mode", "task", "physics", "port", "parity", "baudrate", "layout", "signs", "latch", "settings"
+_HAVE_DEFAULT = (
+    "render_mode",
+    "task",
+    "physics",
+    "port",
+    "parity",
+    "baudrate",
+    "layout",
+    "signs",
+    "latch",
+    "settings",
+)
 
 
 def _check(id_: str, arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:

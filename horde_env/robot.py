@@ -69,7 +69,9 @@ class Channel:
         if self.lsb == 0.0 or self.raw_high - self.raw_low <= 1:
             return None
         step = abs(self.lsb) / (self.high - self.low)
-        return step / 2 if self.aggregate == "mean2" else step
+        if self.aggregate == "mean2":
+            return step / 2
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class Action:
 
     name: str
     request: tuple[float, float, float]
+
+
+def _action(entry: dict[str, Any]) -> Action:
+    vx, vy, yaw_rate = map(float, entry["request"])
+    return Action(entry["name"], (vx, vy, yaw_rate))
 
 
 class RobotSpec:
@@ -103,7 +110,7 @@ class RobotSpec:
         self.period_s = float(table["period_s"])
         self.packet_period_s = float(table["packet_period_s"])
         self.channels = tuple(channel for group in table["group"] for channel in _channels(group))
-        self.actions = tuple(Action(a["name"], tuple(map(float, a["request"]))) for a in table["action"])  # type: ignore[arg-type]
+        self.actions = tuple(_action(entry) for entry in table["action"])
         self.drive: dict[str, Any] = table["drive"]
         self.body: dict[str, Any] = table["body"]
         self.battery: dict[str, Any] = table.get("battery", {})
@@ -116,11 +123,18 @@ class RobotSpec:
         self.is_mean = np.array([channel.aggregate == "mean2" for channel in self.channels])
         self.is_any = np.array([channel.aggregate == "any" for channel in self.channels])
         for column in ("low", "high", "lsb", "offset", "raw_low", "raw_high"):
-            setattr(self, column, np.array([getattr(c, column) for c in self.channels], dtype=np.float64))
+            setattr(
+                self,
+                column,
+                np.array([getattr(c, column) for c in self.channels], dtype=np.float64),
+            )
         self._span = self.high - self.low
         self._to_unit: Callable[..., int] | None = None
         names = [channel.group for channel in self.channels]
-        self._slices = {name: slice(names.index(name), names.index(name) + names.count(name)) for name in self._groups}
+        self._slices = {
+            name: slice(names.index(name), names.index(name) + names.count(name))
+            for name in self._groups
+        }
 
     low: Floats
     high: Floats
@@ -178,7 +192,9 @@ class RobotSpec:
 
     def shares(self, request: Floats) -> Floats:
         """Return a request (m/s, m/s, rad/s) as `last_request` holds it: shares of the largest one, shape (n_axes,)."""
-        return np.asarray(np.asarray(request, dtype=np.float64)[self.axes] / self.largest_request[self.axes])
+        return np.asarray(
+            np.asarray(request, dtype=np.float64)[self.axes] / self.largest_request[self.axes]
+        )
 
     def to_si(self, raw: Floats) -> Floats:
         """Convert the wire's integers, shape (n_channels,), to SI values."""
@@ -201,7 +217,9 @@ class RobotSpec:
 
     def unscale(self, observation: NDArray[np.floating[Any]]) -> Floats:
         """Return the SI values of a scaled observation (exact only without clipping)."""
-        return np.asarray(self.low + (self.high - self.low) * np.asarray(observation, dtype=np.float64))
+        return np.asarray(
+            self.low + (self.high - self.low) * np.asarray(observation, dtype=np.float64)
+        )
 
     def observation_space(self) -> spaces.Box:
         """Return Box(0, 1, (n_channels,), float32)."""
@@ -211,8 +229,14 @@ class RobotSpec:
 def _channels(group: dict[str, Any]) -> list[Channel]:
     """Expand one [[group]] table into its channels; `lsb` and `range` are one for all, or a list by member."""
     members: list[str] = group["members"]
-    lsb = group["lsb"] if isinstance(group["lsb"], list) else [group["lsb"]] * len(members)
-    ranges = group["range"] if isinstance(group["range"][0], list) else [group["range"]] * len(members)
+    if isinstance(group["lsb"], list):
+        lsb = group["lsb"]
+    else:
+        lsb = [group["lsb"]] * len(members)
+    if isinstance(group["range"][0], list):
+        ranges = group["range"]
+    else:
+        ranges = [group["range"]] * len(members)
     angles = group.get("angles_deg", [float("nan")] * len(members))
     return [
         Channel(
@@ -263,7 +287,9 @@ def part(robot: str, place: str) -> Any:
     """Return a module of a robot's folder, "drives", "place", ... (`robots` lists them), or "module:name" of it."""
     module, _, name = place.partition(":")
     loaded = import_module(f"horde_env.robots.{robot}.{module}")
-    return getattr(loaded, name) if name else loaded
+    if name:
+        return getattr(loaded, name)
+    return loaded
 
 
 def environments(robot: str) -> dict[str, Environment]:
@@ -283,10 +309,10 @@ def environment(robot: str, backend: str) -> Environment:
     Raises:
         ValueError: If there is no such robot, or it has no such backend.
     """
-    found = environments(robot)
-    if backend not in found:
-        raise ValueError(f"the {robot} has no backend {backend!r}; choose {', '.join(found)}")
-    return found[backend]
+    ids = environments(robot)
+    if backend not in ids:
+        raise ValueError(f"the {robot} has no backend {backend!r}; choose {', '.join(ids)}")
+    return ids[backend]
 
 
 @cache

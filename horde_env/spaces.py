@@ -61,7 +61,9 @@ def velocity_request(action: Any, largest: Floats, n: int | None = None) -> Floa
         ValueError: If `action` is not n_axes numbers in [-1, 1] per robot.
     """
     axes = np.flatnonzero(largest)
-    shape = axes.shape if n is None else (n, axes.size)
+    shape: tuple[int, ...] = axes.shape
+    if n is not None:
+        shape = (n, axes.size)
     try:
         shares = np.asarray(action, dtype=np.float64)
     except (TypeError, ValueError):
@@ -86,17 +88,17 @@ def discrete_requests(actions: Any, n: int, requests: Floats) -> Floats:
     Raises:
         ValueError: If `actions` are not n integers from 0 to n_actions - 1.
     """
-    found = np.asarray(actions)
+    numbers = np.asarray(actions)
     is_fine = (
-        found.shape == (n,)
-        and found.dtype.kind in "iu"
-        and ((found >= 0) & (found < len(requests))).all()
+        numbers.shape == (n,)
+        and numbers.dtype.kind in "iu"
+        and ((numbers >= 0) & (numbers < len(requests))).all()
     )
     if not is_fine:
         raise ValueError(
             f"actions must be {n} integers from 0 to {len(requests) - 1}, not {actions!r}"
         )
-    return np.asarray(requests[found])
+    return np.asarray(requests[numbers])
 
 
 def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[str | None, float]:
@@ -139,9 +141,9 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
     direction and channel index of each reflectance sensor; "lights" are (x, y, "lamp" or "beacon"), "ranges" the values
     at 0 and 1 of each channel, in its unit.
     """
-    own = {}
+    plan = {}
     if spec.name in ROBOTS:
-        own = part(spec.name, "place").plan(spec, place)
+        plan = part(spec.name, "place").plan(spec, place)
     ranges = np.column_stack([spec.low, spec.high]).tolist()
     return {
         "walls": [],
@@ -149,7 +151,7 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
         "rays": [],
         "lights": [],
         "ranges": ranges,
-    } | own
+    } | plan
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:

@@ -68,5 +68,7 @@ def task(name: str | None, robot: RobotSpec | None = None) -> Task:
         raise ValueError(f"unknown task {name!r}; choose one of {', '.join(TASKS)}")
     if robot is not None and not fits(TASKS[name], robot):
         possible = ", ".join(other for other, reward in TASKS.items() if fits(reward, robot))
-        raise ValueError(f"the {robot.name} lacks the sensors of the task {name!r}; choose one of {possible}")
+        raise ValueError(
+            f"the {robot.name} lacks the sensors of the task {name!r}; choose one of {possible}"
+        )
     return TASKS[name]

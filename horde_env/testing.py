@@ -101,22 +101,22 @@ class BackendContract(ABC):
     def test_a_frame_never_changes_afterwards(self) -> None:
         """A learner stores frames, so a body may not reuse their arrays."""
         with self.running() as (backend, first):
-            before = first.values.copy()
+            values_before = first.values.copy()
             for request in self._requests():
                 backend.exchange(request)
-            assert np.array_equal(before, first.values)
+            assert np.array_equal(values_before, first.values)
 
     def test_the_request_is_left_alone_and_reported(self) -> None:
         """`last_request` is the request of the step that ended with the frame, as a share of the largest."""
         spec = self.make_spec()
         with self.running() as (backend, _):
             for request in self._requests():
-                before = request.copy()
+                request_before = request.copy()
                 frame = backend.exchange(request)
-                assert np.array_equal(request, before)
+                assert np.array_equal(request, request_before)
                 if self.obeys:
                     share = frame.values[spec.group("last_request")]
-                    assert np.allclose(share, spec.shares(before), atol=0.05)
+                    assert np.allclose(share, spec.shares(request_before), atol=0.05)
 
     def test_the_same_seed_gives_the_same_frames(self) -> None:
         """On two bodies, and on one body reset twice."""
@@ -129,8 +129,8 @@ class BackendContract(ABC):
                 twin = other.exchange(request)
                 assert np.array_equal(frame.values, twin.values)
                 assert (frame.t, dict(frame.extras)) == (twin.t, dict(twin.extras))
-            again = one.reset(np.random.default_rng(5))
-            assert np.array_equal(first.values, again.values)
+            repeated = one.reset(np.random.default_rng(5))
+            assert np.array_equal(first.values, repeated.values)
             for frame, request in zip(life, self._requests(), strict=True):
                 assert np.array_equal(frame.values, one.exchange(request).values)
 
@@ -207,7 +207,8 @@ class BackendContract(ABC):
 
     def test_a_request_leaves_before_the_wait(self) -> None:
         """The clock waits for the end of a period that began with the request: one sleep per step."""
-        spec, hand = self.make_spec(), ManualClock()
+        spec = self.make_spec()
+        hand = ManualClock()
         clock = RealTimeClock(spec.period_s, monotonic=hand.monotonic, sleep=hand.sleep)
         env = PenEnv(self.make_backend(), clock, spec=spec)
         try:
@@ -232,7 +233,9 @@ class PacedBody:
     """
 
     def __init__(self, body: Backend, clock: Clock) -> None:
-        self.body, self.clock, self.period_s = body, clock, body.period_s
+        self.body = body
+        self.clock = clock
+        self.period_s = body.period_s
 
     def reset(self, rng: np.random.Generator) -> Frame:
         """Reset the body."""

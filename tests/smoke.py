@@ -40,7 +40,9 @@ def walk(seed: int) -> str:
 def main(folder: str) -> int:
     """Run both parts and return the exit code."""
     run = Path(folder) / "run"
-    code = horde(["learn", "--physics", "planar", "--steps", str(N_STEPS), "--seed", "0", "--out", str(run)])
+    code = horde(
+        ["learn", "--physics", "planar", "--steps", str(N_STEPS), "--seed", "0", "--out", str(run)]
+    )
     if code != 0:
         return code
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
@@ -52,7 +54,9 @@ def main(folder: str) -> int:
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(walk, (1, 2)))
     assert together == alone
-    print(f"{summary['steps']} steps of a life are done, and two threads learned what each learns alone")
+    print(
+        f"{summary['steps']} steps of a life are done, and two threads learned what each learns alone"
+    )
     return 0
 
 

@@ -34,12 +34,14 @@ def ran(
     if write:
         (folder / "mine.py").write_text(KERNEL.format(package=package, factor=2.0))
     call = "from mine import twice\nprint(twice(1.0), sum(twice.stats.cache_hits.values()))\n"
-    own = {
+    variables = {
         name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"
     } | environment
-    own["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
     command = [sys.executable, "-c", code + call, *words]
-    return subprocess.run(command, env=own, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=variables, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) -> None:
@@ -61,8 +63,8 @@ def test_child_processes_use_it_without_a_warning(tmp_path: Path) -> None:
     start = "import os, subprocess\nimport horde_agent.kernels._jit\n"
     start += "print(subprocess.run([sys.executable, '-c', 'import horde_env._jit; import horde_agent.kernels._jit'],"
     start += " capture_output=True, text=True).stderr)\n"
-    done = ran(NO_FOLDER + start, AGENT, tmp_path, TMPDIR=str(tmp_path))
-    assert done.stdout.split() == ["2.0", "0"]
+    result = ran(NO_FOLDER + start, AGENT, tmp_path, TMPDIR=str(tmp_path))
+    assert result.stdout.split() == ["2.0", "0"]
 
 
 @pytest.mark.skipif(
@@ -73,9 +75,9 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) ->
     trap = tmp_path / f"horde-numba-{os.getuid()}"
     trap.mkdir()
     trap.chmod(0o777)
-    done = ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path))
-    assert done.stdout.split() == ["2.0", "0"]
-    assert "NUMBA_CACHE_DIR" in done.stderr
+    result = ran(NO_FOLDER, AGENT, tmp_path, TMPDIR=str(tmp_path))
+    assert result.stdout.split() == ["2.0", "0"]
+    assert "NUMBA_CACHE_DIR" in result.stderr
     assert list(trap.iterdir()) == []
 
 
@@ -83,9 +85,11 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) ->
 def test_without_even_that_kernels_are_compiled_and_not_cached(
     package: str, tmp_path: Path
 ) -> None:
-    done = ran(NO_FOLDER + "import tempfile; tempfile.tempdir = '/proc/none'\n", package, tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
-    assert "NUMBA_CACHE_DIR" in done.stderr
+    result = ran(
+        NO_FOLDER + "import tempfile; tempfile.tempdir = '/proc/none'\n", package, tmp_path
+    )
+    assert (result.returncode, result.stdout.split()) == (0, ["2.0", "0"]), result.stderr
+    assert "NUMBA_CACHE_DIR" in result.stderr
 
 
 @pytest.mark.parametrize("package", [AGENT, ENV])
@@ -97,25 +101,25 @@ def save(self, name, data):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 caching.IndexDataCacheFile._save_data = save
 """
-    done = ran(full, package, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert (done.returncode, done.stdout.split()) == (0, ["2.0", "0"]), done.stderr
-    assert f" in {tmp_path / 'cache'}" in done.stderr
-    assert "No space left on device" in done.stderr
-    assert "NUMBA_CACHE_DIR" in done.stderr
+    result = ran(full, package, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (result.returncode, result.stdout.split()) == (0, ["2.0", "0"]), result.stderr
+    assert f" in {tmp_path / 'cache'}" in result.stderr
+    assert "No space left on device" in result.stderr
+    assert "NUMBA_CACHE_DIR" in result.stderr
 
 
 def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) -> None:
     """As two programs leave it that compile one kernel at once for other types, or two versions; or a torn file."""
-    both = "from mine import twice\nprint(twice(3))\n"
-    first = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    code = "from mine import twice\nprint(twice(3))\n"
+    first = ran(code, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert first.stdout.split() == ["6.0", "2.0", "0"], first.stderr
-    one, other = sorted((tmp_path / "cache").rglob("*.nbc"))
-    whole = one.read_bytes()
-    for left in (other.read_bytes(), whole[:-100]):
-        one.write_bytes(left)
-        done = ran(both, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-        assert (done.returncode, done.stdout.split()) == (0, ["6.0", "2.0", "1"]), done.stderr
-        assert len(one.read_bytes()) > 1_000, "written again"
+    one_file, other_file = sorted((tmp_path / "cache").rglob("*.nbc"))
+    whole = one_file.read_bytes()
+    for content in (other_file.read_bytes(), whole[:-100]):
+        one_file.write_bytes(content)
+        result = ran(code, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert (result.returncode, result.stdout.split()) == (0, ["6.0", "2.0", "1"]), result.stderr
+        assert len(one_file.read_bytes()) > 1_000, "written again"
 
 
 def runs_after_changes(code: str, package: str, folder: Path) -> list[list[str]]:
@@ -157,8 +161,8 @@ def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_fi
     """Neither sees the other's list yet: numba alone would call both files by the number 1."""
     for name, number in (("one", "3"), ("two", "3.5")):
         code = f"from mine import twice\nprint(twice({number}))\nraise SystemExit\n"
-        done = ran(code, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / name))
-        assert done.stdout.split() == [str(2 * float(number))], done.stderr
+        result = ran(code, AGENT, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / name))
+        assert result.stdout.split() == [str(2 * float(number))], result.stderr
     names = [{file.name for file in (tmp_path / name).rglob("*.nbc")} for name in ("one", "two")]
     assert [len(files) for files in names] == [1, 1]
     assert names[0] != names[1]

@@ -101,7 +101,11 @@ def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    port = port if not 10_001 <= port <= 19_999 else 6_389  # those are Ray's own
+    # Those are Ray's own
+    if not 10_001 <= port <= 19_999:
+        port = port
+    else:
+        port = 6_389
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {
         **os.environ,
@@ -116,8 +120,12 @@ def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path:
 
     def nodes(**also: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-c", NODES, f"127.0.0.1:{port}"]
-        here = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # else Ray refuses the loopback address
-        return subprocess.run(words, env={**env, **here, **also}, capture_output=True, text=True)
+        ray_settings = {
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"
+        }  # else Ray refuses the loopback address
+        return subprocess.run(
+            words, env={**env, **ray_settings, **also}, capture_output=True, text=True
+        )
 
     # The names of sockets in it have at most 107 letters
     with tempfile.TemporaryDirectory(prefix="ray") as short:
@@ -131,10 +139,10 @@ def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path:
         try:
             assert any(nodes().stdout == "127.0.0.1\n" for _ in range(20))
             pids = {p.pid for p in (head, *head.children(recursive=True))}
-            found = [
+            listeners = [
                 c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.pid in pids
             ]
-            assert {c.laddr.ip.removeprefix("::ffff:") for c in found} == {"127.0.0.1"}
+            assert {c.laddr.ip.removeprefix("::ffff:") for c in listeners} == {"127.0.0.1"}
             stranger = nodes(RAY_AUTH_TOKEN="0" * 64)
             assert stranger.stdout == ""
             assert stranger.returncode != 0

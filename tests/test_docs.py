@@ -23,20 +23,25 @@ from horde_env.testing import INFO_KEYS
 from tests.env.toy import ToyBody
 
 ROOT = Path(__file__).resolve().parents[1]
-README, DOCS = ROOT / "README.md", ROOT / "docs"
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
 TUTORIALS = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ARRAYS = {"Bools", "Floats", "Integers", "NDArray", "Observation", "Reals", "Tiles"}
 SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
-N_PAGES, N_WORDS, N_WORDS_README = 13, 24_000, 900
+N_PAGES = 13
+N_WORDS = 24_000
+N_WORDS_README = 900
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and mkdocs make them."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -45,7 +50,9 @@ def test_every_link_to_a_file_and_a_heading_resolves(page: Path) -> None:
     broken = []
     for link in (link for link in links if "://" not in link):
         path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
+        target = page
+        if path:
+            target = page.parent / path
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
@@ -60,7 +67,9 @@ def test_the_readme_links_every_page_and_every_example() -> None:
 
 def test_the_gallery_lists_every_script() -> None:
     text = (DOCS / "gallery" / "index.md").read_text(encoding="utf-8")
-    assert [path.name for path in (DOCS / "gallery").glob("*.py") if f"]({path.name})" not in text] == []
+    assert [
+        path.name for path in (DOCS / "gallery").glob("*.py") if f"]({path.name})" not in text
+    ] == []
 
 
 def test_the_documentation_stays_small() -> None:
@@ -72,7 +81,9 @@ def test_the_documentation_stays_small() -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
-def test_a_pages_python_blocks_print_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pages_python_blocks_print_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks share one namespace; a block marked `text` right after one is its output."""
     pytest.importorskip("matplotlib").use("Agg")
     monkeypatch.chdir(tmp_path)
@@ -90,7 +101,9 @@ def test_a_pages_python_blocks_print_what_it_shows(page: Path, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(("robot", "n_ids"), [("Critterbot", 5), ("Create", 3)])
-def test_the_environments_of_a_robot_and_their_arguments_are_documented(robot: str, n_ids: int) -> None:
+def test_the_environments_of_a_robot_and_their_arguments_are_documented(
+    robot: str, n_ids: int
+) -> None:
     page = {"Critterbot": "critterbot.md", "Create": "create2.md"}[robot]
     text = (DOCS / page).read_text(encoding="utf-8")
     ids = [id_ for id_ in gymnasium.registry if id_.startswith(robot)]
@@ -98,12 +111,16 @@ def test_the_environments_of_a_robot_and_their_arguments_are_documented(robot: s
     for id_ in ids:
         line = next(line for line in text.splitlines() if line.startswith(f"| `horde_env:{id_}`"))
         entry = getattr(make, str(gymnasium.spec(id_).entry_point).split(":")[1])
-        own = [p.name for p in inspect.signature(entry).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        assert [name for name in own if f"`{name}`" not in line] == [], id_
+        argument_names = [
+            p.name for p in inspect.signature(entry).parameters.values() if p.kind is p.KEYWORD_ONLY
+        ]
+        assert [name for name in argument_names if f"`{name}`" not in line] == [], id_
 
 
 def test_the_shared_arguments_the_rewards_and_the_keys_of_info_are_documented() -> None:
-    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("critterbot.md", "environment.md"))
+    text = "".join(
+        (DOCS / page).read_text(encoding="utf-8") for page in ("critterbot.md", "environment.md")
+    )
     shared = ("action_type", "task", "render_mode")
     assert set(shared) < set(inspect.signature(PenEnv).parameters)
     for word in (*shared, *INFO_KEYS, *(f'"{name}"' for name in (*TASKS, *MANOEUVRES))):
@@ -155,7 +172,9 @@ def test_functions_with_array_arguments_document_their_shapes() -> None:
     assert lacking == []
 
 
-@pytest.mark.parametrize("name", [name for name in horde_agent.__all__ if inspect.isclass(getattr(horde_agent, name))])
+@pytest.mark.parametrize(
+    "name", [name for name in horde_agent.__all__ if inspect.isclass(getattr(horde_agent, name))]
+)
 def test_the_docstring_of_a_public_class_has_an_example(name: str) -> None:
     assert ">>> " in (inspect.getdoc(getattr(horde_agent, name)) or "")
 
@@ -164,4 +183,6 @@ def test_examples_have_the_heading_that_the_reference_shows_as_code() -> None:
     """Below "Example:" mkdocstrings prints doctests as quotations."""
     for package in ("horde_agent", "horde_env"):
         for path in (ROOT / package).rglob("*.py"):
-            assert not re.search(r"^ *Example:$", path.read_text(encoding="utf-8"), re.MULTILINE), path
+            assert not re.search(r"^ *Example:$", path.read_text(encoding="utf-8"), re.MULTILINE), (
+                path
+            )

@@ -33,7 +33,9 @@ def test_every_example_is_run() -> None:
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize(("name", "options"), [*((name, ()) for name in PRINTS), ("train_ppo.py", ON_THE_EMULATOR)])
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, ()) for name in PRINTS), ("train_ppo.py", ON_THE_EMULATOR)]
+)
 def test_the_example_runs_and_prints_what_it_found(
     name: str,
     options: tuple[str, ...],
@@ -43,7 +45,8 @@ def test_the_example_runs_and_prints_what_it_found(
 ) -> None:
     if name == "train_ppo.py":
         pytest.importorskip("stable_baselines3")
-    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # one thread: its kernels compile faster
+    # One thread: its kernels compile faster
+    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [name, "250", *options])
@@ -59,7 +62,9 @@ def test_the_horde_learns_what_gtd_in_one_file_learns() -> None:
 
     config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
     question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
-    horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)
+    horde = Horde(
+        [question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config
+    )
 
     def state(position: float) -> tuple[np.ndarray, np.ndarray]:
         return np.array([example["light"](position)]), np.array(example["active_tiles"](position))

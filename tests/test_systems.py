@@ -59,7 +59,12 @@ def without_posix(code: str, folder: Path, *, with_optional: bool = False) -> st
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
     program = f"from tests.without_posix import hide\nhide(with_optional={with_optional})\n{code}"
     ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

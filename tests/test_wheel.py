@@ -44,8 +44,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(ROOT),
     ]
     subprocess.run(build, check=True, capture_output=True, timeout=280)
-    (made,) = out.glob("*.whl")
-    return made
+    (path,) = out.glob("*.whl")
+    return path
 
 
 def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -> None:
@@ -68,17 +68,17 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
     for requirement in map(Requirement, requirements):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        found = distribution(requirement.name)
-        assert found.version in requirement.specifier, requirement
+        package = distribution(requirement.name)
+        assert package.version in requirement.specifier, requirement
         places = {
             file.parts[0]
-            for file in found.files or ()
+            for file in package.files or ()
             if file.parts[0] not in ("..", "__pycache__")
         }
         for place in places:
             if not (site / place).exists():
-                (site / place).symlink_to(found.locate_file(place))
-                link_requirements(found.requires or (), site)
+                (site / place).symlink_to(package.locate_file(place))
+                link_requirements(package.requires or (), site)
 
 
 @pytest.mark.sim
@@ -111,7 +111,7 @@ def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
 
     interpreted = {**os.environ, "NUMBA_DISABLE_JIT": "1"}  # without compiling, which takes minutes
     script = FIND_THE_ASSETS.format(venv=str(home))
-    ran = subprocess.run(
+    result = subprocess.run(
         [python, "-c", script],
         check=False,
         cwd=tmp_path,
@@ -119,7 +119,7 @@ def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
         text=True,
         env=interpreted,
     )
-    assert ran.stdout.split("\n")[0] == "(57,) (57,)", ran.stderr
+    assert result.stdout.split("\n")[0] == "(57,) (57,)", result.stderr
 
     life = [
         home / "bin" / "horde",
@@ -131,10 +131,10 @@ def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
         "--out",
         tmp_path / "run",
     ]
-    ran = subprocess.run(
+    result = subprocess.run(
         life, check=False, cwd=tmp_path, capture_output=True, text=True, env=interpreted
     )
-    assert ran.returncode == 0, ran.stderr
+    assert result.returncode == 0, result.stderr
     assert (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "run" / "report.html").exists()
 
@@ -157,8 +157,10 @@ REFUSED = {
 
 def requirement_of(package: str) -> Requirement:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (found,) = [r for r in map(Requirement, table["project"]["dependencies"]) if r.name == package]
-    return found
+    (requirement,) = [
+        r for r in map(Requirement, table["project"]["dependencies"]) if r.name == package
+    ]
+    return requirement
 
 
 @pytest.mark.parametrize("package", TRIED)
@@ -180,8 +182,8 @@ def test_versions_that_do_not_work_are_excluded(package: str) -> None:
 @pytest.mark.parametrize("package", ["numba", "tyro"])
 def test_the_installed_version_was_tried(package: str) -> None:
     """Try a newer one, and add it above."""
-    here = version(package)
+    release = version(package)
     tried = TRIED[package]
-    assert here.rsplit(".", 1)[0] in {v.rsplit(".", 1)[0] for v in tried}, (
-        f"{package} {here} was never tried"
+    assert release.rsplit(".", 1)[0] in {v.rsplit(".", 1)[0] for v in tried}, (
+        f"{package} {release} was never tried"
     )

@@ -10,8 +10,11 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, StickyRa
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of, (one, other) = encoder(interface), map(interface.index, ("light_0", "ir_distance_0"))
+interface = Interface.of(env)
+behaviour = StickyRandom(5)
+rng = np.random.default_rng(0)
+tiles_of = encoder(interface)
+(one, other) = map(interface.index, ("light_0", "ir_distance_0"))
 question = GVF("light ahead", ConstantAction(0, 5), Channel(one), 0.8)
 horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 rupee = horde.new_rupee(beta0=1 / 1000)

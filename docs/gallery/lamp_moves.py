@@ -9,14 +9,16 @@ import numpy as np
 from horde_agent import Behaviour, ConstantAction, Follow, Horde, Interface, Life, questions
 from horde_agent.measures.online import UDE
 
-moved_s, groups = 900.0, ("ir_distance", "magnetic", "light")
+moved_s = 900.0
+groups = ("ir_distance", "magnetic", "light")
 lamp_moves = [(moved_s, "lamp", (-0.8, -0.8, 0.45))]  # from the north-east corner to the south-west
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar", lamp_moves=lamp_moves)
 interface = Interface.of(env)
 channels = [i for i, channel in enumerate(interface.channels) if channel.group in groups]
 asked = questions.family(interface, {"behaviour": Behaviour()}, [0.8], channels)
 horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-surprise, kept = UDE(len(asked), beta0=0.01), []
+surprise = UDE(len(asked), beta0=0.01)
+kept = []
 
 
 def look(event) -> None:
@@ -25,10 +27,13 @@ def look(event) -> None:
 
 
 turning = Follow(ConstantAction(3, 5))
-with Life(env, horde, turning, np.random.default_rng(0), interface=interface, observers=[look]) as life:
+with Life(
+    env, horde, turning, np.random.default_rng(0), interface=interface, observers=[look]
+) as life:
     life.run(18_000)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-minutes, told = np.arange(len(kept)) / 600, np.array(kept)
+minutes = np.arange(len(kept)) / 600
+told = np.array(kept)
 for group in groups:
     mine = [k for k, i in enumerate(channels) if interface.channels[i].group == group]
     axes.plot(minutes[1800:], told[1800:, mine].mean(axis=1), lw=1.1, label=group.replace("_", " "))

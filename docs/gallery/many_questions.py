@@ -12,7 +12,9 @@ import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
 
-N, N_ACTIVE, N_CHANNELS = 800, 40, 50
+N = 800
+N_ACTIVE = 40
+N_CHANNELS = 50
 TIMES = Path(__file__).with_suffix(".csv")
 
 
@@ -24,7 +26,9 @@ def measure() -> np.ndarray:
         GVF(f"{a}/{c}/{g:.4f}", ConstantAction(a, 5), Channel(c), float(g))
         for a in range(5) for c in range(N_CHANNELS) for g in gammas
     ]  # fmt: skip
-    horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(vector_mspbe=False))
+    horde = Horde(
+        questions, n_features=N, n_active=N_ACTIVE, config=LearnerConfig(vector_mspbe=False)
+    )
 
     def state() -> tuple[np.ndarray, np.ndarray]:
         return rng.random(N_CHANNELS), np.sort(rng.permutation(N)[:N_ACTIVE])
@@ -32,7 +36,8 @@ def measure() -> np.ndarray:
     horde.begin(*state())
     times_ms = []
     for _ in range(150):
-        action, (observation, tiles) = int(rng.integers(5)), state()
+        action = int(rng.integers(5))
+        (observation, tiles) = state()
         start = time.perf_counter()
         horde.learn(action, 0.2, observation, tiles)
         times_ms.append(1e3 * (time.perf_counter() - start))
@@ -40,7 +45,9 @@ def measure() -> np.ndarray:
 
 
 if "--measure" in sys.argv:
-    np.savetxt(TIMES, measure(), fmt="%.3f", header="time of a step in ms; 100,000 questions, 800 features")
+    np.savetxt(
+        TIMES, measure(), fmt="%.3f", header="time of a step in ms; 100,000 questions, 800 features"
+    )
 times_ms = np.loadtxt(TIMES)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 axes.hist(times_ms[20:], bins=40, label=f"100,000 questions, {N} features")

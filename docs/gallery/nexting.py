@@ -12,7 +12,10 @@ env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
 scales = (0.1, 0.5, 2.0, 8.0)  # seconds
 asked = [
-    GVF(f"{s} s", Behaviour(), Channel(interface.index("light_0")), 1 - env.metadata["period_s"] / s) for s in scales
+    GVF(
+        f"{s} s", Behaviour(), Channel(interface.index("light_0")), 1 - env.metadata["period_s"] / s
+    )
+    for s in scales
 ]
 horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 seen: list[np.ndarray] = []
@@ -24,7 +27,14 @@ def look(event) -> None:
         seen.append(np.append(means, event.row.observation[interface.index("light_0")]))
 
 
-with Life(env, horde, StickyRandom(5, 0.9), np.random.default_rng(0), interface=interface, observers=[look]) as life:
+with Life(
+    env,
+    horde,
+    StickyRandom(5, 0.9),
+    np.random.default_rng(0),
+    interface=interface,
+    observers=[look],
+) as life:
     life.run(8_000)
 told = np.array(seen)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")

@@ -10,25 +10,34 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, St
 from horde_agent.record import Recorder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-interface, record = Interface.of(env), Recorder(57)
+interface = Interface.of(env)
+record = Recorder(57)
 
 
 def asking(*names: str) -> Horde:
-    asked = [GVF(name, ConstantAction(0, 5), Channel(interface.index(name)), 0.8) for name in names]
-    return Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+    gvfs = [GVF(name, ConstantAction(0, 5), Channel(interface.index(name)), 0.8) for name in names]
+    return Horde(gvfs, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 
 
 with Life(
-    env, asking("light_0"), StickyRandom(5), np.random.default_rng(0), interface=interface, recorder=record
+    env,
+    asking("light_0"),
+    StickyRandom(5),
+    np.random.default_rng(0),
+    interface=interface,
+    recorder=record,
 ) as life:
     life.run(30_000)
 env.close()
-horde, curve = asking("thermal_0", "magnetic_x", "motor_current_100"), list[np.ndarray]()
+horde = asking("thermal_0", "magnetic_x", "motor_current_100")
+curve = list[np.ndarray]()
 student = relearn(
     record.stream(),
     horde,
     interface,
-    observer=lambda student, step: curve.append(student.errors.online()) if step % 100 == 0 else None,
+    observer=lambda student, step: (
+        curve.append(student.errors.online()) if step % 100 == 0 else None
+    ),
 )
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for name, line in zip(horde.names, np.array(curve).T, strict=True):

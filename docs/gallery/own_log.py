@@ -7,7 +7,9 @@ import numpy as np
 
 from horde_agent import GVF, Behaviour, Channel, Horde, TileCoder
 
-rng, hour = np.random.default_rng(0), np.arange(24 * 60) * 1.0  # a log of 60 days, a row per hour
+# A log of 60 days, a row per hour
+rng = np.random.default_rng(0)
+hour = np.arange(24 * 60) * 1.0
 light = np.clip(np.sin(2 * np.pi * (hour - 6) / 24), 0, 1) * rng.uniform(0.5, 1.0, 60).repeat(24)
 warmth = np.zeros(len(hour))
 for t in range(1, len(hour)):

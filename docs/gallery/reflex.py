@@ -23,12 +23,15 @@ for reflex in (False, True):
 
         def probabilities(self, observation, tiles, horde=horde, reflex=reflex):
             """Return pi of each action."""
-            is_coming = reflex and 0.2 * horde.predict(tiles)[0] > 0.1  # the mean reflectance of the next half second
+            # The mean reflectance of the next half second
+            is_coming = reflex and 0.2 * horde.predict(tiles)[0] > 0.1
             return np.array([0.1, 0.1, 0.7, 0.05, 0.05] if is_coming else [0.6, 0.1, 0.1, 0.1, 0.1])
 
     near: list[bool] = []
     with Life(env, horde, Follow(Driver()), np.random.default_rng(0), interface=interface) as life:
-        life.observers.append(lambda event, near=near, nose=nose: near.append(event.row.observation[nose] > 0.3))
+        life.observers.append(
+            lambda event, near=near, nose=nose: near.append(event.row.observation[nose] > 0.3)
+        )
         life.run(12_000)
     minutes = np.arange(len(near)) / 600
     axes.plot(minutes, np.cumsum(near) / 10, label="with the reflex" if reflex else "without")

@@ -11,9 +11,15 @@ from horde_agent import Horde, Interface, StickyRandom, questions
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
+interface = Interface.of(env)
+behaviour = StickyRandom(5)
+rng = np.random.default_rng(0)
 tiles_of = encoder(interface)
-horde = Horde(questions.nexting(interface), n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+horde = Horde(
+    questions.nexting(interface),
+    n_features=interface.coder.n_features,
+    n_active=interface.coder.n_active,
+)
 observation, _ = env.reset(seed=0)
 horde.begin(observation, tiles_of(observation))
 ahead = horde.names.index(next(name for name in horde.names if "light_0" in name))
@@ -25,7 +31,10 @@ for t in range(4_000):
     action, b = behaviour.draw(rng, observation, tiles_of(observation))
     observation, *_ = env.step(action)
     mine = horde.learn(action, b, observation, tiles_of(observation))[ahead]
-    its = twin.learn(action, b, observation, tiles_of(observation))[ahead] if twin else np.nan
+    if twin:
+        its = twin.learn(action, b, observation, tiles_of(observation))[ahead]
+    else:
+        its = np.nan
     told.append((mine, its))
 assert twin is not None
 assert twin.weights_sha256() == horde.weights_sha256()

@@ -10,12 +10,24 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerC
 from horde_agent.life.student import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
-interface, behaviour, rng = Interface.of(env), StickyRandom(5), np.random.default_rng(0)
-tiles_of, coder, light = encoder(interface), interface.coder, interface.index("light_0")
-asked = [GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9) for a, name in enumerate(interface.actions)]
+interface = Interface.of(env)
+behaviour = StickyRandom(5)
+rng = np.random.default_rng(0)
+tiles_of = encoder(interface)
+coder = interface.coder
+light = interface.index("light_0")
+asked = [
+    GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9)
+    for a, name in enumerate(interface.actions)
+]
 rules = ("plain", "capped", "clipped")
 hordes = [
-    Horde(asked, n_features=coder.n_features, n_active=coder.n_active, config=LearnerConfig(trace_rule=rule))
+    Horde(
+        asked,
+        n_features=coder.n_features,
+        n_active=coder.n_active,
+        config=LearnerConfig(trace_rule=rule),
+    )
     for rule in rules
 ]
 observation, _ = env.reset(seed=0)
@@ -30,7 +42,9 @@ for t in range(len(largest)):
         largest[t, k] = horde.max_trace
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for k, rule in enumerate(rules):
-    axes.semilogy(0.1 * np.arange(len(largest)), largest[:, k], label=f"{rule}: {largest[-1, k]:.3g}")
+    axes.semilogy(
+        0.1 * np.arange(len(largest)), largest[:, k], label=f"{rule}: {largest[-1, k]:.3g}"
+    )
 axes.set(xlabel="robot time (s)", ylabel="largest trace so far")
 axes.legend(frameon=False)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

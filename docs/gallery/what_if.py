@@ -12,7 +12,8 @@ env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
 nose = interface.index("ir_distance_0")
 asked = [
-    GVF(name, ConstantAction(interface.actions.index(name), 5), Channel(nose), 0.8) for name in ("forward", "reverse")
+    GVF(name, ConstantAction(interface.actions.index(name), 5), Channel(nose), 0.8)
+    for name in ("forward", "reverse")
 ]
 horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
 seen: list[list[float]] = []
@@ -23,7 +24,14 @@ def look(event) -> None:
         seen.append([*(0.2 * horde.predictions), event.row.observation[nose]])
 
 
-with Life(env, horde, StickyRandom(5, 0.8), np.random.default_rng(1), interface=interface, observers=[look]) as life:
+with Life(
+    env,
+    horde,
+    StickyRandom(5, 0.8),
+    np.random.default_rng(1),
+    interface=interface,
+    observers=[look],
+) as life:
     life.run(20_000)
 told = np.array(seen)
 t = 0.1 * np.arange(len(told))

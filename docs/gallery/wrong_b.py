@@ -8,17 +8,29 @@ import numpy as np
 from horde_agent import GVF, ConstantAction, Horde
 
 paid = [0.0]
-question = GVF("pays", ConstantAction(1, 2), lambda observation, tiles: paid[0], continuation=0.5, lam=0.0)
+question = GVF(
+    "pays", ConstantAction(1, 2), lambda observation, tiles: paid[0], continuation=0.5, lam=0.0
+)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-for told_b, label in ((0.8, "b = 0.8, as it is"), (0.5, "b = 0.5, a guess"), (1.0, "b = 1, forgotten")):
+for told_b, label in (
+    (0.8, "b = 0.8, as it is"),
+    (0.5, "b = 0.5, a guess"),
+    (1.0, "b = 1, forgotten"),
+):
     horde = Horde([question], n_features=1, n_active=1)
-    state, tile, rng = np.zeros(1, np.float32), np.zeros(1, np.int64), np.random.default_rng(0)
+    state = np.zeros(1, np.float32)
+    tile = np.zeros(1, np.int64)
+    rng = np.random.default_rng(0)
     horde.begin(state, tile)
     values = []
     for _ in range(1_500):
-        action = int(rng.random() < 0.8)  # the behaviour takes the paying action in 80 % of the steps
+        # The behaviour takes the paying action in 80 % of the steps
+        action = int(rng.random() < 0.8)
         paid[0] = float(action)
-        b = told_b if action else max(1.0 - told_b, 0.2)
+        if action:
+            b = told_b
+        else:
+            b = max(1.0 - told_b, 0.2)
         values.append(horde.learn(action, b, state, tile)[0])
     axes.plot(values, label=label)
 axes.axhline(2.0, color="0.4", lw=0.8, ls="--")

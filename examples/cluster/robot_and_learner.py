@@ -11,13 +11,26 @@ import sys
 import gymnasium as gym
 import numpy as np
 
-from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life, questions
+from horde_agent import (
+    GVF,
+    ConstantAction,
+    EpsilonGreedy,
+    Follow,
+    Horde,
+    Interface,
+    Life,
+    questions,
+)
 from horde_agent.cluster import ShardedHorde
 from horde_agent.life.observers import Follower
 from horde_agent.life.student import Student
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3_000
-ADDRESS = sys.argv[2] if len(sys.argv) > 2 else None
+STEPS = 3_000
+if len(sys.argv) > 1:
+    STEPS = int(sys.argv[1])
+ADDRESS = None
+if len(sys.argv) > 2:
+    ADDRESS = sys.argv[2]
 
 env = gym.make("horde_env:CritterbotPen-v0")
 interface = Interface.of(env)
@@ -36,15 +49,26 @@ def room(observation, tiles):
     return -local.predict(tiles)
 
 
-asked = [GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9) for a, name in enumerate(interface.actions)]
+asked = [
+    GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9)
+    for a, name in enumerate(interface.actions)
+]
 local = Horde(asked, **size)
 behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon=0.2))
-with ShardedHorde(questions.excursions(interface), shards=2, address=ADDRESS, mode="deferred", **size) as far:
+with ShardedHorde(
+    questions.excursions(interface), shards=2, address=ADDRESS, mode="deferred", **size
+) as far:
     follower = Follower(Student(far, interface))
-    with Life(env, local, behaviour, np.random.default_rng(0), interface=interface, observers=[follower]) as life:
+    with Life(
+        env, local, behaviour, np.random.default_rng(0), interface=interface, observers=[follower]
+    ) as life:
         life.run(STEPS)
-        print(f"{life.steps:,} steps, of which {follower.n_waiting:,} are not yet sent to the shards")
+        print(
+            f"{life.steps:,} steps, of which {follower.n_waiting:,} are not yet sent to the shards"
+        )
     follower.close()
     errors = follower.student.errors
-    print(f"{far.n_demons} demons in {len(far.shards)} shards followed it, through {errors.n_excursions} excursions")
+    print(
+        f"{far.n_demons} demons in {len(far.shards)} shards followed it, through {errors.n_excursions} excursions"
+    )
 env.close()

@@ -6,7 +6,9 @@ It forwards all bytes, and sends the stop when the computer has been silent for 
 computer without power, which no program on the computer can. Power it from Vpwr (200 mA at most).
 """
 
-SILENCE_MS, AGAIN_MS, TIMES = 500, 20, 5
+SILENCE_MS = 500
+AGAIN_MS = 20
+TIMES = 5
 STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])  # the four zeros complete a partial command
 START = bytes([128])  # Passive: the wheels coast, and the robot may charge and sleep
 
@@ -21,7 +23,8 @@ class Watchdog:
 
     def received(self, now_ms):
         """Record that the computer sent bytes."""
-        self.received_ms, self.left = now_ms, TIMES
+        self.received_ms = now_ms
+        self.left = TIMES
 
     def due(self, now_ms):
         """Return the bytes to send to the robot now: five stops 20 ms apart, and START with the last."""
@@ -29,7 +32,8 @@ class Watchdog:
             return b""
         if self.left < TIMES and self.apart(now_ms, self.sent_ms) < AGAIN_MS:
             return b""
-        self.sent_ms, self.left = now_ms, self.left - 1
+        self.sent_ms = now_ms
+        self.left = self.left - 1
         return STOP if self.left else STOP + START
 
 
@@ -41,9 +45,10 @@ def main():
 
     computer = UART(0, 115200, tx=Pin(0), rx=Pin(1), rxbuf=512)
     robot = UART(1, 115200, tx=Pin(4), rx=Pin(5), rxbuf=512)
-    watchdog, own = Watchdog(time.ticks_ms(), time.ticks_diff), WDT(timeout=1000)
+    watchdog = Watchdog(time.ticks_ms(), time.ticks_diff)
+    timer = WDT(timeout=1000)
     while True:
-        own.feed()
+        timer.feed()
         if data := computer.read():
             watchdog.received(time.ticks_ms())
             robot.write(data)

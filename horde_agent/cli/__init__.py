@@ -26,7 +26,14 @@ import tyro
 
 from horde_agent.bench import BenchConfig
 from horde_agent.cli.errors import Fault, sentence, user_errors
-from horde_agent.cli.settings import ColumnsConfig, DoctorConfig, ExportConfig, ReportConfig, ResumeConfig, WarmConfig
+from horde_agent.cli.settings import (
+    ColumnsConfig,
+    DoctorConfig,
+    ExportConfig,
+    ReportConfig,
+    ResumeConfig,
+    WarmConfig,
+)
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (
     MOST_STEPS,
@@ -41,7 +48,9 @@ from horde_agent.runs.config import (
 from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
 from horde_agent.watch import WatchConfig
 
-FAULT, BAD_INPUT, BROKEN_OFF = 1, 2, 130
+FAULT = 1
+BAD_INPUT = 2
+BROKEN_OFF = 130
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCALARS = "tensorboard"  # of `export`
 
@@ -61,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(str(error), signals.exit_code or FAULT)
         except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
             signals.record_only()
-            message = error.message if isinstance(error, Ended) else "interrupted."
+            message = "interrupted."
+            if isinstance(error, Ended):
+                message = error.message
             notes = getattr(error, "__notes__", [])
             return _complain(" ".join([message, *notes]), signals.exit_code or BROKEN_OFF)
         return signals.exit_code
@@ -121,10 +132,12 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     refuse_no_run(command.run)
     from horde_agent.runs.keeping.doctor import examine
 
-    found = examine(command.run)
-    for finding in found:
+    findings = examine(command.run)
+    for finding in findings:
         print(finding)
-    damaged = [finding.what for finding in found if not (finding.is_sound or finding.is_repaired)]
+    damaged = [
+        finding.what for finding in findings if not (finding.is_sound or finding.is_repaired)
+    ]
     if damaged:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 
@@ -158,7 +171,9 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
                 if error.errno in DISK_FULL:
                     place = command.out or command.run / "export"
                     why = os.strerror(error.errno)
-                    raise Fault(f"the export to {place} cannot be written ({why}); nothing of it is left.") from error
+                    raise Fault(
+                        f"the export to {place} cannot be written ({why}); nothing of it is left."
+                    ) from error
                 raise
             print(path)
 
@@ -180,7 +195,11 @@ def _warm(command: WarmConfig, _: SignalHandler) -> None:
     from horde_agent.cli import learn
     from horde_agent.runs.jobs.warm import CompileNotice, warm
 
-    with user_errors(), CompileNotice(Console(stderr=True)).installed(), closing(learn.make_env(LearnConfig())) as env:
+    with (
+        user_errors(),
+        CompileNotice(Console(stderr=True)).installed(),
+        closing(learn.make_env(LearnConfig())) as env,
+    ):
         took_s = warm(env, command.algorithm)
     print(f"compiled in {took_s:.1f} s; the next `horde learn` finds it in numba's cache")
 
@@ -213,11 +232,16 @@ def _parse(words: list[str]) -> Any:
     if not words[0].startswith("-"):
         check_one_of("command", words[0], _COMMANDS)
         _refuse_unknown_flags(words[0], words[1:])
-    file = _config_file(words) if words[:1] == ["learn"] else None
+    file = None
+    if words[:1] == ["learn"]:
+        file = _config_file(words)
     defaults: dict[str, Any] = {}
     if file is not None:
         defaults["learn"] = {"default": replace(read_config(file), config=file)}
-    kinds: list[Any] = [Annotated[k, tyro.conf.subcommand(n, **defaults.get(n, {}))] for n, (k, _) in _COMMANDS.items()]
+    kinds: list[Any] = [
+        Annotated[k, tyro.conf.subcommand(n, **defaults.get(n, {}))]
+        for n, (k, _) in _COMMANDS.items()
+    ]
     any_of: Any = reduce(operator.or_, kinds)
     errors = io.StringIO()
     try:
@@ -290,6 +314,7 @@ def one_sentence(box: str) -> str:
 
 def _config_file(words: Sequence[str]) -> Path | None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", nargs="?", type=Path)  # without a value, the other parser complains
+    # Without a value, the other parser complains
+    parser.add_argument("--config", nargs="?", type=Path)
     config: Path | None = parser.parse_known_args(words)[0].config
     return config

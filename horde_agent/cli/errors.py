@@ -27,7 +27,9 @@ def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]
 
         if isinstance(error, EnvironmentGone):
             raise Fault(f"{error}; its output, if any, is above") from error
-        if is_of_body(error) or isinstance(error, ValueError | ImportError | OSError | GymnasiumError):
+        if is_of_body(error) or isinstance(
+            error, ValueError | ImportError | OSError | GymnasiumError
+        ):
             raise kind(_text_of(error)) from error
         raise
 
@@ -48,5 +50,7 @@ def sentence(error: BaseException) -> str:
     """Return an error's message as one sentence."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be written ({error.strerror})."
-    said = " ".join(str(error).split())
-    return said if said.endswith(".") else f"{said}."
+    message = " ".join(str(error).split())
+    if message.endswith("."):
+        return message
+    return f"{message}."

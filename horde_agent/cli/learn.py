@@ -26,16 +26,37 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost
-from horde_agent.runs.config import BadInput, LearnConfig, default_physics, is_life, refuse_no_command, resolve, run_of
+from horde_agent.runs.config import (
+    BadInput,
+    LearnConfig,
+    default_physics,
+    is_life,
+    refuse_no_command,
+    resolve,
+    run_of,
+)
 from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.ending import Ended, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import Log, import_table, learning_from, open_data, play_log, resuming_data
+from horde_agent.runs.jobs.recorded import (
+    Log,
+    import_table,
+    learning_from,
+    open_data,
+    play_log,
+    resuming_data,
+)
 from horde_agent.runs.jobs.relearn import recorded_settings, relearning
 from horde_agent.runs.jobs.robot import Robot
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import RequestedChanges, Resumption, refuse_over, resumption, settings
+from horde_agent.runs.keeping.resume import (
+    RequestedChanges,
+    Resumption,
+    refuse_over,
+    resumption,
+    settings,
+)
 from horde_agent.runs.keeping.run import HeaderEnv, make_run
 from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
 from horde_agent.watch.server import LivePage, need_extras, open_beside
@@ -45,11 +66,15 @@ Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
     """Learn in a new folder and print a summary; without a step, no folder is left."""
-    prepare: Prepare = _log if config.backend == "replay" else _robot
+    prepare: Prepare = _robot
+    if config.backend == "replay":
+        prepare = _log
     if config.backend == "replay" and is_life(run_of(config.log)):
-        config, prepare = resolve(recorded_settings(replace(config, log=run_of(config.log)))), relearning
+        config = resolve(recorded_settings(replace(config, log=run_of(config.log))))
+        prepare = relearning
     elif config.data or config.minari or config.backend == "data":
-        is_open, config = config.questions is None, resolve(config)
+        is_open = config.questions is None
+        config = resolve(config)
         with user_errors():
             table = open_data(config)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
@@ -59,7 +84,8 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
         config = resolve(config)
     if config.watch:
         need_extras()
-    folder, job = RunFolder.create(config), None
+    folder = RunFolder.create(config)
+    job = None
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
@@ -83,11 +109,15 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
         refuse_no_command(command.on_alarm)
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     if config.on_alarm not in (None, command.on_alarm):
-        console.print(f"{folder.config} names a command for alarms, which is not run: --on-alarm {config.on_alarm!r}")
+        console.print(
+            f"{folder.config} names a command for alarms, which is not run: --on-alarm {config.on_alarm!r}"
+        )
     if config.env is not None:
         console.print(f"importing the environment {config.env}, which {folder.config} names")
     config = replace(config, on_alarm=command.on_alarm)
-    prepare: Prepare = resuming_data if config.backend == "data" else partial(_resuming, command)
+    prepare: Prepare = resuming_data
+    if config.backend != "data":
+        prepare = partial(_resuming, command)
     with folder.locked():
         job = _begin_job(prepare, config, folder, signals, is_resumed=True)
         try:
@@ -97,7 +127,12 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
 
 
 def _begin_job(
-    prepare: Prepare, config: LearnConfig, folder: RunFolder, signals: SignalHandler, *, is_resumed: bool = False
+    prepare: Prepare,
+    config: LearnConfig,
+    folder: RunFolder,
+    signals: SignalHandler,
+    *,
+    is_resumed: bool = False,
 ) -> Job:
     """Make a job and begin it; print a line if kernels are compiled.
 
@@ -113,24 +148,36 @@ def _begin_job(
 
 
 def _resuming(
-    command: ResumeConfig, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+    command: ResumeConfig,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
 ) -> Robot:
     """Return a job that continues the life of a robot, with other questions if the command says so."""
     resumed = resumption(folder)
     if command.steps is None and resumed.steps is not None:
         config = replace(config, steps=resumed.steps)
     config = replace(config, shards=resumed.shards or config.shards, ray=command.ray or config.ray)
-    if command.shards is not None and (config.shards is None or command.shards not in ("auto", config.shards)):
-        where = "one Horde" if config.shards is None else f"{config.shards} shards"
+    if command.shards is not None and (
+        config.shards is None or command.shards not in ("auto", config.shards)
+    ):
+        where = "one Horde"
+        if config.shards is not None:
+            where = f"{config.shards} shards"
         raise BadInput(
             f"--shards {command.shards}: the demons of {folder.path} are in {where}, which cannot change; omit it"
         )
     if command.ray is not None and config.shards is None:
-        raise BadInput(f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it")
+        raise BadInput(
+            f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
+        )
     refuse_over(folder, resumed, config.steps)
     requested = None
     if command.add is not None or command.remove is not None:
-        requested = RequestedChanges(add=command.add, remove=command.remove, learns=command.learn_from_record)
+        requested = RequestedChanges(
+            add=command.add, remove=command.remove, learns=command.learn_from_record
+        )
     return _robot(config, folder, console, signals, resumed, requested)
 
 
@@ -147,14 +194,19 @@ def _robot(
         envs = [make_env(config) for _ in range(config.robots)]
         for env in envs:
             undo.callback(env.close)
-        if config.backend in ONE_AT_A_TIME:  # to report errors of the port before compiling, which delays commands
+        # To report errors of the port before compiling, which delays commands
+        if config.backend in ONE_AT_A_TIME:
             envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
-        own = folder.question_file if resumed is not None and folder.question_file.is_file() else None
-        run = make_run(envs[0], config, folder, own)
+        question_file = None
+        if resumed is not None and folder.question_file.is_file():
+            question_file = folder.question_file
+        run = make_run(envs[0], config, folder, question_file)
         undo.callback(run.close)
         behaviour = StickyRandom(len(run.interface.actions), config.repeat)
-        for warning in unsafe_rules(run.horde.questions, config.algorithm, config.trace_rule, behaviour):
+        for warning in unsafe_rules(
+            run.horde.questions, config.algorithm, config.trace_rule, behaviour
+        ):
             console.print(warning, highlight=False)
         job = Robot(run, envs, console, signals, resumed, requested)
         undo.pop_all()
@@ -163,7 +215,9 @@ def _robot(
 
 def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Log:
     """Return a job of a log: the Critterbot's own, or a table with columns."""
-    table = None if config.columns is None else open_data(config)
+    table = None
+    if config.columns is not None:
+        table = open_data(config)
     with closing(make_env(config) if table is None else HeaderEnv(table.header)) as env:
         run = make_run(env, config, folder)
         job = Log(run, console, signals)
@@ -178,9 +232,12 @@ def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: Sign
 
 def _finish(job: Job) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
-    folder, physics = job.run.folder, job.run.config.physics
+    folder = job.run.folder
+    physics = job.run.config.physics
     if physics is not None:
-        why = "" if "bullet" in (physics, default_physics()) else ": PyBullet is not installed, nor needed"
+        why = ": PyBullet is not installed, nor needed"
+        if "bullet" in (physics, default_physics()):
+            why = ""
         job.say(f"physics {physics}{why}")
     with ExitStack() as at_end:
         try:
@@ -202,7 +259,8 @@ def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
 
     try:
         if not is_error and not job.signals.seen and _is_at_terminal():
-            job.signals.wait_after_end(stay)  # which prints too: Ctrl-C right after the line ends the page
+            # Which prints too: Ctrl-C right after the line ends the page
+            job.signals.wait_after_end(stay)
     finally:
         page.close()
 
@@ -210,7 +268,11 @@ def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
 def _is_at_terminal() -> bool:
     """Return whether Ctrl-C reaches this process: it is in the foreground of a terminal."""
     try:
-        return os.isatty(0) and os.isatty(2) and (os.name != "posix" or os.tcgetpgrp(0) == os.getpgrp())
+        return (
+            os.isatty(0)
+            and os.isatty(2)
+            and (os.name != "posix" or os.tcgetpgrp(0) == os.getpgrp())
+        )
     except OSError:
         return False
 
@@ -222,7 +284,9 @@ def _learn_to_end(job: Job) -> dict[str, Any]:
         return job.learn()
     except Unwritten as error:
         fault = error.__cause__  # what had ended the life, if not the writing itself
-        first = f"{sentence(fault)} " if isinstance(fault, Exception) and fault is not error.why else ""
+        first = ""
+        if isinstance(fault, Exception) and fault is not error.why:
+            first = f"{sentence(fault)} "
         more = f"The log is in {folder.log}: `horde report {folder.path}` learns from it again."
         raise Fault(f"{first}{error} {more}") from error
     except Ended as error:
@@ -235,9 +299,14 @@ def _learn_to_end(job: Job) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (is_of_body(error) or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost | UnfitResult)):
+        if not (
+            is_of_body(error)
+            or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost | UnfitResult)
+        ):
             raise
-        raise Fault(f"{sentence(error)} The run until then is in {_write_report(folder)}") from error
+        raise Fault(
+            f"{sentence(error)} The run until then is in {_write_report(folder)}"
+        ) from error
 
 
 def _write_report(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
@@ -270,19 +339,25 @@ def _print_results(job: Job, summary: dict[str, Any]) -> None:
     """Write the report, and print the results and the path of the report."""
     folder = job.run.folder
     report = _write_report(folder, job.signals)
-    nmsre, lines = "not scored", []
+    nmsre = "not scored"
+    lines = []
     if summary["mean_nmsre"] is not None:
-        median, mean = nmsre_text(summary["median_nmsre"]), nmsre_text(summary["mean_nmsre"])
+        median = nmsre_text(summary["median_nmsre"])
+        mean = nmsre_text(summary["mean_nmsre"])
         nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
         lines = [NMSRE_IS]
         if flat := summary["n_nearly_constant"]:
             nmsre += f", {flat:,} nearly constant"
             lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
     with suppress(OSError, ValueError):
-        lines += unscored(json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", []))
+        lines += unscored(
+            json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", [])
+        )
     if lost_s := summary["s_without_link"]:
         share = lost_s / summary["robot_time_s"]
-        lines.append(f"no link to the robot for {lost_s:.1f} s ({share:.0%} of the run): nothing was learned")
+        lines.append(
+            f"no link to the robot for {lost_s:.1f} s ({share:.0%} of the run): nothing was learned"
+        )
     first = (
         f"{summary['steps']:,} steps in {summary['wall_s']:.1f} s · {summary['n_questions']} questions · {nmsre} · "
         f"{len(summary['diverged'])} diverged"

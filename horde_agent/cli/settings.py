@@ -53,7 +53,9 @@ class ExportConfig:
 
     run: tyro.conf.Positional[Path]
     to: Annotated[str, tyro.conf.arg(metavar="FORMAT")] = "parquet"
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")] = None
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/export)")
+    ] = None
     predictions: bool = False
     follow: bool = False
 
@@ -102,10 +104,22 @@ class ResumeConfig:
     """
 
     run: tyro.conf.Positional[Path]
-    steps: Annotated[int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")] = None
-    add: Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")] = None
-    remove: Annotated[str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")] = None
+    steps: Annotated[
+        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")
+    ] = None
+    add: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")
+    ] = None
+    remove: Annotated[
+        str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")
+    ] = None
     learn_from_record: bool = False
-    on_alarm: Annotated[str | None, tyro.conf.arg(metavar="COMMAND", help_behavior_hint="(default: none)")] = None
-    shards: Annotated[str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")] = None
-    ray: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")] = None
+    on_alarm: Annotated[
+        str | None, tyro.conf.arg(metavar="COMMAND", help_behavior_hint="(default: none)")
+    ] = None
+    shards: Annotated[
+        str | None, tyro.conf.arg(metavar="N|auto", help_behavior_hint="(default: as before)")
+    ] = None
+    ray: Annotated[
+        str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")
+    ] = None

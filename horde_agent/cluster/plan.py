@@ -116,20 +116,22 @@ class Plan:
         self._configs: dict[str, LearnerConfig] = {}
         for name in dict.fromkeys(algorithms.tolist()):
             demons = np.flatnonzero(algorithms == name)
-            own = config_of(config, name)
-            if is_too_long(own, self._decay):
-                self._configs[name] = replace(own, engine="plain")
+            rule_config = config_of(config, name)
+            if is_too_long(rule_config, self._decay):
+                self._configs[name] = replace(rule_config, engine="plain")
             else:
-                self._configs[name] = own
-            of = self._seating_of(self._configs[name], group[demons], policy)
-            seatings.append(of._replace(order=demons[of.order]))
+                self._configs[name] = rule_config
+            seating = self._seating_of(self._configs[name], group[demons], policy)
+            seatings.append(seating._replace(order=demons[seating.order]))
         self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
-        self._rule_of = np.repeat(np.arange(len(seatings)), [of.n_blocks.size for of in seatings])
+        self._rule_of = np.repeat(
+            np.arange(len(seatings)), [seating.n_blocks.size for seating in seatings]
+        )
         names = [q.name for q in questions]
-        asked = positions_of(
+        predicted_positions = positions_of(
             [q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction)], names
         )
-        self.predicted = frozenset(algorithms[asked].tolist())
+        self.predicted = frozenset(algorithms[predicted_positions].tolist())
         links = [
             (name, source)
             for name, q in zip(names, questions, strict=True)
@@ -149,11 +151,11 @@ class Plan:
 
     def _may_divide(self, links: Integers) -> tuple[Integers, Integers]:
         """Return an order of the flush groups, and where to cut it; `links` are demons that stay together, (n, 2)."""
-        of = self._seating
+        seating = self._seating
         n_groups = self._seating.n_blocks.size
         group_of = np.empty(self.n_demons, dtype=np.int64)
         joined = np.arange(n_groups)
-        group_of[of.order] = np.repeat(np.repeat(joined, of.n_blocks), of.sizes)
+        group_of[seating.order] = np.repeat(np.repeat(joined, seating.n_blocks), seating.sizes)
         for ends in np.unique(group_of[links], axis=0):
             joined[np.isin(joined, joined[ends])] = joined[ends].min()
         order = np.argsort(joined, kind="stable")
@@ -176,10 +178,10 @@ class Plan:
         layouts = {}
         for r, name in enumerate(self._configs):
             of_rule = np.flatnonzero(self._rule_of == r)
-            own = np.intersect1d(groups, of_rule)
-            members, seating = _seated(self._seating, own)
+            own_groups = np.intersect1d(groups, of_rule)
+            members, seating = _seated(self._seating, own_groups)
             may_idle = bool(self._seating.has_one_policy[of_rule].any())
-            layouts[name] = ShardLayout(seating, own - of_rule[0], of_rule.size, may_idle)
+            layouts[name] = ShardLayout(seating, own_groups - of_rule[0], of_rule.size, may_idle)
             demons.append(members)
         return Part(
             np.sort(np.concatenate(demons)),
@@ -188,15 +190,17 @@ class Plan:
 
     def _even_borders(self, n_shards: int) -> list[int]:
         """Return the n_shards - 1 borders closest to an even division of the lanes."""
-        of = self._seating
-        lanes = np.add.reduceat(of.widths, np.cumsum(of.n_blocks) - of.n_blocks)
-        before = np.concatenate([[0], np.cumsum(lanes[self._order])])
+        seating = self._seating
+        lanes = np.add.reduceat(seating.widths, np.cumsum(seating.n_blocks) - seating.n_blocks)
+        lanes_before = np.concatenate([[0], np.cumsum(lanes[self._order])])
         chosen: list[int] = []
         first = 0
         for k in range(1, n_shards):
             # Leaves one border for each further shard
             last = self._borders.size - (n_shards - 1 - k)
-            distance = np.abs(before[self._borders[first:last]] - k * before[-1] / n_shards)
+            distance = np.abs(
+                lanes_before[self._borders[first:last]] - k * lanes_before[-1] / n_shards
+            )
             first += int(np.argmin(distance)) + 1
             chosen.append(int(self._borders[first - 1]))
         return chosen
@@ -218,10 +222,11 @@ class Plan:
             _PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts
         ]
         if sum(needed) > memory:
-            each = (sum(needed) - len(parts) * _PROCESS_BYTES) // self.n_demons
+            bytes_per_demon = (sum(needed) - len(parts) * _PROCESS_BYTES) // self.n_demons
             raise ClusterError(
-                f"{self.n_demons:,} demons in {len(parts)} shards need up to {sum(needed) / 1e9:.1f} GB, {each:,} "
-                f"bytes each, and the machines offer {memory / 1e9:.1f} GB: ask fewer questions, or join machines"
+                f"{self.n_demons:,} demons in {len(parts)} shards need up to {sum(needed) / 1e9:.1f} GB, "
+                f"{bytes_per_demon:,} bytes each, and the machines offer {memory / 1e9:.1f} GB: "
+                "ask fewer questions, or join machines"
             )
         if len(parts) > n_cpus:
             raise ClusterError(

@@ -26,7 +26,9 @@ from typing import Any
 
 from horde_agent.cluster.shard import ClusterError, Shard
 
-_STORE_BYTES, _SMALLEST_STORE = 200_000_000, 80_000_000  # of Ray's object store: nothing large is put there
+# Of Ray's object store: nothing large is put there
+_STORE_BYTES = 200_000_000
+_SMALLEST_STORE = 80_000_000
 _SHARED = Path("/dev/shm")
 _PROCESSES = Path("/proc")
 _PREFIX = "horde-ray-"  # of a temporary folder, followed by the id of the process that made it
@@ -36,7 +38,8 @@ _VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # avoids a warning
     "RAY_timeout_ms_task_wait_for_death_info": "100",  # a call to a dead process fails after 0.1 s
-    "RAY_worker_register_timeout_seconds": "600",  # a process may start slowly on a busy machine; Ray does not retry
+    # A process may start slowly on a busy machine; Ray does not retry
+    "RAY_worker_register_timeout_seconds": "600",
     "RAY_worker_niceness": "0",  # the priority that a Horde in this process would have
 }
 _LOOPBACK_VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -107,7 +110,8 @@ class Cluster:
             elif address is not None and not ray.is_initialized():
                 self._join(address)
         resources = ray.cluster_resources()
-        self.n_cpus, self.memory = int(resources.get("CPU", 0)), int(resources.get("memory", 0))
+        self.n_cpus = int(resources.get("CPU", 0))
+        self.memory = int(resources.get("memory", 0))
 
     def _start(self, n_cpus: int) -> None:
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
@@ -115,9 +119,12 @@ class Cluster:
         _remove_stale_folders()
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         # Ray opens its own folder to all users; nobody else can enter this one, which has the mode 0700.
-        own_folder = os.path.join(self._folder, "r")  # a short name: paths of sockets have at most 107 bytes
+        # A short name: paths of sockets have at most 107 bytes
+        own_folder = os.path.join(self._folder, "r")
         atexit.register(self.close)
-        room = shutil.disk_usage(_SHARED).free if _SHARED.exists() else _STORE_BYTES
+        room = _STORE_BYTES
+        if _SHARED.exists():
+            room = shutil.disk_usage(_SHARED).free
         try:
             self._ray.init(
                 num_cpus=n_cpus,
@@ -131,7 +138,9 @@ class Cluster:
             )
         except Exception as error:
             self.close()
-            raise ClusterError(f"Ray could not be started on this machine: {_first_line(error)}") from error
+            raise ClusterError(
+                f"Ray could not be started on this machine: {_first_line(error)}"
+            ) from error
 
     def _join(self, address: str) -> None:
         """Join a running cluster, if a server listens at the address: Ray itself would try for five minutes."""
@@ -141,7 +150,12 @@ class Cluster:
                 if not (host and port.isdigit()) or "/" in host:
                     raise ValueError("it is not of the form host:port")
                 socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-            self._ray.init(address=address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+            self._ray.init(
+                address=address,
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+            )
         except Exception as error:
             self._ray.shutdown()
             raise ClusterError(
@@ -208,12 +222,12 @@ class Cluster:
 @contextmanager
 def _sigterm_restored() -> Iterator[None]:
     """Restore the handler of SIGTERM, which Ray replaces: a run would end without its tables."""
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _remove_stale_folders() -> None:

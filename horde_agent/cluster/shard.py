@@ -59,7 +59,9 @@ class ShardLost(RuntimeError):
             f"shard {number} with {n_demons:,} demons is lost ({why}): return to the latest saved state, by `horde "
             "resume RUN`, or by restore(state) of a new ShardedHorde followed by the stream since then"
         )
-        self.number, self.n_demons, self.why = number, n_demons, why
+        self.number = number
+        self.n_demons = n_demons
+        self.why = why
 
     def __reduce__(self) -> tuple[type[ShardLost], tuple[int, int, str]]:
         """Return what pickle needs."""
@@ -74,7 +76,9 @@ def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
 
     Action, probability b, observation and tiles are those of a transition; fields that the verb does not use are zero.
     """
-    tile = np.uint16 if n_features <= 1 << 16 else np.uint32
+    tile: type[np.unsignedinteger[Any]] = np.uint16
+    if n_features > 1 << 16:
+        tile = np.uint32
     return np.dtype(
         [
             ("verb", np.uint8),
@@ -133,13 +137,20 @@ def pickled(questions: Sequence[GVF]) -> bytes:
 
 def _without_values(question: GVF) -> GVF:
     policy = question.target_policy
-    return replace(question, target_policy=replace(policy, values=None)) if isinstance(policy, Greedy) else question
+    if isinstance(policy, Greedy):
+        return replace(question, target_policy=replace(policy, values=None))
+    return question
 
 
 def versions() -> dict[str, str]:
     """Return the versions that must agree on all machines, because rounding or messages depend on them."""
     same = snapshots.identity()
-    return {"python": platform.python_version(), "numba": same["numba"], "numpy": same["numpy"], "code": _jit._SOURCES}
+    return {
+        "python": platform.python_version(),
+        "numba": same["numba"],
+        "numpy": same["numpy"],
+        "code": _jit._SOURCES,
+    }
 
 
 class Shard:
@@ -150,7 +161,8 @@ class Shard:
         self.n_entries = self._n_updates = self._n_messages = self._n_bytes = 0
         self._horde: Horde | None = None
         self._writing: threading.Thread | None = None
-        self._written, self._write_error = 0, ""
+        self._written = 0
+        self._write_error = ""
 
     def make(self, spec: ShardSpec) -> tuple[dict[str, str], str, int]:
         """Make the Horde, and return the versions of this process, the name of its machine and its id."""
@@ -180,18 +192,25 @@ class Shard:
                 by position in the shard, (n_requested,), or None.
         """
         rows, n_channels, change, requested = pickle.loads(message)
-        horde, refusal, latest = self.horde, None, None
+        horde = self.horde
+        refusal = None
+        latest = None
         for entry in np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features)):
             self.n_entries += 1
             try:
                 latest = self._process(horde, entry, change)
             except ValueError as error:
                 refusal = str(error)
-        predictions = None if requested is None or latest is None else latest[requested]
+        if requested is None or latest is None:
+            predictions = None
+        else:
+            predictions = latest[requested]
         self._n_messages += 1
         if self._n_messages % _MEASURED_EVERY == 1:
             self._n_bytes = resident_bytes()
-        return packed(Report(self._n_updates, self._n_bytes, horde.n_diverged, predictions, refusal))
+        return packed(
+            Report(self._n_updates, self._n_bytes, horde.n_diverged, predictions, refusal)
+        )
 
     def _process(self, horde: Horde, entry: Any, change: tuple[str, Any] | None) -> Floats | None:
         """Process one entry, and return the latest predictions if there are any."""
@@ -199,8 +218,12 @@ class Shard:
         if verb == BEGIN:
             return horde.begin(entry["observation"], entry["tiles"])
         if verb in (LEARN, LEARN_LAST):
-            action, probability, is_last = int(entry["action"]), float(entry["probability"]), bool(verb == LEARN_LAST)
-            latest = horde.learn(action, probability, entry["observation"], entry["tiles"], terminated=is_last)
+            action = int(entry["action"])
+            probability = float(entry["probability"])
+            is_last = bool(verb == LEARN_LAST)
+            latest = horde.learn(
+                action, probability, entry["observation"], entry["tiles"], terminated=is_last
+            )
             self._n_updates += horde.n_updated
             return latest
         if verb == CATCH_UP:
@@ -226,7 +249,9 @@ class Shard:
         if self._writing is not None:
             self._writing.join()
         args = folder, self.n_entries, self.state()
-        self._writing = threading.Thread(target=self._write, args=args, name="snapshot", daemon=True)
+        self._writing = threading.Thread(
+            target=self._write, args=args, name="snapshot", daemon=True
+        )
         self._writing.start()
 
     def _write(self, folder: Path, n_entries: int, state: State) -> None:
@@ -244,8 +269,8 @@ class Shard:
 
     def state(self) -> State:
         """Return everything that later learning depends on."""
-        own = {"at": np.array(self.n_entries), "n_updates": np.array(self._n_updates)}
-        return nested(horde=self.horde.state(), own=own)
+        counters = {"at": np.array(self.n_entries), "n_updates": np.array(self._n_updates)}
+        return nested(horde=self.horde.state(), own=counters)
 
     def restore(self, source: State | str, n_entries: int) -> int:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
@@ -253,9 +278,13 @@ class Shard:
         `source` is what `state` returned, or the folder with the snapshots of all shards after `n_entries` entries.
         Raise ClusterError if the snapshot is missing or damaged.
         """
-        state = source if isinstance(source, dict) else self._read(folder_of(source, self.number) / f"{n_entries:012d}")
+        if isinstance(source, dict):
+            state = source
+        else:
+            state = self._read(folder_of(source, self.number) / f"{n_entries:012d}")
         self.horde.restore(inner(state, "horde"))
-        self.n_entries, self._n_updates = int(state["own/at"]), int(state["own/n_updates"])
+        self.n_entries = int(state["own/at"])
+        self._n_updates = int(state["own/n_updates"])
         return self._n_updates
 
     def _read(self, path: Path) -> State:
@@ -270,7 +299,9 @@ class Shard:
     def read(self, name: str, *arguments: Any) -> Any:
         """Return an attribute of the Horde, or the result of a method."""
         value = getattr(self.horde, name)
-        return value(*arguments) if callable(value) else value
+        if callable(value):
+            return value(*arguments)
+        return value
 
 
 def folder_of(folder: str | Path, number: int) -> Path:

@@ -89,35 +89,58 @@ class ShardedHorde(ShardStream):
         patience_s: float = 600.0,
     ) -> None:
         if real_valued:
-            raise ClusterError("ShardedHorde supports tile features only; use Horde for real-valued features")
+            raise ClusterError(
+                "ShardedHorde supports tile features only; use Horde for real-valued features"
+            )
         check_size(n_features, n_active, mode)
-        self.config, self.n_features, self.n_active = config, n_features, n_active
+        self.config = config
+        self.n_features = n_features
+        self.n_active = n_active
         self._channels = tuple(channels)
         self._set_questions(self._checked(named(questions, self._channels)))
         self._plan = Plan(self.questions, config, mode)
         self._n_updates_before = 0  # of dropped shards, negative
-        self._has_begun, self._is_first_begin = False, True
+        self._has_begun = False
+        self._is_first_begin = True
         n_cores = os.cpu_count() or 1
-        n_shards = min(n_cores, self._plan.most_shards) if shards == "auto" else shards
+        if shards == "auto":
+            n_shards = min(n_cores, self._plan.most_shards)
+        else:
+            n_shards = shards
         parts = self._plan.divide(n_shards)
         cluster = Cluster(address, n_shards)
-        absolute = None if folder is None else Path(folder).absolute()
+        absolute = None
+        if folder is not None:
+            absolute = Path(folder).absolute()
         super().__init__(n_features, n_active, mode, cluster, absolute, patience_s)
         try:
             if shards == "auto":
                 parts = self._plan.divide(min(cluster.n_cpus, self._plan.most_shards))
             machines = cluster.memory, cluster.n_cpus
-            n_bytes = self._plan.memory_needed(parts, n_features, *machines, has_copy=folder is not None)
-            questions_of = [pickled([self.questions[i] for i in part.demons.tolist()]) for part in parts]
-            own = n_features, n_active, config, mode, self._channels
-            specs = [ShardSpec(pickle, *own, part.context) for pickle, part in zip(questions_of, parts, strict=True)]
-            self._start([part.demons for part in parts], specs, n_bytes, n_threads=max(1, n_cores // len(parts)))
+            n_bytes = self._plan.memory_needed(
+                parts, n_features, *machines, has_copy=folder is not None
+            )
+            questions_of = [
+                pickled([self.questions[i] for i in part.demons.tolist()]) for part in parts
+            ]
+            settings = n_features, n_active, config, mode, self._channels
+            specs = [
+                ShardSpec(pickle, *settings, part.context)
+                for pickle, part in zip(questions_of, parts, strict=True)
+            ]
+            self._start(
+                [part.demons for part in parts],
+                specs,
+                n_bytes,
+                n_threads=max(1, n_cores // len(parts)),
+            )
         except BaseException:
             self.close()
             raise
 
     def _set_questions(self, questions: tuple[GVF, ...]) -> None:
-        self.questions, self.n_demons = questions, len(questions)
+        self.questions = questions
+        self.n_demons = len(questions)
         self.names = [question.name for question in questions]
         self._inputs = InputChecker(self.n_features, self.n_active, *input_limits(questions))
         self._requests: tuple[tuple[str, ...], _Requests] = ((), [])
@@ -175,13 +198,16 @@ class ShardedHorde(ShardStream):
             RuntimeError: If no stream was begun.
         """
         if not self._has_begun:
-            raise RuntimeError("no stream to learn from: call begin(observation, tiles) first, and after a termination")
+            raise RuntimeError(
+                "no stream to learn from: call begin(observation, tiles) first, and after a termination"
+            )
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
         verb = LEARN_LAST if terminated else LEARN
         self._send(verb, state, action, probability, self._requested_of(ask))
         self._has_begun = not terminated
-        least = int(self.mode == "deferred" and bool(self._plan.predicted))  # rules that catch up keep the last step
+        # Rules that catch up keep the last step
+        least = int(self.mode == "deferred" and bool(self._plan.predicted))
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:
             self._raise_refusals()
@@ -209,7 +235,10 @@ class ShardedHorde(ShardStream):
         for link, _, own in self._requests_of(ask) if len(ask) else ():
             while link.n_in_flight and self.mode == "eager":
                 link.wait()
-            out[own] = np.nan if link.predictions is None else link.predictions
+            if link.predictions is None:
+                out[own] = np.nan
+            else:
+                out[own] = link.predictions
         return out
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
@@ -222,7 +251,9 @@ class ShardedHorde(ShardStream):
         if theta is not None:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
-        by_shard = {link.number: None if theta is None else theta[link.demons] for link in self._links}
+        by_shard = {
+            link.number: None if theta is None else theta[link.demons] for link in self._links
+        }
         self.catch_up()
         self._send(CHANGE, change=("reset", by_shard))
 
@@ -232,7 +263,9 @@ class ShardedHorde(ShardStream):
         if values.shape != (self.n_demons,):
             raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
         self.catch_up()
-        self._send(CHANGE, change=("offsets", {link.number: values[link.demons] for link in self._links}))
+        self._send(
+            CHANGE, change=("offsets", {link.number: values[link.demons] for link in self._links})
+        )
 
     # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
 
@@ -251,13 +284,21 @@ class ShardedHorde(ShardStream):
     def _merged(self, name: str) -> dict[str, str]:
         return {demon: why for _, reply in self._read(name) for demon, why in reply.items()}
 
-    predictions = _of_all("predictions", "Predictions of all demons at the latest state: `Horde.predictions`.")
-    offsets = _of_all("offsets", "What is added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`.")
+    predictions = _of_all(
+        "predictions", "Predictions of all demons at the latest state: `Horde.predictions`."
+    )
+    offsets = _of_all(
+        "offsets", "What is added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`."
+    )
     td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
     rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
-    mspbe_scalar = _of_all("mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`.")
+    mspbe_scalar = _of_all(
+        "mspbe_scalar", "Scalar MSPBE estimates, shape (n_demons,): `Horde.mspbe_scalar`."
+    )
     max_traces = _of_all("max_traces", "Largest |e| so far of each demon, shape (n_demons,).")
-    n_skipped = _of_all("n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`.")
+    n_skipped = _of_all(
+        "n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`."
+    )
 
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, (n_active,): `Horde.predict`."""
@@ -321,28 +362,49 @@ class ShardedHorde(ShardStream):
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
-        wanted = np.arange(self.n_demons) if demons is None else np.asarray(demons, dtype=np.int64)
-        own = {link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._links}
+        if demons is None:
+            wanted = np.arange(self.n_demons)
+        else:
+            wanted = np.asarray(demons, dtype=np.int64)
+        places_of_link = {
+            link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._links
+        }
         self.catch_up()
-        replies = self._gather("read", lambda link: ("weights", np.searchsorted(link.demons, wanted[own[link.number]])))
-        parts = [(own[link.number], weights) for link, weights in replies if own[link.number].size]
+        replies = self._gather(
+            "read",
+            lambda link: (
+                "weights",
+                np.searchsorted(link.demons, wanted[places_of_link[link.number]]),
+            ),
+        )
+        parts = [
+            (places_of_link[link.number], weights)
+            for link, weights in replies
+            if places_of_link[link.number].size
+        ]
         widths = {theta.shape[1] for _, (theta, _) in parts} or {self.n_features}
         if len(widths) > 1:
             raise ValueError(DIFFERENT_WEIGHTS)
         theta, w = np.zeros((2, wanted.size, widths.pop()), dtype=self.config.dtype)
         for here, (of_theta, of_w) in parts:
-            theta[here], w[here] = of_theta, of_w
+            theta[here] = of_theta
+            w[here] = of_w
         return theta, w
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""
         digest = hashlib.sha256()
-        changes = np.flatnonzero(np.diff([q.finds_policy for q in self.questions])) + 1  # of the number of weights
-        borders = sorted({*range(0, self.n_demons, _HASHED_AT_ONCE), *changes.tolist(), self.n_demons})
+        # Of the number of weights
+        changes = np.flatnonzero(np.diff([q.finds_policy for q in self.questions])) + 1
+        borders = sorted(
+            {*range(0, self.n_demons, _HASHED_AT_ONCE), *changes.tolist(), self.n_demons}
+        )
         for which in (0, 1):
             for first, last in pairwise(borders):
                 array = self.weights(np.arange(first, last))[which]
-                digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+                digest.update(
+                    np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+                )
         return digest.hexdigest()
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
@@ -357,9 +419,11 @@ class ShardedHorde(ShardStream):
         new = named(questions, self._channels)
         if not new:
             return
-        after = self._checked((*self.questions, *new))
-        own = {question.name for question in new}
-        sources = [name for question in new for name in sources_of(question) if name not in own]
+        all_questions = self._checked((*self.questions, *new))
+        new_names = {question.name for question in new}
+        sources = [
+            name for question in new for name in sources_of(question) if name not in new_names
+        ]
         homes = [link for link, _, _ in self._locate(positions_of(sources, self.names))]
         if len(homes) > 1:
             raise ClusterError(
@@ -368,30 +432,35 @@ class ShardedHorde(ShardStream):
             )
         link = min(homes or self._links, key=lambda link: link.n_demons)
         self._change("add", {link.number: pickled(new)})
-        link.demons = np.concatenate([link.demons, np.arange(self.n_demons, len(after))])
-        self._set_questions(after)
+        link.demons = np.concatenate([link.demons, np.arange(self.n_demons, len(all_questions))])
+        self._set_questions(all_questions)
         self._is_first_begin = self._is_first_begin or not self._has_begun
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names, and end a shard without demons; raise ValueError as `Horde.remove`."""
         if isinstance(names, str):
-            raise ValueError(f"names must be a list of names of demons of this Horde, not {names!r}")
-        gone = np.unique(positions_of(names, self.names))
-        if not gone.size:
+            raise ValueError(
+                f"names must be a list of names of demons of this Horde, not {names!r}"
+            )
+        removed = np.unique(positions_of(names, self.names))
+        if not removed.size:
             return
-        remaining = np.setdiff1d(np.arange(self.n_demons), gone)
-        after = self._checked(tuple(self.questions[i] for i in remaining.tolist()))
-        by_shard = {link.number: np.intersect1d(link.demons, gone) for link in self._links}
+        remaining = np.setdiff1d(np.arange(self.n_demons), removed)
+        remaining_questions = self._checked(tuple(self.questions[i] for i in remaining.tolist()))
+        by_shard = {link.number: np.intersect1d(link.demons, removed) for link in self._links}
         empty = [link for link in self._links if by_shard[link.number].size == link.n_demons]
         for link in empty:
             del by_shard[link.number]
-        self._change("remove", {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size})
+        self._change(
+            "remove",
+            {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size},
+        )
         for link in self._links:
-            link.demons = np.searchsorted(remaining, np.setdiff1d(link.demons, gone))
+            link.demons = np.searchsorted(remaining, np.setdiff1d(link.demons, removed))
         for link in empty:
             self._n_updates_before -= link.n_updates
             self._drop(link)
-        self._set_questions(after)
+        self._set_questions(remaining_questions)
 
     def _change(self, what: str, by_shard: dict[int, Any]) -> None:
         """Send a change and wait for it; raise ValueError if a shard refuses it, and nothing has changed."""
@@ -413,7 +482,9 @@ class ShardedHorde(ShardStream):
         if (folder := self._folder_of_life()) is not None:
             self._save(folder)
         else:
-            states = nested(**{f"{link.number:04d}": state for link, state in self._gather("state")})
+            states = nested(
+                **{f"{link.number:04d}": state for link, state in self._gather("state")}
+            )
         own: dict[str, Any] = {
             "life": self._life,
             "n_noted": self._n_deferred,
@@ -432,16 +503,20 @@ class ShardedHorde(ShardStream):
 
         Raise ClusterError if the number of shards or demons differs, or a shard's snapshot is missing or damaged.
         """
-        own = untext(state["own/sharded"])
-        here = {"n_shards": len(self._links), "n_demons": self.n_demons}
-        if any(own.get(name) != n for name, n in here.items()):
+        saved_sizes = untext(state["own/sharded"])
+        sizes = {"n_shards": len(self._links), "n_demons": self.n_demons}
+        if any(saved_sizes.get(name) != n for name, n in sizes.items()):
             raise ClusterError(
-                f"the state is of {own['n_shards']} shards and {own.get('n_demons', 'unknown')} demons, and this Horde "
-                f"has {here['n_shards']} and {here['n_demons']}: make it with shards={own['n_shards']} and the same "
-                "questions"
+                f"the state is of {saved_sizes['n_shards']} shards and "
+                f"{saved_sizes.get('n_demons', 'unknown')} demons, and this Horde has {sizes['n_shards']} and "
+                f"{sizes['n_demons']}: make it with shards={saved_sizes['n_shards']} and the same questions"
             )
         in_full = inner(state, "shards")
-        states = {link.number: inner(in_full, f"{link.number:04d}") for link in self._links} if in_full else {}
-        self._restore(own["life"], own["at"], own["n_channels"], states)
-        self._n_deferred, self._n_updates_before = own["n_noted"], own["n_counted"]
-        self._has_begun, self._is_first_begin = own["has_begun"], own["is_unasked"]
+        states = {}
+        if in_full:
+            states = {link.number: inner(in_full, f"{link.number:04d}") for link in self._links}
+        self._restore(saved_sizes["life"], saved_sizes["at"], saved_sizes["n_channels"], states)
+        self._n_deferred = saved_sizes["n_noted"]
+        self._n_updates_before = saved_sizes["n_counted"]
+        self._has_begun = saved_sizes["has_begun"]
+        self._is_first_begin = saved_sizes["is_unasked"]

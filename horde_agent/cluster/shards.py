@@ -67,14 +67,22 @@ class Link:
         why_lost: Why it was lost, or "".
     """
 
-    def __init__(self, number: int, demons: Integers, cluster: Cluster, actor: Any, patience_s: float) -> None:
-        self.number, self.demons = number, demons
-        self._cluster, self.actor, self._patience_s = cluster, actor, patience_s
+    def __init__(
+        self, number: int, demons: Integers, cluster: Cluster, actor: Any, patience_s: float
+    ) -> None:
+        self.number = number
+        self.demons = demons
+        self._cluster = cluster
+        self.actor = actor
+        self._patience_s = patience_s
         self.n_confirmed = self.n_updates = self.n_diverged = self._n_bytes = 0
         self.predictions: Any = None
         self.refusal: str | None = None
-        self.node, self.process, self.why_lost = "", 0, ""
-        self._in_flight: deque[tuple[Any, int, bool]] = deque()  # reply, last entry, whether it has a request
+        self.node = ""
+        self.process = 0
+        self.why_lost = ""
+        # Reply, last entry, whether it has a request
+        self._in_flight: deque[tuple[Any, int, bool]] = deque()
 
     @property
     def n_in_flight(self) -> int:
@@ -101,7 +109,9 @@ class Link:
         """Wait for the reply to the oldest message; raise as `result` does."""
         reply, last, has_request = self._in_flight.popleft()
         report = Report(*unpacked(self.result(reply)))
-        self.n_confirmed, self.n_updates, self.n_diverged = last, report.n_updates, report.n_diverged
+        self.n_confirmed = last
+        self.n_updates = report.n_updates
+        self.n_diverged = report.n_diverged
         self._n_bytes = report.n_bytes or self._n_bytes
         self.refusal = report.refusal or self.refusal
         if has_request:
@@ -127,8 +137,16 @@ class Link:
 
     def status(self, n_entries: int) -> ShardStatus:
         """Return its status after `n_entries` entries of the stream."""
-        facts = (self.n_demons, n_entries - self.n_confirmed, self._n_bytes, self.node, self.process)
-        return ShardStatus(self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost)
+        facts = (
+            self.n_demons,
+            n_entries - self.n_confirmed,
+            self._n_bytes,
+            self.node,
+            self.process,
+        )
+        return ShardStatus(
+            self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost
+        )
 
 
 class ShardStream:
@@ -142,11 +160,22 @@ class ShardStream:
     """
 
     def __init__(
-        self, n_features: int, n_active: int, mode: Mode, cluster: Cluster, folder: Path | None, patience_s: float
+        self,
+        n_features: int,
+        n_active: int,
+        mode: Mode,
+        cluster: Cluster,
+        folder: Path | None,
+        patience_s: float,
     ) -> None:
-        self.n_features, self.n_active, self.mode = n_features, n_active, mode
-        self._cluster, self._folder, self._patience_s = cluster, folder, patience_s
-        self._life = secrets.token_hex(8)  # separates the snapshots of this life from those of others
+        self.n_features = n_features
+        self.n_active = n_active
+        self.mode = mode
+        self._cluster = cluster
+        self._folder = folder
+        self._patience_s = patience_s
+        # Separates the snapshots of this life from those of others
+        self._life = secrets.token_hex(8)
         self._links: list[Link] = []
         self._n_entries = self._n_deferred = 0
         self._set_channels(0)
@@ -154,13 +183,19 @@ class ShardStream:
 
     def _set_channels(self, n_channels: int) -> None:
         """Set the number of channels of the observations, 0 before the first one; no entry is waiting."""
-        self._n_channels, self._n = n_channels, 0  # entries that are not sent yet
+        # Entries that are not sent yet
+        self._n_channels = n_channels
+        self._n = 0
         self._rows = np.zeros(BATCH, dtype=row_type(n_channels, self.n_active, self.n_features))
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
     def _start(
-        self, demons: Sequence[Integers], specs: Sequence[ShardSpec], n_bytes: Sequence[int], n_threads: int
+        self,
+        demons: Sequence[Integers],
+        specs: Sequence[ShardSpec],
+        n_bytes: Sequence[int],
+        n_threads: int,
     ) -> None:
         """Start a process with `n_threads` for each shard, and make its Horde.
 
@@ -181,9 +216,12 @@ class ShardStream:
                 raise ClusterError(str(error)) from None
             for name, version in versions().items():
                 if there[name] != version:
-                    what = "another horde_agent" if name == "code" else f"{name} {there[name]} instead of {version}"
+                    difference = "another horde_agent"
+                    if name != "code":
+                        difference = f"{name} {there[name]} instead of {version}"
                     raise ClusterError(
-                        f"shard {link.number} on {link.node} has {what}: install the same versions on all machines"
+                        f"shard {link.number} on {link.node} has {difference}: install the same versions "
+                        "on all machines"
                     )
 
     def _drop(self, link: Link) -> None:
@@ -231,14 +269,20 @@ class ShardStream:
         self._send_postponed()
         if state is not None and state[0].size != self._n_channels:
             if self._n_channels:
-                raise ValueError(f"observation must have {self._n_channels} channels as before, not {state[0].size}")
+                raise ValueError(
+                    f"observation must have {self._n_channels} channels as before, not {state[0].size}"
+                )
             self._flush()
             self._set_channels(state[0].size)
         for link in self._links:
             link.read_replies()
-        self._rows[self._n] = np.zeros((), self._rows.dtype) if state is None else (verb, action, probability, *state)
+        if state is None:
+            self._rows[self._n] = np.zeros((), self._rows.dtype)
+        else:
+            self._rows[self._n] = (verb, action, probability, *state)
         self._rows["verb"][self._n] = verb
-        self._n, self._n_entries = self._n + 1, self._n_entries + 1
+        self._n = self._n + 1
+        self._n_entries = self._n_entries + 1
         is_urgent = bool(requested) and self.mode == "eager"
         has_room = all(link.n_in_flight < IN_FLIGHT[self.mode] for link in self._links)
         is_due = self._n == BATCH or (self._n >= _LEAST[self.mode] and has_room)
@@ -246,7 +290,8 @@ class ShardStream:
             self._post(requested or {}, change, postpones=is_urgent)
 
     def _send_postponed(self) -> None:
-        (message, links), self._postponed = self._postponed, (b"", [])
+        (message, links) = self._postponed
+        self._postponed = (b"", [])
         for link in links:
             self._send_to(link, message)
 
@@ -263,17 +308,23 @@ class ShardStream:
         postpones: bool = False,
     ) -> None:
         """Send the entries to all shards; if `postpones`, only to those with requests."""
-        rows, self._n = self._rows[: self._n].tobytes(), 0
-        what, by_shard = change or ("", {})
+        rows = self._rows[: self._n].tobytes()
+        self._n = 0
+        change_name, by_shard = change or ("", {})
         common = packed((rows, self._n_channels, None, None))
         for link in self._links:
-            own = requested.get(link.number)
-            if own is None and postpones:
+            request = requested.get(link.number)
+            if request is None and postpones:
                 continue
-            part = (what, by_shard[link.number]) if link.number in by_shard else None
-            is_common = own is None and part is None
-            data = common if is_common else packed((rows, self._n_channels, part, own))
-            self._send_to(link, data, has_request=own is not None)
+            part = None
+            if link.number in by_shard:
+                part = (change_name, by_shard[link.number])
+            is_common = request is None and part is None
+            if is_common:
+                data = common
+            else:
+                data = packed((rows, self._n_channels, part, request))
+            self._send_to(link, data, has_request=request is not None)
         if postpones:
             self._postponed = common, [link for link in self._links if link.number not in requested]
 
@@ -317,7 +368,9 @@ class ShardStream:
             while link.n_in_flight:
                 link.wait()
 
-    def _gather(self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()) -> list[tuple[Link, Any]]:
+    def _gather(
+        self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()
+    ) -> list[tuple[Link, Any]]:
         """Call a method of each shard, with `arguments` of its link, after all entries, and return the results."""
         self._wait_for_replies()
         replies = [(link, link.call(method, *arguments(link))) for link in self._links]
@@ -335,13 +388,13 @@ class ShardStream:
 
     def _locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
         """Return for each shard with any of these demons, (n,): their positions there, and in `demons`."""
-        found = []
+        located = []
         for link in self._links:
-            here = np.minimum(np.searchsorted(link.demons, demons), link.demons.size - 1)
-            own = np.flatnonzero(link.demons[here] == demons)
-            if own.size:
-                found.append((link, here[own], own))
-        return found
+            nearest = np.minimum(np.searchsorted(link.demons, demons), link.demons.size - 1)
+            matches = np.flatnonzero(link.demons[nearest] == demons)
+            if matches.size:
+                located.append((link, nearest[matches], matches))
+        return located
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
@@ -351,14 +404,19 @@ class ShardStream:
         return self._n_entries
 
     def _folder_of_life(self) -> Path | None:
-        return None if self._folder is None else self._folder / f"{_LIFE}{self._life}"
+        if self._folder is None:
+            return None
+        return self._folder / f"{_LIFE}{self._life}"
 
     def _save(self, folder: Path) -> None:
         """Make all shards copy their state and write it in the background; remove snapshots of other lives."""
         for path in folder.parent.glob(f"{_LIFE}*"):
             if path != folder:
                 shutil.rmtree(path, ignore_errors=True)
-        self._send(CHANGE, change=("save", dict.fromkeys((link.number for link in self._links), str(folder))))
+        self._send(
+            CHANGE,
+            change=("save", dict.fromkeys((link.number for link in self._links), str(folder))),
+        )
 
     def wait_for_snapshot(self, at: int) -> None:
         """Wait until all shards have written their snapshot of entry `at`, if there is a folder; from any thread.
@@ -385,22 +443,27 @@ class ShardStream:
     def _restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
         """Return all shards to the state after entry `at` of a life: to `states`, by number, or their snapshots."""
         self.wait()
-        self._life, self._n_entries = life, at
+        self._life = life
+        self._n_entries = at
         self._set_channels(n_channels)
         if not states:
             self._remove_snapshots(lambda other: other > at)  # their steps will be taken again
         sources = [states.get(link.number, str(self._folder_of_life())) for link in self._links]
-        replies = [link.call("restore", source, at) for link, source in zip(self._links, sources, strict=True)]
+        replies = [
+            link.call("restore", source, at)
+            for link, source in zip(self._links, sources, strict=True)
+        ]
         for link, reply in zip(self._links, replies, strict=True):
-            link.n_updates, link.n_confirmed = link.result(reply), at
+            link.n_updates = link.result(reply)
+            link.n_confirmed = at
 
 
 def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
     """Raise SnapshotDamaged unless all shards have an intact manifest of a snapshot after `n_entries` of a life."""
-    found = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
-    for path in found:
+    folders = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
+    for path in folders:
         read_manifest(path)
-    if len(found) != n_shards:
+    if len(folders) != n_shards:
         raise SnapshotDamaged(
-            f"snapshots of {n_shards - len(found)} shards after entry {n_entries:,} are missing in {folder}"
+            f"snapshots of {n_shards - len(folders)} shards after entry {n_entries:,} are missing in {folder}"
         )

@@ -67,13 +67,17 @@ class Scaler:
         bounded = self.bounded
         span = np.where(bounded, self.high - np.where(bounded, self.low, 0.0), 1.0)
         linear = (x - np.where(bounded, self.low, 0.0)) / span
-        return np.clip(np.where(bounded, linear, 0.5 + np.arctan(x / self.spread) / math.pi), 0.0, 1.0)
+        return np.clip(
+            np.where(bounded, linear, 0.5 + np.arctan(x / self.spread) / math.pi), 0.0, 1.0
+        )
 
     @property
     def bounded(self) -> Bools:
         """Mask of the channels with two finite bounds, shape (n_inputs,)."""
         return np.asarray(
-            (np.abs(self.low) < _UNBOUNDED_FROM) & (np.abs(self.high) < _UNBOUNDED_FROM) & (self.high > self.low)
+            (np.abs(self.low) < _UNBOUNDED_FROM)
+            & (np.abs(self.high) < _UNBOUNDED_FROM)
+            & (self.high > self.low)
         )
 
 
@@ -164,7 +168,9 @@ class Interface:
     @property
     def steps(self) -> Floats:
         """Quantisation step of each channel, in its own unit, shape (n_channels,); NaN if unknown."""
-        return np.array([np.nan if channel.step is None else channel.step for channel in self.channels])
+        return np.array(
+            [np.nan if channel.step is None else channel.step for channel in self.channels]
+        )
 
     @property
     def sensors(self) -> tuple[int, ...]:
@@ -177,7 +183,9 @@ class Interface:
             raise ValueError(f"unknown channel {name!r}; there are {', '.join(self.names)}")
         return self.names.index(name)
 
-    def feeding_back(self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]) -> Interface:
+    def feeding_back(
+        self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]
+    ) -> Interface:
         """Return an interface that also codes the predictions of the previous step: n_features and n_active grow.
 
         Create questions about Gibbs policies, which depend on n_features, from the returned interface.
@@ -192,10 +200,16 @@ class Interface:
         Source: White, Modayil & Sutton (2012), figure 1.
         """
         if self.feedback is not None:
-            raise ValueError("this interface has feedback already; pass all [[feedback]] tables at once")
-        bounds = np.where(self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]])
+            raise ValueError(
+                "this interface has feedback already; pass all [[feedback]] tables at once"
+            )
+        bounds = np.where(
+            self.scaler.bounded, [self.scaler.low, self.scaler.high], [[-np.inf], [np.inf]]
+        )
         feedback = Feedback.of(named(questions, self.names), tables, bounds)
-        coder = self.coder.extended(feedback.tilings, feedback.groups, [table["group"] for table in feedback.tilings])
+        coder = self.coder.extended(
+            feedback.tilings, feedback.groups, [table["group"] for table in feedback.tilings]
+        )
         return replace(self, coder=coder, feedback=feedback)
 
     def encode(self, observation: NDArray[Any], predictions: NDArray[Any] | None = None) -> Tiles:
@@ -216,7 +230,9 @@ class Interface:
         if self.feedback is not None:
             scaled = np.concatenate([scaled, self.feedback.scaled(predictions)])
         elif predictions is not None:
-            raise ValueError("predictions were given, but this interface has no feedback: see feeding_back")
+            raise ValueError(
+                "predictions were given, but this interface has no feedback: see feeding_back"
+            )
         return self.coder.encode(scaled)
 
 
@@ -229,13 +245,17 @@ def _discrete(space: spaces.Space[Any]) -> spaces.Discrete:
             f"{must}, not {space}; wrap the environment: gymnasium.wrappers.DiscretizeAction(env, bins=3), "
             "or --wrap discretize:3; for SAC, horde_agent.sb3.ChoiceByNumber of an environment with discrete actions"
         )
-    like = "lambda a: a + start" if isinstance(space, spaces.Discrete) else "its_action"
+    like = "its_action"
+    if isinstance(space, spaces.Discrete):
+        like = "lambda a: a + start"
     raise ValueError(
         f"{must}, not {space}; wrap the environment: gymnasium.wrappers.TransformAction(env, {like}, Discrete(n))"
     )
 
 
-def _actions(described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: int) -> tuple[str, ...]:
+def _actions(
+    described: Sequence[str] | None, env: gymnasium.Env[Any, Any], n: int
+) -> tuple[str, ...]:
     """Return the actions as described, or action_0.. without a description or if a wrapper changed their number."""
     unknown = tuple(f"action_{a}" for a in range(n))
     if not described or (len(described) != n and env.action_space != env.unwrapped.action_space):
@@ -262,7 +282,11 @@ def _channels(
         return tuple(ChannelInfo(f"obs_{i}", "obs", "1", is_sensor=True) for i in range(n)), ("",)
     one = [
         ChannelInfo(
-            str(c["name"]), str(c["group"]), str(c.get("unit", "1")), bool(c.get("sensor", True)), c.get("step")
+            str(c["name"]),
+            str(c["group"]),
+            str(c.get("unit", "1")),
+            bool(c.get("sensor", True)),
+            c.get("step"),
         )
         for c in described
     ]

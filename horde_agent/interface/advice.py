@@ -10,7 +10,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation
 
-from horde_agent.interface.tabular import MOST_NUMBERS, TabularObservation, UnreadableSpace, parts_of, readable
+from horde_agent.interface.tabular import (
+    MOST_NUMBERS,
+    TabularObservation,
+    UnreadableSpace,
+    parts_of,
+    readable,
+)
 
 
 def flat_box(env: gymnasium.Env[Any, Any]) -> spaces.Box:
@@ -20,9 +26,15 @@ def flat_box(env: gymnasium.Env[Any, Any]) -> spaces.Box:
         ValueError: If it is none; the message names a wrapper that helps.
     """
     space = env.observation_space
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+    if (
+        isinstance(space, spaces.Box)
+        and len(space.shape) == 1
+        and np.issubdtype(space.dtype, np.floating)
+    ):
         return space
-    raise ValueError(f"the observation space must be a flat Box of floats or discrete, not {space}; {_advice(env)}")
+    raise ValueError(
+        f"the observation space must be a flat Box of floats or discrete, not {space}; {_advice(env)}"
+    )
 
 
 def _advice(env: gymnasium.Env[Any, Any]) -> str:
@@ -67,7 +79,9 @@ def _is_readable(space: spaces.Space[Any]) -> bool:
 def _flattens_discrete(env: gymnasium.Env[Any, Any]) -> bool:
     """Return whether a wrapper made one number per value of a discrete observation."""
     while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, FlattenObservation) and isinstance(readable(env.env), TabularObservation):
+        if isinstance(env, FlattenObservation) and isinstance(
+            readable(env.env), TabularObservation
+        ):
             return True
         env = env.env
     return False

@@ -144,7 +144,9 @@ class TabularNumbers:
         used_names = [channel["name"] for channel in channels]
         if self._has_state:
             name = unused_name("state", used_names)
-            channels.append({"name": name, "group": name, "unit": "1", "sensor": False, "step": 1.0})
+            channels.append(
+                {"name": name, "group": name, "unit": "1", "sensor": False, "step": 1.0}
+            )
             low.append(0.0)
             high.append(n_states - 1.0)
             tables.append(_table(name, [n_states], 1))
@@ -157,7 +159,10 @@ class TabularNumbers:
         high.append(np.inf)
         self.space = spaces.Box(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32))
         has_bias = str(not self._has_state).lower()
-        self.metadata = {"channels": channels, "tile_layout": f"bias = {has_bias}\n{''.join(tables)}"}
+        self.metadata = {
+            "channels": channels,
+            "tile_layout": f"bias = {has_bias}\n{''.join(tables)}",
+        }
 
     def __call__(self, observation: Any, reward: float) -> NDArray[np.float32]:
         """Return the flat observation, shape (n_channels,), of an observation of the space and the last reward."""
@@ -256,7 +261,9 @@ class TabularObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         return self._numbers(observation, 0.0), info
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Any
+    ) -> tuple[NDArray[np.float32], SupportsFloat, bool, bool, dict[str, Any]]:
         """Take a step."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._numbers(observation, float(reward)), reward, terminated, truncated, info

@@ -79,12 +79,12 @@ def _own_folder() -> Path | None:
     try:
         folder = Path(tempfile.gettempdir()) / f"horde-numba-{user}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        there = folder.lstat()
+        status = folder.lstat()
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return None
-    is_own = user is None or (there.st_uid == user and not there.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-    return folder if stat.S_ISDIR(there.st_mode) and is_own else None
+    is_own = user is None or (status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return folder if stat.S_ISDIR(status.st_mode) and is_own else None
 
 
 def _warn_if_unwritable(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any], None]:
@@ -168,10 +168,10 @@ class _CacheFile(IndexDataCacheFile):
     def load(self, key: Any) -> Any:
         """Return the machine code for `key`, None if it is missing or was compiled from other sources or types."""
         try:
-            stamp, of, data = super().load(key) or (None, None, None)  # type: ignore[no-untyped-call]
+            stamp, signature, data = super().load(key) or (None, None, None)  # type: ignore[no-untyped-call]
         except _UNREADABLE:
             return None
-        return data if (stamp, of) == (self._source_stamp, key) else None
+        return data if (stamp, signature) == (self._source_stamp, key) else None
 
     def _load_index(self) -> Any:
         try:

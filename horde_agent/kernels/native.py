@@ -147,8 +147,8 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
         return typed
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to = _vector_of(*signature.args)
-        pairs = zip(*_spread_all(context, builder, arguments, signature.args, to), strict=True)
+        vector_type = _vector_of(*signature.args)
+        pairs = zip(*_spread_all(context, builder, arguments, signature.args, vector_type), strict=True)
         return _together(builder, [write(builder, a, b) for a, b in pairs])
 
     for pair in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
@@ -174,8 +174,8 @@ def _zeros(lanes: int) -> Any:
 
     @_intrinsic
     def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
-        to = Vector(array.dtype, lanes)
-        return to(array), lambda *_: ir.Constant(ir.ArrayType(to.part, lanes // PART), None)
+        vector_type = Vector(array.dtype, lanes)
+        return vector_type(array), lambda *_: ir.Constant(ir.ArrayType(vector_type.part, lanes // PART), None)
 
     return zeros
 
@@ -188,8 +188,8 @@ row_zeros = _zeros(128)
 
 @_intrinsic
 def limited(typing_context: Any, zero: Any, held: Any) -> Any:  # noqa: ARG001, D103
-    to = Vector(zero.dtype, min(zero.n, held.items["most_lanes"][0]))
-    return to(zero, held), lambda *_: ir.Constant(ir.ArrayType(to.part, to.n // PART), None)
+    vector_type = Vector(zero.dtype, min(zero.n, held.items["most_lanes"][0]))
+    return vector_type(zero, held), lambda *_: ir.Constant(ir.ArrayType(vector_type.part, vector_type.n // PART), None)
 
 
 @_intrinsic
@@ -241,29 +241,34 @@ def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa
 
 @_intrinsic
 def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001, D103
-    to = _vector_of(a, b, c) or (types.float64 if types.float64 in (a, b, c) else types.float32)
+    vector_type = _vector_of(a, b, c) or (types.float64 if types.float64 in (a, b, c) else types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if not isinstance(to, Vector):
-            given = zip(arguments, signature.args, strict=True)
-            return builder.fma(*(context.cast(builder, value, of_type, to) for value, of_type in given))
-        fuse = _function(builder.module, ir.FunctionType(to.part, [to.part] * 3), f"llvm.fma.{to.suffix}")
-        triples = zip(*_spread_all(context, builder, arguments, signature.args, to), strict=True)
+        if not isinstance(vector_type, Vector):
+            typed_arguments = zip(arguments, signature.args, strict=True)
+            values = [
+                context.cast(builder, value, of_type, vector_type)
+                for value, of_type in typed_arguments
+            ]
+            return builder.fma(*values)
+        signature_of_parts = ir.FunctionType(vector_type.part, [vector_type.part] * 3)
+        fuse = _function(builder.module, signature_of_parts, f"llvm.fma.{vector_type.suffix}")
+        triples = zip(*_spread_all(context, builder, arguments, signature.args, vector_type), strict=True)
         return _together(builder, [builder.call(fuse, triple) for triple in triples])
 
-    return to(a, b, c), generate
+    return vector_type(a, b, c), generate
 
 
 @_intrinsic
 def choose(typing_context: Any, mask: Any, a: Any, b: Any) -> Any:  # noqa: ARG001, D103
-    to = _vector_of(a, b)
+    vector_type = _vector_of(a, b)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pairs = _spread_all(context, builder, arguments[1:], signature.args[1:], to)
+        pairs = _spread_all(context, builder, arguments[1:], signature.args[1:], vector_type)
         triples = zip(_apart(builder, arguments[0]), *pairs, strict=True)
         return _together(builder, [builder.select(*triple) for triple in triples])
 
-    return (to(mask, a, b), generate) if to else None
+    return (vector_type(mask, a, b), generate) if vector_type else None
 
 
 def _unary(name: str) -> Any:

@@ -173,7 +173,7 @@ def fixed_ratios(b: int, of: GibbsArrays) -> None:
         n = min(LANES_AT_ONCE, width - since)
         low = of.low[b, :n]
         total = of.sums[b, 0, :n]
-        taken = of.sums[b, 1, :n]
+        weights_of_action = of.sums[b, 1, :n]
         for i in range(n):
             low[i] = logits[since + i]
             total[i] = 0
@@ -185,12 +185,12 @@ def fixed_ratios(b: int, of: GibbsArrays) -> None:
             row = logits[a * width + since : a * width + since + n]
             if a == action:
                 for i in range(n):
-                    taken[i] = exp_of_minus(np.int32(row[i] - low[i]))
+                    weights_of_action[i] = exp_of_minus(np.int32(row[i] - low[i]))
             else:
                 for i in range(n):
                     total[i] += exp_of_minus(np.int32(row[i] - low[i]))
         for i in range(n):
-            total[i] = taken[i] / (total[i] + taken[i])
+            total[i] = weights_of_action[i] / (total[i] + weights_of_action[i])
         for i in range(n):
             of.ratios[of.position[first + since + i]] = over * total[i]
 

@@ -86,15 +86,15 @@ class Demons:
         return MixedEngine(self.config, *sizes, mapping, self._share.layouts, made_plain)
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
-        of = self._maker
+        maker = self._maker
         return DemonMapping(
             old_index,
-            of.group,
-            of.policy,
-            cumulant=of.cumulant,
+            maker.group,
+            maker.policy,
+            cumulant=maker.cumulant,
             algorithm=self._algorithms,
             largest_decay=self._largest_decay,
-            n_actions=of.states.n_actions,
+            n_actions=maker.states.n_actions,
         )
 
     @property
@@ -125,8 +125,8 @@ class Demons:
         """
         demon = self.names.index(name) if name in self.names else -1
         if demon < 0 or not self.questions[demon].finds_policy:
-            found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
-            raise ValueError(f"no question finds the policy {name!r}: there are {found}")
+            names_found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
+            raise ValueError(f"no question finds the policy {name!r}: there are {names_found}")
         values = self._engine.action_values(demon, tiles)
         if self._maker.offsets.is_on:
             values = values + self._maker.offsets.added[demon]
@@ -266,14 +266,14 @@ class Demons:
 
     def state(self) -> State:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
-        there = _named_state(self._state)
-        others = {stream: _named_state(state) for stream, state in self._states.items()}
+        current = _named_state(self._state)
+        other_states = {stream: _named_state(state) for stream, state in self._states.items()}
         return nested(
             engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._soundness.state(),
-            there={name: array.copy() for name, array in there.items()},
-            streams=streams_state(self.stream, others),
+            there={name: array.copy() for name, array in current.items()},
+            streams=streams_state(self.stream, other_states),
             own={
                 "made_plain": text(sorted(self._engine.made_plain)),
                 "unasked": text([q.name for q in self._unchecked]),
@@ -290,24 +290,24 @@ class Demons:
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
-        there, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
-        self._state = (there["observation"].copy(), there["tiles"].copy()) if there else None
-        self.stream, others = restored_streams(inner(state, "streams"))
-        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in others.items()}
+        current, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
+        self._state = (current["observation"].copy(), current["tiles"].copy()) if current else None
+        self.stream, other_states = restored_streams(inner(state, "streams"))
+        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in other_states.items()}
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 
     def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
-        before, is_new = self._maker, old_index == NEWCOMER
-        self._set_questions(questions, np.where(is_new, int(before.cohort.max()) + 1, before.cohort[old_index]))
-        self._unchecked, of = unasked, self._maker
+        previous, is_new = self._maker, old_index == NEWCOMER
+        self._set_questions(questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index]))
+        self._unchecked, maker = unasked, self._maker
         self._share = self._share._replace(layouts={})
-        of.copy_state_from(before, old_index)
+        maker.copy_state_from(previous, old_index)
         states = {**self._states, self.stream: self._state}
         tiles = {stream: state[1] for stream, state in states.items() if state is not None}
         self._engine.rearrange(self._mapping(old_index), tiles, {})
-        self._engine.set_bounds(of.bound)
+        self._engine.set_bounds(maker.bound)
         self._soundness.rearrange(old_index, self.names)
 
     # ---- skips and divergence ---------------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ class GibbsTable:
             self._arrays, self._held = self._arrays._replace(**self._tiles(tiles.size)), None
         if self._held is None:
             self._held = hold(self._arrays)
-            given = self._held, entry_of(kernels.do_task, self._held)
-            write = bind(kernels.gibbs_ratios, *given, like=(tiles, 0, 1.0, 0))
+            arguments = self._held, entry_of(kernels.do_task, self._held)
+            write = bind(kernels.gibbs_ratios, *arguments, like=(tiles, 0, 1.0, 0))
             self._write = one_at_a_time(write, n_threads)
         self._write(tiles, action, probability, int(self.in_floats))
 

@@ -253,15 +253,15 @@ class MixedEngine:
             chosen = demons
         parts: list[tuple[Integers, tuple[Reals, Reals]]] = []
         for name, of_rule in self._demons.items():
-            here = np.flatnonzero(np.isin(chosen, of_rule))
-            if here.size or not (chosen.size or parts):
-                parts.append((here, self.engines[name].weights(np.searchsorted(of_rule, chosen[here]))))
+            places = np.flatnonzero(np.isin(chosen, of_rule))
+            if places.size or not (chosen.size or parts):
+                parts.append((places, self.engines[name].weights(np.searchsorted(of_rule, chosen[places]))))
         first = parts[0][1][0]
         if any(theta.shape[1] != first.shape[1] for _, (theta, _) in parts):
             raise ValueError(DIFFERENT_WEIGHTS)
         out = np.zeros((2, chosen.size, first.shape[1]), dtype=first.dtype)
-        for here, rows in parts:
-            out[:, here] = rows
+        for places, rows in parts:
+            out[:, places] = rows
         return out[0], out[1]
 
     def runs(self) -> list[Integers]:

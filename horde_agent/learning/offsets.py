@@ -216,18 +216,18 @@ class Offsets:
         different offsets.
         """
         is_set = np.isfinite(values)
-        after = np.where(is_set, values, self.value)
+        offsets = np.where(is_set, values, self.value)
         lowest = np.full(int(cumulant.max()) + 1, np.inf)
         highest = -lowest
         centred = np.flatnonzero(self._is_centred)
-        np.minimum.at(lowest, cumulant[centred], self._reference(after)[centred])
-        np.maximum.at(highest, cumulant[centred], self._reference(after)[centred])
-        if (lowest < highest).any() or (after != self.value)[~self._is_automatic].any():
+        np.minimum.at(lowest, cumulant[centred], self._reference(offsets)[centred])
+        np.maximum.at(highest, cumulant[centred], self._reference(offsets)[centred])
+        if (lowest < highest).any() or (offsets != self.value)[~self._is_automatic].any():
             raise ValueError(
                 "offsets can be set only for demons with an automatic offset, and for all demons with the same "
                 "channel, continuation and outcome that were added together"
             )
-        self.value[:] = after
+        self.value[:] = offsets
         self.n_readings[is_set] = N_READINGS
         self._write_added()
         self._see_what_moves()

@@ -152,8 +152,8 @@ class LearnerConfig:
         owners = dict.fromkeys(rule.parameters._fields, rule) | ({bound[1]: rules.rule(bound[0])} if bound else {})
         for key, value in self.parameters.items():
             if key not in owners:
-                known = f"it has {', '.join(owners)}" if owners else "it has none"
-                raise ValueError(f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {known}")
+                choices = f"it has {', '.join(owners)}" if owners else "it has none"
+                raise ValueError(f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {choices}")
             if not rules.is_in(owners[key].RANGES[key], value):
                 raise ValueError(f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}")
             self._warn_of(owners[key], key, value)
@@ -162,9 +162,9 @@ class LearnerConfig:
 
     def _warn_of(self, owner: rules.Rule, key: str, value: float) -> None:
         """Log a warning, once per process, if a setting is outside the safe interval that the rule states."""
-        safe, what = owner.WARNS.get(key, ("[-inf, inf]", ""))
+        safe, warning = owner.WARNS.get(key, ("[-inf, inf]", ""))
         if not rules.is_in(safe, value):
-            _warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {what}")
+            _warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {warning}")
 
     @property
     def rule_parameters(self) -> Any:
@@ -286,25 +286,25 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     A rule that is not the Horde's has its default step sizes, and the Horde's options that it supports.
     """
     name, parameters = parse_algorithm(algorithm)
-    of = rules.rule(name)
+    definition = rules.rule(name)
     if one_spelling(algorithm) == with_parameters(config):
         return config
     return replace(
         config,
-        algorithm=of.name,
+        algorithm=definition.name,
         parameters=parameters,
-        step_size=default_step_size(of, config.offset),
-        secondary_ratio=of.SECONDARY_RATIO,
-        trace_rule=of.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
-        w_rule=config.w_rule if _can_weight(of) else "every-step",
+        step_size=default_step_size(definition, config.offset),
+        secondary_ratio=definition.SECONDARY_RATIO,
+        trace_rule=definition.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
+        w_rule=config.w_rule if _can_weight(definition) else "every-step",
     )
 
 
 def step_sizes_of(config: LearnerConfig, algorithm: str, n_active: int) -> tuple[float, float]:
     """Return alpha and alpha_w of an update rule in a Horde with these options and number of active tiles."""
-    own = config_of(config, algorithm)
-    alpha = own.step_size / n_active
-    return alpha, own.secondary_ratio * alpha
+    rule_config = config_of(config, algorithm)
+    alpha = rule_config.step_size / n_active
+    return alpha, rule_config.secondary_ratio * alpha
 
 
 def rules_of(questions: Sequence[GVF], config: LearnerConfig) -> tuple[str, ...]:
@@ -319,16 +319,16 @@ def with_rules(questions: Sequence[GVF], config: LearnerConfig, action_values: A
     Raises:
         ValueError: If no question finds a policy that another is about, or a question's update rule does not fit.
     """
-    found = [q.name for q in questions if q.finds_policy]
-    return tuple(_with_rule(q, found, config, action_values) for q in questions)
+    control_names = [q.name for q in questions if q.finds_policy]
+    return tuple(_with_rule(q, control_names, config, action_values) for q in questions)
 
 
 def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_values: ActionValues) -> GVF:
     policy, algorithm = q.target_policy, q.algorithm
     if isinstance(policy, Greedy):
         if policy.of not in found:
-            known = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
-            raise ValueError(f"question {q.name!r}: no question finds the policy {policy.of!r}: {known}")
+            choices = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
+            raise ValueError(f"question {q.name!r}: no question finds the policy {policy.of!r}: {choices}")
         if q.finds_policy and algorithm is None and not rules.rule(config.algorithm).FINDS_POLICY:
             algorithm = rules.FINDS_POLICIES
         q = replace(q, target_policy=replace(policy, values=action_values), algorithm=algorithm)
@@ -338,17 +338,19 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
         learner = config if algorithm is None else config_of(config, algorithm)
     except ValueError as error:
         raise ValueError(f"question {q.name!r}: {error}") from None
-    of = rules.rule(learner.algorithm)
+    definition = rules.rule(learner.algorithm)
     if learner.cuts_trace_by_b and isinstance(policy, Gaussian):
         raise ValueError(
             f"question {q.name!r}: the trace rule {learner.trace_rule!r} multiplies the trace by the probability b of "
             'the action, and a Gaussian policy belongs to data with a density: choose the trace rule "clipped"'
         )
-    if q.finds_policy != of.FINDS_POLICY:
-        what = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
-        raise ValueError(f"question {q.name!r}: algorithm {of.name!r} {what}")
-    if q.interest != 1.0 and not of.HAS_INTEREST:
-        raise ValueError(f"question {q.name!r}: algorithm {of.name!r} uses no interest: omit it, or set algorithm")
+    if q.finds_policy != definition.FINDS_POLICY:
+        remedy = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
+        raise ValueError(f"question {q.name!r}: algorithm {definition.name!r} {remedy}")
+    if q.interest != 1.0 and not definition.HAS_INTEREST:
+        raise ValueError(
+            f"question {q.name!r}: algorithm {definition.name!r} uses no interest: omit it, or set algorithm"
+        )
     return q
 
 

@@ -19,7 +19,14 @@ from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.offsets import Offsets, Readings, Slots
 from horde_agent.learning.soundness import Soundness
-from horde_agent.learning.values import Cumulants, Observation, PolicyTable, StateValues, identity, number
+from horde_agent.learning.values import (
+    Cumulants,
+    Observation,
+    PolicyTable,
+    StateValues,
+    identity,
+    number,
+)
 from horde_agent.policies import Gibbs
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
@@ -87,19 +94,19 @@ class SignalMaker:
         self.states = InputChecker(
             n_features, n_active, self._cumulants.n_channels, self._policies.n_actions, real_valued=real_valued
         )
-        given = (self._policies, self._continuation, self._lam, self._outcome, self._interest)
-        self._asks_functions = any(s.has_functions for s in given) or not self._cumulants.is_read_off
+        value_sources = (self._policies, self._continuation, self._lam, self._outcome, self._interest)
+        self._asks_functions = any(s.has_functions for s in value_sources) or not self._cumulants.is_read_off
         self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
         self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
-        of = self._arrays
-        self._outcomes = self.offsets.outcome if self.offsets.is_on else of.z  # as the questions define them
-        taken = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
+        arrays = self._arrays
+        self._outcomes = self.offsets.outcome if self.offsets.is_on else arrays.z  # as the questions define them
+        action_signals = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
         is_fixed = not self._asks_functions and self.offsets.is_fixed
-        self.signals = Signals(of.rho, of.gamma, of.lam, of.c, of.z, *taken, is_fixed=is_fixed)
+        self.signals = Signals(arrays.rho, arrays.gamma, arrays.lam, arrays.c, arrays.z, *action_signals, is_fixed=is_fixed)
         if self.offsets.is_on:
             self._write_offsets()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
@@ -137,12 +144,12 @@ class SignalMaker:
 
     def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
         """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        is_new, was, of = old_index == NEWCOMER, before._arrays, self._arrays
-        group_before = np.full(of.longest.size, was.longest.size)  # the last entry, 0, is for new demons
+        is_new, was, arrays = old_index == NEWCOMER, before._arrays, self._arrays
+        group_before = np.full(arrays.longest.size, was.longest.size)  # the last entry, 0, is for new demons
         group_before[self.group[~is_new]] = before.group[old_index[~is_new]]
-        of.longest[:] = np.append(was.longest, 0.0)[group_before]
-        of.largest[:], of.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
-        np.maximum.at(of.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
+        arrays.longest[:] = np.append(was.longest, 0.0)[group_before]
+        arrays.largest[:], arrays.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
+        np.maximum.at(arrays.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
         if self.offsets.is_on:
             self.offsets.copy_from(before.offsets, old_index)
@@ -151,8 +158,8 @@ class SignalMaker:
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
         arrays = attributes(self._arrays, *_PERSISTENT)
-        own, taken = attributes(self, "_totals_carried"), attributes(self.signals, "b_t", "action_t", "interest_t")
-        parts = {"arrays": arrays, "policies": self._policies.state(), "own": own, "taken": taken}
+        totals, action_signals = attributes(self, "_totals_carried"), attributes(self.signals, "b_t", "action_t", "interest_t")
+        parts = {"arrays": arrays, "policies": self._policies.state(), "own": totals, "taken": action_signals}
         if self.offsets.is_on:
             parts["offsets"] = self.offsets.state()
         return nested(**parts)
@@ -188,15 +195,15 @@ class SignalMaker:
 
     def raise_bounds(self, largest: Floats) -> None:
         """Raise the bounds for imported weights, as if a cumulant of this size, (n_demons,), had occurred."""
-        of = self._arrays
-        np.maximum(of.largest, largest, out=of.largest)
-        of.bound[:] = checks.bound(of.largest, of.longest[self.group], of.max_finite)
+        arrays = self._arrays
+        np.maximum(arrays.largest, largest, out=arrays.largest)
+        arrays.bound[:] = checks.bound(arrays.largest, arrays.longest[self.group], arrays.max_finite)
 
     def share_bounds(self, others: Sequence[SignalMaker]) -> None:
         """Combine the largest cumulants and continuations of several SignalMakers, and update all bounds of theta."""
-        of = [maker._arrays for maker in (self, *others)]
-        largest, longest = (np.maximum.reduce([getattr(a, name) for a in of]) for name in ("largest", "longest"))
-        for arrays in of:
+        array_sets = [maker._arrays for maker in (self, *others)]
+        largest, longest = (np.maximum.reduce([getattr(a, name) for a in array_sets]) for name in ("largest", "longest"))
+        for arrays in array_sets:
             arrays.largest[:], arrays.longest[:] = largest, longest
             with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
@@ -228,10 +235,10 @@ class SignalMaker:
     def begin(self, observation: Observation, tiles: Tiles) -> None:
         """Estimate offsets at the first state of a stream, given by an observation, (n_sensors,), and its tiles."""
         if self.offsets.is_unread:
-            of = self._arrays
+            arrays = self._arrays
             if self._asks_functions:
                 self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
-            self.offsets.begin(self._readings(observation, of.gamma[self.group]))
+            self.offsets.begin(self._readings(observation, arrays.gamma[self.group]))
             self._write_offsets()
 
     def _readings(self, observation: Observation, gamma: Floats) -> Readings:
@@ -281,45 +288,45 @@ class SignalMaker:
         state = (after[0], NO_TILES) if self.states.real_valued else after
         if self._finish is None:
             self._finish = bind(checks.finish_signals, hold(self._arrays), like=(*state, action, probability))
-        found = self._finish(*state, action, probability)
-        if found & checks.STATE_WRONG:
+        findings = self._finish(*state, action, probability)
+        if findings & checks.STATE_WRONG:
             self.states.validate(*after)
         if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
-            found |= checks.BROKEN
-        return int(found)
+            findings |= checks.BROKEN
+        return int(findings)
 
     def _ask_functions(
         self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], *, terminated: bool
     ) -> None:
         """Write the values of user functions and of other demons' predictions at the state reached."""
-        of = self._arrays
-        self._continuation.write(observation, tiles, of.gamma)
-        self._lam.write(observation, tiles, of.lam)
+        arrays = self._arrays
+        self._continuation.write(observation, tiles, arrays.gamma)
+        self._lam.write(observation, tiles, arrays.lam)
         if terminated:  # continuations do not matter at the end of a stream
-            np.nan_to_num(of.gamma, copy=False)
-            np.nan_to_num(of.lam, copy=False)
-        self._cumulants.write(observation, tiles, predict_one, of.c)
+            np.nan_to_num(arrays.gamma, copy=False)
+            np.nan_to_num(arrays.lam, copy=False)
+        self._cumulants.write(observation, tiles, predict_one, arrays.c)
         self._outcome.write(observation, tiles, self._outcomes)
 
     def mark_skips(self, soundness: Soundness) -> dict[int, str]:
         """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
-        of, group = self._arrays, self.group
+        arrays, group = self._arrays, self.group
         beyond: dict[int, str] = {}
-        gamma, lam = of.gamma.copy(), of.lam.copy()
+        gamma, lam = arrays.gamma.copy(), arrays.lam.copy()
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
-        cumulants = (of.c + of.reference)[self.cumulant]
-        numbers = {"cumulant": cumulants, "outcome": self._outcomes, "rho = pi(a)/b(a)": of.rho[self.policy_of]}
+        cumulants = (arrays.c + arrays.reference)[self.cumulant]
+        numbers = {"cumulant": cumulants, "outcome": self._outcomes, "rho = pi(a)/b(a)": arrays.rho[self.policy_of]}
         numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
         for what, values in numbers.items():
-            for demon in np.flatnonzero((np.abs(values) > of.max_finite) & np.isfinite(values)).tolist():
+            for demon in np.flatnonzero((np.abs(values) > arrays.max_finite) & np.isfinite(values)).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
                 in_range[demon] = False
         for what, values in numbers.items():
             soundness.skip(~np.isfinite(values) & in_range, what, values)
-        for what, of_group, values in (("continuation", of.gamma, gamma), ("lam", of.lam, lam)):
+        for what, of_group, values in (("continuation", arrays.gamma, gamma), ("lam", arrays.lam, lam)):
             soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
 

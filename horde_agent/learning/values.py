@@ -166,8 +166,8 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
     first_question = {identity(q.target_policy): q for q in reversed(questions)}
     for q in reversed(first_question.values()):
         if not isinstance(q.target_policy, right_by_construction):
-            given = q.target_policy.probabilities(observation, tiles)
-            misfit = misfit_of(given, q.target_policy.n_actions, is_first=True)
+            probabilities = q.target_policy.probabilities(observation, tiles)
+            misfit = misfit_of(probabilities, q.target_policy.n_actions, is_first=True)
             if misfit:
                 raise ValueError(f"question {q.name!r}: its target policy {misfit}")
 

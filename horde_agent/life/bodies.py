@@ -58,11 +58,15 @@ def make_body(
         ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such backend, or an
             environment does not fit its wrappers.
     """
-    given = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
-    changes: dict[str, Any] = {argument: of_life for argument, of_life in given.items() if of_life}
+    schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
+    changes: dict[str, Any] = {
+        argument: of_life for argument, of_life in schedules.items() if of_life
+    }
     if changes and (robot, backend) != ("critterbot", "simulator"):
         name = next(iter(changes))
-        raise ValueError(f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}")
+        raise ValueError(
+            f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
+        )
     if backend == "gymnasium":
         env = _make_by_id(str(env_id))
         if wrap is not None:
@@ -83,7 +87,13 @@ def make_body(
         settings["physics"] = physics
     if changes:
         return gymnasium.make(name, **changes, **settings)
-    if backend == "simulator" and in_process and not realtime and physics != "planar" and is_worthwhile():
+    if (
+        backend == "simulator"
+        and in_process
+        and not realtime
+        and physics != "planar"
+        and is_worthwhile()
+    ):
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
 

@@ -27,7 +27,14 @@ from horde_agent.record import NO_ACTION, NO_POLICY, Phase
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles, real_number, whole_number
 
-__all__ = ["BehaviourPolicy", "Choice", "DockingConfig", "Dockings", "ExcursionConfig", "Excursions"]
+__all__ = [
+    "BehaviourPolicy",
+    "Choice",
+    "DockingConfig",
+    "Dockings",
+    "ExcursionConfig",
+    "Excursions",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class ExcursionConfig:
         ValueError: If the probability is not in [0, 1], or the horizon not a whole number of at least 1.
     """
 
-    probability: float = 1 / 50  # probability of an interruption before each behaviour action, in [0, 1]
+    # Probability of an interruption before each behaviour action, in [0, 1]
+    probability: float = 1 / 50
     horizon: int = 50  # steps of an excursion, and terms of the truncated return
 
     def __post_init__(self) -> None:
@@ -59,7 +67,9 @@ class Choice(NamedTuple):
 class Excursions:
     """The state machine behave, excursion, centre, of the policies to test; `phase` is the current one."""
 
-    def __init__(self, policies: Sequence[PolicyUnderTest], config: ExcursionConfig | None = None) -> None:
+    def __init__(
+        self, policies: Sequence[PolicyUnderTest], config: ExcursionConfig | None = None
+    ) -> None:
         self.policies = list(policies)
         self.config = config or ExcursionConfig()
         self.phase = Phase.BEHAVE
@@ -92,7 +102,8 @@ class Excursions:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.
         """
         if self.is_over(broken=broken):
-            self.phase, self._followed = Phase.CENTRE, None
+            self.phase = Phase.CENTRE
+            self._followed = None
             return Choice(Phase.CENTRE, NO_ACTION, np.nan)
         if self._followed is not None:
             return self._follow(self._followed, rng, observation, tiles)
@@ -100,7 +111,8 @@ class Excursions:
         if broken:
             behaviour.forget()
         if self.policies and rng.random() < self.config.probability and not is_unfit:
-            self.phase, self._n_taken = Phase.EXCURSION, 0
+            self.phase = Phase.EXCURSION
+            self._n_taken = 0
             self._followed = self.policies[int(rng.integers(len(self.policies)))]
             return self._follow(self._followed, rng, observation, tiles)
         return Choice(Phase.BEHAVE, *behaviour.draw(rng, observation, tiles))
@@ -113,19 +125,29 @@ class Excursions:
     def rearrange(self, policies: Sequence[PolicyUnderTest]) -> None:
         """Replace the policies to test; an excursion ends at the next choice if its policy is not among them."""
         self.policies = list(policies)
-        self._followed = self._named(self._followed.name) if self._followed else None
+        if self._followed:
+            self._followed = self._named(self._followed.name)
+        else:
+            self._followed = None
 
     def _named(self, name: str) -> PolicyUnderTest | None:
         return next((policy for policy in self.policies if policy.name == name), None)
 
-    def _follow(self, policy: PolicyUnderTest, rng: np.random.Generator, observation: Floats, tiles: Tiles) -> Choice:
+    def _follow(
+        self, policy: PolicyUnderTest, rng: np.random.Generator, observation: Floats, tiles: Tiles
+    ) -> Choice:
         self._n_taken += 1
         return Choice(Phase.EXCURSION, *policy.draw(rng, observation, tiles), policy.tag)
 
     def state(self) -> State:
         """Return everything that later choices depend on."""
-        followed = "" if self._followed is None else self._followed.name
-        return attributes(self, "_n_taken") | {"phase": np.array(int(self.phase)), "followed": np.array(followed)}
+        followed = ""
+        if self._followed is not None:
+            followed = self._followed.name
+        return attributes(self, "_n_taken") | {
+            "phase": np.array(int(self.phase)),
+            "followed": np.array(followed),
+        }
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same policies."""
@@ -135,12 +157,20 @@ class Excursions:
 
     def cancel(self) -> None:
         """End an excursion without a drive to the centre, because the environment was reset."""
-        self.phase, self._followed = Phase.BEHAVE, None
+        self.phase = Phase.BEHAVE
+        self._followed = None
 
 
 # ---- dockings -------------------------------------------------------------------------------------------------------
 
-_DOCKING_STATE = ("n_done", "n_failed", "_is_low", "_is_urgent", "_n_failed_in_a_row", "_not_before")
+_DOCKING_STATE = (
+    "n_done",
+    "n_failed",
+    "_is_low",
+    "_is_urgent",
+    "_n_failed_in_a_row",
+    "_not_before",
+)
 
 
 @dataclass(frozen=True)
@@ -156,7 +186,9 @@ class DockingConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 <= real_number("the pause between two dockings", self.pause_s) < math.inf:
-            raise ValueError(f"the pause between two dockings must be finite and not negative, got {self.pause_s} s")
+            raise ValueError(
+                f"the pause between two dockings must be finite and not negative, got {self.pause_s} s"
+            )
         if whole_number("the number of attempts at docking", self.attempts, 0) < 1:
             raise ValueError(f"there must be at least 1 attempt at docking, got {self.attempts}")
 
@@ -172,13 +204,15 @@ class Dockings:
     def __init__(self, config: DockingConfig, period_s: float, *, can_dock: bool) -> None:
         self.config = config
         self.n_done = self.n_failed = 0
-        self._can_dock, self._pause = can_dock, round(config.pause_s / period_s)
+        self._can_dock = can_dock
+        self._pause = round(config.pause_s / period_s)
         self._is_low = self._is_urgent = False
         self._n_failed_in_a_row = self._not_before = 0
 
     def update(self, info: RobotInfo) -> None:
         """Store the battery's state."""
-        self._is_low, self._is_urgent = bool(info.battery_low), bool(info.battery_urgent)
+        self._is_low = bool(info.battery_low)
+        self._is_urgent = bool(info.battery_urgent)
 
     def state(self) -> State:
         """Return everything that later decisions depend on."""
@@ -196,10 +230,12 @@ class Dockings:
     def return_at(self, step: int) -> None:
         """Count a docking that is over at `step`; call `update` first."""
         if self._is_low:
-            self.n_failed, self._n_failed_in_a_row = self.n_failed + 1, self._n_failed_in_a_row + 1
+            self.n_failed = self.n_failed + 1
+            self._n_failed_in_a_row = self._n_failed_in_a_row + 1
             self._not_before = step + self._pause
         else:
-            self.n_done, self._n_failed_in_a_row = self.n_done + 1, 0
+            self.n_done = self.n_done + 1
+            self._n_failed_in_a_row = 0
 
     @property
     def has_failed(self) -> bool:

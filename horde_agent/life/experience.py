@@ -16,13 +16,30 @@ from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo, UnfitResu
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Observation, Phase
-from horde_agent.saving import State, attributes, generator_state, inner, nested, put_back, restore_generator
+from horde_agent.saving import (
+    State,
+    attributes,
+    generator_state,
+    inner,
+    nested,
+    put_back,
+    restore_generator,
+)
 from horde_agent.types import Tiles, can_be_called, generator
 
 PATIENCE_S = 60.0  # without an applied action
 
 _STATE = (
-    *("steps", "gaps", "crc_errors", "deadlines_missed", "n_clipped", "t", "n_not_applied", "_n_not_applied_in_a_row"),
+    *(
+        "steps",
+        "gaps",
+        "crc_errors",
+        "deadlines_missed",
+        "n_clipped",
+        "t",
+        "n_not_applied",
+        "_n_not_applied_in_a_row",
+    ),
     *("link_losses", "s_without_link", "_has_begun", "_flags", "_is_observed"),
     *("n_not_finite", "_follows_not_finite", "_is_resumed"),
 )
@@ -42,7 +59,9 @@ class BodyDisobeys(RuntimeError):
             "the body reports `obeyed` = 0. Check the wire that carries its commands, and whether another program "
             "drives it."
         )
-        super().__init__(f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}")
+        super().__init__(
+            f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}"
+        )
 
 
 class Experience:
@@ -59,23 +78,33 @@ class Experience:
     ) -> None:
         _check_behaviour(behaviour, len(interface.actions))
         env = readable(env)
-        self.env, self.behaviour, self.rng, self.interface = env, behaviour, generator(rng), interface
-        self.body, self._process_env = RobotBody(env), env if isinstance(env, ProcessEnv) else None
+        self.env = env
+        self.behaviour = behaviour
+        self.rng = generator(rng)
+        self.interface = interface
+        self.body = RobotBody(env)
+        self._process_env: ProcessEnv | None = None
+        if isinstance(env, ProcessEnv):
+            self._process_env = env
         self.excursions = Excursions([], excursions)
-        self.dockings = Dockings(docking or DockingConfig(), interface.period_s, can_dock=self.body.can_dock)
+        self.dockings = Dockings(
+            docking or DockingConfig(), interface.period_s, can_dock=self.body.can_dock
+        )
         self.steps = self.gaps = self.crc_errors = self.deadlines_missed = self.n_clipped = 0
         self.t = np.nan
         self.n_not_applied = self._n_not_applied_in_a_row = 0
         self.link_losses: int | None = None
         self.s_without_link: float | None = None
-        self.sensor_age_s, self.overrun_s = Durations(), Durations()
+        self.sensor_age_s = Durations()
+        self.overrun_s = Durations()
         self._has_begun = False
         self._observation: Observation = np.zeros(0, dtype=np.float32)
         self._flags = int(Flag.NONE)
         self._pose = UNKNOWN_POSE
         self._tiles: Tiles | None = None  # of the current observation, once it was encoded
         self._is_observed = False
-        low, high = interface.scaler.low, interface.scaler.high
+        low = interface.scaler.low
+        high = interface.scaler.high
         self._is_unit = bool(
             (low == 0.0).all() and (high == 1.0).all()
         )  # observations go to the tile coder as they are
@@ -90,7 +119,9 @@ class Experience:
 
     @property
     def _docks_next(self) -> bool:
-        return self.dockings.is_due(self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION)
+        return self.dockings.is_due(
+            self.steps, in_excursion=self.excursions.phase is Phase.EXCURSION
+        )
 
     @property
     def is_observed(self) -> bool:
@@ -99,7 +130,8 @@ class Experience:
 
     def set_position(self, step: int) -> None:
         """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
-        self.steps, self._is_observed = step, True
+        self.steps = step
+        self._is_observed = True
 
     def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
         """Make an observation the current one, not yet observed by the student.
@@ -121,8 +153,11 @@ class Experience:
                 self.n_clipped += int(np.count_nonzero((values < 0.0) | (values > 1.0)))
                 values = values.clip(0.0, 1.0)
         self._observation = values
-        self._flags, self._tiles, self._is_observed = flags, None, False
-        self.t, self._pose = info.t, info.pose
+        self._flags = flags
+        self._tiles = None
+        self._is_observed = False
+        self.t = info.t
+        self._pose = info.pose
         self.n_clipped += info.clipped
         self._count_damage(info)
         self.dockings.update(info)
@@ -130,7 +165,11 @@ class Experience:
     def _values_of(self, observation: Any) -> Observation:
         """Return a copy of an observation, shape (n_inputs,); raise UnfitResult if it has another shape or type."""
         n_inputs = len(self.interface.channels)
-        if isinstance(observation, np.ndarray) and observation.dtype == np.float32 and observation.shape == (n_inputs,):
+        if (
+            isinstance(observation, np.ndarray)
+            and observation.dtype == np.float32
+            and observation.shape == (n_inputs,)
+        ):
             return observation.copy()
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -163,7 +202,9 @@ class Experience:
         self.n_not_finite += 1
         if self.n_not_finite == 1:
             index = int(np.flatnonzero(~np.isfinite(values))[0])
-            _log.warning(_NOT_FINITE, self.steps, self.interface.channels[index].name, values[index])
+            _log.warning(
+                _NOT_FINITE, self.steps, self.interface.channels[index].name, values[index]
+            )
 
     def _count_damage(self, info: RobotInfo) -> None:
         self.crc_errors += info.crc_errors
@@ -182,7 +223,8 @@ class Experience:
         if not self._flags & Flag.NOT_APPLIED:
             self._n_not_applied_in_a_row = 0
             return
-        self.n_not_applied, self._n_not_applied_in_a_row = self.n_not_applied + 1, self._n_not_applied_in_a_row + 1
+        self.n_not_applied = self.n_not_applied + 1
+        self._n_not_applied_in_a_row = self._n_not_applied_in_a_row + 1
         patience = round(PATIENCE_S / self.interface.period_s)
         if self._n_not_applied_in_a_row >= patience and not info.obeyed:
             raise BodyDisobeys(self.steps, self.body.disobedience)
@@ -191,7 +233,7 @@ class Experience:
 
     def _state_of_robot(self) -> State:
         behaviour: State = getattr(self.behaviour, "state", dict)()
-        now = {
+        current = {
             "observation": self._observation.copy(),
             "pose": np.array(self._pose),
             "tiles": np.zeros(0) if self._tiles is None else self._tiles.copy(),
@@ -200,7 +242,7 @@ class Experience:
             excursions=self.excursions.state(),
             dockings=self.dockings.state(),
             behaviour=behaviour,
-            now=now,
+            now=current,
             own=attributes(self, *_STATE),
             world=self.body.save_state() if self.body.is_restorable and self._has_begun else {},
             rng=generator_state(self.rng),
@@ -215,9 +257,13 @@ class Experience:
         attributes_then = inner(state, "own")
         names = [name for name in _STATE if name in attributes_then]  # older snapshots lack some
         put_back(self, attributes_then, *names)
-        now, world = inner(state, "now"), inner(state, "world")
-        self._observation, self._pose = now["observation"].copy(), tuple(now["pose"].tolist())
-        self._tiles = None if now["tiles"].dtype.kind == "f" else now["tiles"].copy()
+        current = inner(state, "now")
+        world = inner(state, "world")
+        self._observation = current["observation"].copy()
+        self._pose = tuple(current["pose"].tolist())
+        self._tiles = None
+        if current["tiles"].dtype.kind != "f":
+            self._tiles = current["tiles"].copy()
         if world:
             self.env.reset(seed=0)  # opens the robot; its state is replaced
             self.body.restore_state(world)
@@ -225,12 +271,14 @@ class Experience:
             self.excursions.cancel()
             self._has_begun = False
             self._is_resumed = True
-        restore_generator(self.rng, inner(state, "rng"))  # last: nothing may draw from it after this
+        # Last: nothing may draw from it after this
+        restore_generator(self.rng, inner(state, "rng"))
 
 
 def _check_behaviour(behaviour: object, n_actions: int) -> None:
     """Refuse what cannot be a behaviour policy."""
-    draw, forget = getattr(behaviour, "draw", None), getattr(behaviour, "forget", None)
+    draw = getattr(behaviour, "draw", None)
+    forget = getattr(behaviour, "forget", None)
     if not callable(draw) or not callable(forget) or isinstance(behaviour, type):
         raise ValueError(
             f"behaviour must have draw(rng, observation, tiles) and forget(), not be {behaviour!r}; Follow(policy) "
@@ -243,4 +291,6 @@ def _check_behaviour(behaviour: object, n_actions: int) -> None:
         )
     n_drawn = getattr(behaviour, "n_actions", n_actions)
     if n_drawn != n_actions:
-        raise ValueError(f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}")
+        raise ValueError(
+            f"the behaviour chooses among {n_drawn} actions, but the body has {n_actions}"
+        )

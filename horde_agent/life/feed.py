@@ -33,10 +33,16 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.types import Integers
 
 FOLDER = "live"
-FORMAT, VERSION = "horde-live", 1
-NOW_EVERY_S, DEMONS_EVERY_S, MEASURES_EVERY_S, CURVE_EVERY_S = 0.2, 2.0, 5.0, 10.0
+FORMAT = "horde-live"
+VERSION = 1
+NOW_EVERY_S = 0.2
+DEMONS_EVERY_S = 2.0
+MEASURES_EVERY_S = 5.0
+CURVE_EVERY_S = 10.0
 CURVE_COLUMNS = ("step", "median_nmsre", "mean_nmsre", "mean_mspbe", "n_diverged")
-_MOST_SAMPLES, _MOST_BYTES = 300, 4 << 20  # of predictions: a minute, of up to 3,495 demons
+# Of predictions: a minute, of up to 3,495 demons
+_MOST_SAMPLES = 300
+_MOST_BYTES = 4 << 20
 _LEAST_SAMPLES = 8  # of more demons
 
 _log = logging.getLogger(__name__)
@@ -68,7 +74,9 @@ class Feed(LifeHooks):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = folder / FOLDER
-        self._interface, self._picture, self._total = interface, dict(picture or {}), total
+        self._interface = interface
+        self._picture = dict(picture or {})
+        self._total = total
         self._clock = clock
         self._began = clock()
         self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
@@ -84,22 +92,25 @@ class Feed(LifeHooks):
 
         Deferred steps are not flushed for this: flushing at other steps would change the rounding.
         """
-        now, life = self._clock(), event.life
-        if now - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
+        now_s = self._clock()
+        life = event.life
+        if now_s - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
             return
-        self._now_at = now
+        self._now_at = now_s
         try:
             if self._is_stale:
                 self._describe(life.horde)
             row = event.row
-            self._times.append((row.step, row.step * self._interface.period_s if math.isnan(row.t) else row.t))
+            self._times.append(
+                (row.step, row.step * self._interface.period_s if math.isnan(row.t) else row.t)
+            )
             self._predictions.append(np.array(life.student.predictions, dtype=np.float32))
-            if now - self._measures_at >= MEASURES_EVERY_S:
-                self._measures_at = now
-                self._measure(life, now)
+            if now_s - self._measures_at >= MEASURES_EVERY_S:
+                self._measures_at = now_s
+                self._measure(life, now_s)
             self._write_now(life, "living")
-            if now - self._demons_at >= DEMONS_EVERY_S:
-                self._demons_at = now
+            if now_s - self._demons_at >= DEMONS_EVERY_S:
+                self._demons_at = now_s
                 self._write_demons()
         except OSError as error:
             self._give_up(error)
@@ -132,7 +143,8 @@ class Feed(LifeHooks):
         self._predictions: deque[NDArray[np.float32]] = deque(maxlen=n_samples)
         self._nmsre = self._mspbe = np.full(len(names), np.nan, np.float32)
         self._is_sound = np.ones(len(names), np.bool_)
-        self._checksum, self._is_stale = checksum_of(names), False
+        self._checksum = checksum_of(names)
+        self._is_stale = False
         self._measures_at = self._demons_at = -math.inf
         facts = {
             "format": FORMAT,
@@ -154,11 +166,18 @@ class Feed(LifeHooks):
             self._curve_at = now
             with (self.path / "curve.csv").open("a", encoding="utf-8") as file:
                 facts = {"step": life.steps} | self._summary()
-                file.write(",".join("" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS) + "\n")
+                file.write(
+                    ",".join(
+                        "" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS
+                    )
+                    + "\n"
+                )
 
     def _summary(self) -> dict[str, Any]:
         """Return measures over the demons that have not diverged; None if there is no value."""
-        nmsre, mspbe = (values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe))
+        nmsre, mspbe = (
+            values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe)
+        )
         return {
             "median_nmsre": float(np.median(nmsre)) if len(nmsre) else None,
             "mean_nmsre": float(nmsre.mean()) if len(nmsre) else None,
@@ -169,7 +188,9 @@ class Feed(LifeHooks):
 
     def _write_now(self, life: Life, state: str) -> None:
         cycles = 1e3 * life.cycle_s.latest(600)
-        p50, p99, top = np.percentile(cycles, [50, 99, 100]).tolist() if len(cycles) else (None, None, None)
+        p50, p99, top = (
+            np.percentile(cycles, [50, 99, 100]).tolist() if len(cycles) else (None, None, None)
+        )
         facts = {
             "state": state,
             "step": life.steps,
@@ -198,7 +219,9 @@ class Feed(LifeHooks):
             diverged=~self._is_sound,
             steps=np.array([step for step, _ in self._times], dtype=np.int64),
             t=np.array([t for _, t in self._times]),
-            predictions=np.array(self._predictions, dtype=np.float32).reshape(len(self._times), len(self._nmsre)),
+            predictions=np.array(self._predictions, dtype=np.float32).reshape(
+                len(self._times), len(self._nmsre)
+            ),
             checksum=np.uint32(self._checksum),
         )
         _replace(self.path / "demons.npz", file.getvalue())
@@ -221,13 +244,18 @@ def _replace(path: Path, data: bytes) -> None:
 
 def shards_of(horde: AnyHorde) -> list[ShardStatus]:
     """Return the state of each shard; empty if the Horde has none."""
-    return horde.shards if isinstance(horde, ShardedHorde) else []
+    if isinstance(horde, ShardedHorde):
+        return horde.shards
+    return []
 
 
 def described(question: GVF) -> dict[str, Any]:
     """Return a question's name, constant gamma, channel and action for facts.json; None if not constant."""
-    policy, cumulant = question.target_policy, question.cumulant
-    channel = cumulant.index if isinstance(cumulant, Channel) and isinstance(cumulant.index, int) else None
+    policy = question.target_policy
+    cumulant = question.cumulant
+    channel = None
+    if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
+        channel = cumulant.index
     return {
         "name": question.name,
         "gamma": question.continuation if not callable(question.continuation) else None,

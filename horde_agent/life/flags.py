@@ -15,7 +15,9 @@ from horde_agent.record import BROKEN, Flag, Phase
 from horde_agent.types import Bools
 
 
-def flags_of(info: RobotInfo, *, begins: bool = False, terminated: bool = False, truncated: bool = False) -> int:
+def flags_of(
+    info: RobotInfo, *, begins: bool = False, terminated: bool = False, truncated: bool = False
+) -> int:
     """Return the flags of an observation from its info; `begins`: it is the first one after a reset."""
     flags = int(Flag.NONE)
     if begins or info.gap:

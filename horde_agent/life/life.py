@@ -46,7 +46,8 @@ class StepEvent(NamedTuple):
     """What an observer receives after each step. Arrays are not copied: copy what you keep."""
 
     row: Row  # the observation, the action taken there, and how the observation came about
-    life: Life  # the life: counts, the student with its predictions and scores, the Horde. Learning has been joined
+    # The life: counts, the student with its predictions and scores, the Horde. Learning has been joined
+    life: Life
 
 
 class LifeHooks:
@@ -145,20 +146,28 @@ class Life(Experience):
         worker: Worker | None = None,
     ) -> None:
         super().__init__(env, behaviour, rng, interface or Interface.of(env), excursions, docking)
-        self.horde, self.student = horde, Student(horde, self.interface, excursions)
+        self.horde = horde
+        self.student = Student(horde, self.interface, excursions)
         self._set_excursion_policies()
-        self.recorder, self.observers = recorder, list(observers)
+        self.recorder = recorder
+        self.observers = list(observers)
         self.robot = 0  # its number, for the record
         self.cycle_s = Durations()
-        self._worker = None if self._process_env else worker or Worker()
+        if self._process_env:
+            self._worker = None
+        else:
+            self._worker = worker or Worker()
         self._is_closed = self.is_stopped = self.is_cut = self.is_out_of_battery = False
-        self._awaits_reply = False  # the current observation has its row, and the next one has not arrived
+        # The current observation has its row, and the next one has not arrived
+        self._awaits_reply = False
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
     def _set_excursion_policies(self) -> None:
         can_drive = self.body.can_drive
-        self.excursions.rearrange([p for p in self.student.errors.policies if can_drive and not p.is_behaviour])
+        self.excursions.rearrange(
+            [p for p in self.student.errors.policies if can_drive and not p.is_behaviour]
+        )
 
     def state(self) -> State:
         """Return everything that this life's future depends on: between two steps, or in `before_step`.
@@ -220,9 +229,9 @@ class Life(Experience):
         """
         new = named(questions, self.interface.names)
         check_questions(new, self.interface)
-        before = self.horde.names
+        previous_names = self.horde.names
         self.horde.add(new)
-        self._rearrange(before)
+        self._rearrange(previous_names)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove questions, when `add` may be called; an excursion under way continues for the others.
@@ -231,15 +240,20 @@ class Life(Experience):
             ValueError: If a name is unknown, no demon would be left, or another demon or the tile coder needs the
                 prediction of one of them; nothing has changed.
         """
-        names = names if isinstance(names, str) else list(names)
+        if isinstance(names, str):
+            names = names
+        else:
+            names = list(names)
         refuse_fed_back(self.interface, names)
-        before = self.horde.names
+        previous_names = self.horde.names
         self.horde.remove(names)
-        self._rearrange(before)
+        self._rearrange(previous_names)
 
     def _rearrange(self, before: Sequence[str]) -> None:
         index = {name: i for i, name in enumerate(before)}
-        old_index = np.array([index.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64)
+        old_index = np.array(
+            [index.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64
+        )
         self.student.rearrange(old_index)
         self._set_excursion_policies()
         self._notify("rearrange", old_index)
@@ -251,7 +265,10 @@ class Life(Experience):
 
     def __repr__(self) -> str:
         spec = self.env.spec
-        env = type(self.env.unwrapped).__name__ if spec is None else spec.id
+        if spec is None:
+            env = type(self.env.unwrapped).__name__
+        else:
+            env = spec.id
         facts = [
             f"steps={self.steps}",
             f"learning_steps={self.student.learning_steps}",
@@ -301,9 +318,14 @@ class Life(Experience):
         """Select the robot whose turn it is; see `Robots`."""
 
     def _choose(self) -> Choice:
-        exact, tiles = self._observation.astype(np.float64), self._encode()  # float64, as for questions' functions
-        broken, unfit = is_broken(self._flags), is_unfit(self._flags)
-        return self.excursions.choose(self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit)
+        # Float64, as for questions' functions
+        exact = self._observation.astype(np.float64)
+        tiles = self._encode()
+        broken = is_broken(self._flags)
+        unfit = is_unfit(self._flags)
+        return self.excursions.choose(
+            self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit
+        )
 
     def _step(self, choice: Choice) -> None:
         """Act; learn from the step before while the robot moves; take the next observation."""
@@ -358,9 +380,13 @@ class Life(Experience):
         info: Mapping[str, Any] | None,
     ) -> None:
         """Take the result of a step; after the end of an episode, begin the next one."""
-        known = RobotInfo.of(info)
-        self._take(observation, known, flags_of(known, terminated=terminated, truncated=truncated))
-        self._count_step(known)
+        robot_info = RobotInfo.of(info)
+        self._take(
+            observation,
+            robot_info,
+            flags_of(robot_info, terminated=terminated, truncated=truncated),
+        )
+        self._count_step(robot_info)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             self.excursions.cancel()
@@ -372,34 +398,42 @@ class Life(Experience):
         self.excursions.cancel()
         left_s = (self._end - self.steps) * self.interface.period_s
         self._drive(Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
-        if self.steps < self._end:  # a stay that the end of the run cut short says nothing about the dock
+        # A stay that the end of the run cut short says nothing about the dock
+        if self.steps < self._end:
             self.dockings.return_at(self.steps)
         if self.dockings.has_failed:
             _log.warning("%s", self.dockings.failure(self.steps))
             self.is_stopped = self.is_out_of_battery = True
 
-    def _drive(self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None) -> None:
+    def _drive(
+        self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None
+    ) -> None:
         """Reset; the frames of the robot's drive count as steps, up to the end of the run, but nothing is learned.
 
         A real robot drives in every reset, one that can be placed only if the options say so.
         """
-        before = self.steps
+        first_step = self.steps
         observation, info = self.env.reset(seed=seed, options=options)
-        known = RobotInfo.of(info)
-        self._take(observation, known, flags_of(known, begins=True))
-        n_steps = self.body.n_drive_frames if known.manoeuvre_steps is None else known.manoeuvre_steps
-        self.steps = min(self._end, before + n_steps)
-        self.is_cut = before + n_steps > self._end or (self.is_stopped and options is not None)
+        robot_info = RobotInfo.of(info)
+        self._take(observation, robot_info, flags_of(robot_info, begins=True))
+        if robot_info.manoeuvre_steps is None:
+            n_steps = self.body.n_drive_frames
+        else:
+            n_steps = robot_info.manoeuvre_steps
+        self.steps = min(self._end, first_step + n_steps)
+        self.is_cut = first_step + n_steps > self._end or (self.is_stopped and options is not None)
         if self.is_stopped and self.body.is_restorable:
             return  # the drive may have been ended early, and is repeated when the life is resumed
-        for at, known, observation in self.body.drive_frames():
-            self._count_damage(known)
-            if before + at < self.steps and self.recorder is not None:
+        for at, robot_info, observation in self.body.drive_frames():
+            self._count_damage(robot_info)
+            if first_step + at < self.steps and self.recorder is not None:
                 observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
                     observed = self._unknown
-                how = (NO_ACTION, np.nan, phase, flags_of(known), known.pose)
-                self.recorder.write(Row(before + at, known.t, observed, *how, robot=self.robot))
+                drive_fields = (NO_ACTION, np.nan, phase, flags_of(robot_info), robot_info.pose)
+                self.recorder.write(
+                    Row(first_step + at, robot_info.t, observed, *drive_fields, robot=self.robot)
+                )
 
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""
@@ -420,7 +454,18 @@ class Life(Experience):
 
     def _row(self, choice: Choice) -> Row:
         phase, action, b, policy = choice
-        return Row(self.steps, self.t, self._observation, action, b, phase, self._flags, self._pose, policy, self.robot)
+        return Row(
+            self.steps,
+            self.t,
+            self._observation,
+            action,
+            b,
+            phase,
+            self._flags,
+            self._pose,
+            policy,
+            self.robot,
+        )
 
     def _write(self, row: Row) -> None:
         """Record a row and call `after_step`."""
@@ -463,4 +508,6 @@ def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
         return
     for name in interface.feedback.names:
         if name in names:
-            raise ValueError(f"the prediction of {name!r} is fed back as a feature; it cannot be removed")
+            raise ValueError(
+                f"the prediction of {name!r} is fed back as a feature; it cannot be removed"
+            )

@@ -62,7 +62,10 @@ class Sampler(LifeHooks):
     @property
     def samples(self) -> list[Sample]:
         """The samples in the order of time."""
-        return [Sample(int(row[0]), int(row[1]), row[2], row[3], int(row[4])) for row in self._rows().tolist()]
+        return [
+            Sample(int(row[0]), int(row[1]), row[2], row[3], int(row[4]))
+            for row in self._rows().tolist()
+        ]
 
     def _rows(self) -> np.ndarray:
         return np.array(self._numbers, dtype=np.float64).reshape(-1, len(Sample._fields))
@@ -149,8 +152,12 @@ class MspbeWatch(LifeHooks):
         self._questions = horde.questions
         algorithms = rules_of(horde.questions, horde.config)
         configs = {name: config_of(horde.config, name) for name in set(algorithms)}
-        self._has_estimate = np.array([has_estimate(configs[name]) for name in algorithms], dtype=bool)
-        self.updates_needed: Floats = np.array([updates_until_valid(configs[name]) for name in algorithms])
+        self._has_estimate = np.array(
+            [has_estimate(configs[name]) for name in algorithms], dtype=bool
+        )
+        self.updates_needed: Floats = np.array(
+            [updates_until_valid(configs[name]) for name in algorithms]
+        )
 
     def _totals(self) -> Floats:
         """Return `ratio_totals` since the watch began, shape (3, n_demons)."""
@@ -211,7 +218,9 @@ class MspbeWatch(LifeHooks):
             "scalar_mean_of_valid": mean_estimate(self._horde.mspbe_scalar[valid]),
         }
         if self._horde.config.vector_mspbe:
-            facts["vector_mean_of_valid"] = mean_estimate(np.asarray(self._horde.mspbe_vector())[valid])
+            facts["vector_mean_of_valid"] = mean_estimate(
+                np.asarray(self._horde.mspbe_vector())[valid]
+            )
         return facts
 
 
@@ -229,13 +238,18 @@ class Progress(LifeHooks):
     """
 
     def __init__(self, total: int | None, period_s: float, console: Console | None = None) -> None:
-        self.total, self.period_s = total, period_s
+        self.total = total
+        self.period_s = period_s
         self.console = console or Console(stderr=True)
-        self.every_s = 0.25 if self.console.is_terminal else 10.0
+        if self.console.is_terminal:
+            self.every_s = 0.25
+        else:
+            self.every_s = 10.0
         self.watch: MspbeWatch | None = None
         self.steps: Floats | None = None
-        is_live = self.console.is_terminal
-        self._live = Live(console=self.console, auto_refresh=False, transient=True) if is_live else None
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
         self._began = self._last = 0.0
 
     def start(self) -> None:
@@ -269,7 +283,9 @@ class Progress(LifeHooks):
                 table.add_row(name, value)
             self._live.update(table, refresh=True)
         else:
-            self.console.print(" · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True)
+            self.console.print(
+                " · ".join(f"{k} {v}" for k, v in facts), highlight=False, soft_wrap=True
+            )
 
     def stop(self) -> None:
         """Remove the live table."""
@@ -280,8 +296,12 @@ class Progress(LifeHooks):
         self, steps: int, elapsed_s: float, horde: AnyHorde, errors: ReturnErrors | None
     ) -> list[tuple[str, str]]:
         """Return pairs of name and value."""
-        speed = steps / elapsed_s if elapsed_s > 0 else 0.0
-        share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)" if self.total else ""
+        speed = 0.0
+        if elapsed_s > 0:
+            speed = steps / elapsed_s
+        share = ""
+        if self.total:
+            share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)"
         facts = [
             ("steps", f"{steps:,}{share}"),
             ("robot time", duration(steps * self.period_s)),
@@ -308,16 +328,23 @@ def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
     """Return median and mean online NMSRE and the number of nearly constant returns, or why there is no NMSRE yet."""
     if not (errors.n_tests >= 2).any():
         return "not yet: no question was tested twice"
-    diverged = np.flatnonzero(~sound_demons(horde)).tolist() if horde.diverged else ()
-    median, mean = errors.online_median(diverged), errors.online_mean(diverged)
-    shown = f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
+    diverged: list[int] = []
+    if horde.diverged:
+        diverged = np.flatnonzero(~sound_demons(horde)).tolist()
+    median = errors.online_median(diverged)
+    mean = errors.online_mean(diverged)
+    shown = (
+        f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
+    )
     if steps is None:
         return shown
     are_flat = are_nearly_constant(
         errors.online_variance(), quantisation_steps(errors.policies, errors.n_demons, steps)
     )
     are_flat[list(diverged)] = False
-    return f"{shown}, {are_flat.sum():,} nearly constant" if are_flat.any() else shown
+    if are_flat.any():
+        return f"{shown}, {are_flat.sum():,} nearly constant"
+    return shown
 
 
 def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
@@ -354,8 +381,10 @@ class Follower(LifeHooks):
     """
 
     def __init__(self, student: Student, most_waiting: int = MOST_WAITING) -> None:
-        self.student, self.n_left_out = student, 0
-        self._most_waiting, self._rows = most_waiting, SimpleQueue[Row | None]()
+        self.student = student
+        self.n_left_out = 0
+        self._most_waiting = most_waiting
+        self._rows = SimpleQueue[Row | None]()
         self._is_gap = self._is_over = False
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
@@ -391,10 +420,20 @@ class Follower(LifeHooks):
     def _follow(self) -> None:
         try:
             while (row := self._rows.get()) is not None:
-                what = (row.observation, row.action, row.b, row.phase, row.flags, row.step, row.policy, row.robot)
-                self.student.take_row(*what)
+                fields = (
+                    row.observation,
+                    row.action,
+                    row.b,
+                    row.phase,
+                    row.flags,
+                    row.step,
+                    row.policy,
+                    row.robot,
+                )
+                self.student.take_row(*fields)
         except BaseException as error:
-            self._fault, self._is_over = error, True
+            self._fault = error
+            self._is_over = True
             while self._rows.qsize():
                 self.n_left_out += self._rows.get() is not None
             _log.warning("follower stopped (%s); the run continues", error)

@@ -35,12 +35,19 @@ from horde_agent.processes import python
 
 CLOSING_S = 3.0  # how long the environment may take to close
 END_MANOEUVRE = b"e"  # the only order
-AWAKE_S = 4e-4  # of a wait, longer than a step of the simulators; to sleep and to be woken takes longer than a step
+# Of a wait, longer than a step of the simulators; to sleep and to be woken takes longer than a step
+AWAKE_S = 4e-4
 LOOKS = 64  # between two looks at the clock
-NAP_MS = 20  # of a sleep; a message that came through the block while its receiver fell asleep is found after it
-HALF, WORDS = 1 << 16, 16  # bytes of the block that an end writes, of which the first are two words:
-LENGTH, AWAKE = 0, 1  # bytes of the message in this half, 0 if none; whether the end that writes here is awake
-IS_ORDERED = platform.machine() in ("x86_64", "AMD64")  # elsewhere another process may see writes in another order
+# Of a sleep; a message that came through the block while its receiver fell asleep is found after it
+NAP_MS = 20
+# Bytes of the block that an end writes, of which the first are two words:
+HALF = 1 << 16
+WORDS = 16
+# Bytes of the message in this half, 0 if none; whether the end that writes here is awake
+LENGTH = 0
+AWAKE = 1
+# Elsewhere another process may see writes in another order
+IS_ORDERED = platform.machine() in ("x86_64", "AMD64")
 SIZE = struct.Struct("<Q")  # of a message, in bytes, which precedes it on the socket
 PART = 1 << 16  # bytes of a message that are received at once
 
@@ -71,12 +78,16 @@ class Line:
     """
 
     def __init__(self, end: socket.socket, block: int, *, is_first: bool) -> None:
-        self._end, self._received, self._waiting = end, bytearray(), select.poll()
+        self._end = end
+        self._received = bytearray()
+        self._waiting = select.poll()
         self._waiting.register(end, select.POLLIN)
         block_bytes = memoryview(mmap.mmap(block, 2 * HALF))
-        out, into = (block_bytes[:HALF], block_bytes[HALF:])[:: 1 if is_first else -1]
-        self._out, self._out_words = out[WORDS:], out[:WORDS].cast("q")
-        self._in, self._in_words = into[WORDS:], into[:WORDS].cast("q")
+        out, incoming = (block_bytes[:HALF], block_bytes[HALF:])[:: 1 if is_first else -1]
+        self._out = out[WORDS:]
+        self._out_words = out[:WORDS].cast("q")
+        self._in = incoming[WORDS:]
+        self._in_words = incoming[:WORDS].cast("q")
 
     def send(self, pickled: bytes) -> None:
         """Send a message; raise OSError if the other process has ended and was asleep."""
@@ -101,7 +112,8 @@ class Line:
 
     def _comes_soon(self) -> bool:
         """Wait awake for at most AWAKE_S; return whether there is a message or the other process has ended."""
-        words, end = self._in_words, time.perf_counter() + AWAKE_S
+        words = self._in_words
+        end = time.perf_counter() + AWAKE_S
         while time.perf_counter() < end:
             for _ in range(LOOKS):
                 if words[LENGTH]:
@@ -112,7 +124,8 @@ class Line:
         return False
 
     def _receive_from_socket(self) -> Any:
-        data, end = self._received, SIZE.size
+        data = self._received
+        end = SIZE.size
         while len(data) < end or len(data) < (end := SIZE.size + SIZE.unpack_from(data)[0]):
             part = self._end.recv(PART)
             if not part:
@@ -158,10 +171,14 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
         self._pid = os.getpid()
         self._end = weakref.finalize(self, _end, self._line, self._process, self._pid)
         self._awaits_reply = False
-        self.observation_space, self.action_space, self.metadata, drive = self._call("make", name, settings)
+        self.observation_space, self.action_space, self.metadata, drive = self._call(
+            "make", name, settings
+        )
         vars(self).update(drive)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and wait for it."""
         observation, info, drive = self._call("reset", seed, options)
         vars(self).update(drive)
@@ -212,7 +229,9 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     def _request(self, name: str, *arguments: Any) -> None:
         if not self._end.alive:
-            raise gymnasium.error.ClosedEnvironmentError(f"the environment {self._name} is closed; make a new one")
+            raise gymnasium.error.ClosedEnvironmentError(
+                f"the environment {self._name} is closed; make a new one"
+            )
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"the environment {self._name} belongs to process {self._pid}, of which this one is a fork: make a new "
@@ -250,7 +269,10 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
 def is_worthwhile() -> bool:
     """Return whether a separate process makes a life faster here: on POSIX with at least two cores."""
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        n_cores = len(os.sched_getaffinity(0))
+    else:
+        n_cores = os.cpu_count() or 1
     return os.name == "posix" and n_cores >= 2
 
 
@@ -260,17 +282,25 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    here, there = socket.socketpair()
+    own_socket, child_socket = socket.socketpair()
     has_memory = hasattr(os, "memfd_create")
-    with there, open(os.memfd_create("horde"), "r+b") if has_memory else tempfile.TemporaryFile() as block:
+    with (
+        child_socket,
+        open(os.memfd_create("horde"), "r+b") if has_memory else tempfile.TemporaryFile() as block,
+    ):
         block.truncate(2 * HALF)
-        shared = [there.fileno(), block.fileno()]
+        shared = [child_socket.fileno(), block.fileno()]
         command, environment = python("horde_agent.life.process_env", *map(str, shared))
         # A separate process group does not receive Ctrl-C.
         process = subprocess.Popen(
-            command, pass_fds=shared, process_group=0, stdin=subprocess.PIPE, bufsize=0, env=environment
+            command,
+            pass_fds=shared,
+            process_group=0,
+            stdin=subprocess.PIPE,
+            bufsize=0,
+            env=environment,
         )
-        return Line(here, block.fileno(), is_first=True), process
+        return Line(own_socket, block.fileno(), is_first=True), process
 
 
 def _end(line: Line, process: subprocess.Popen[bytes], pid: int) -> None:
@@ -298,7 +328,9 @@ def packed(observation: Any) -> tuple[Any, str, tuple[int, ...]]:
 
 def unpacked(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
     """Return the observation from its parts."""
-    return np.frombuffer(data, dtype).reshape(shape).copy() if dtype else data
+    if dtype:
+        return np.frombuffer(data, dtype).reshape(shape).copy()
+    return data
 
 
 # ---- exceptions ------------------------------------------------------------------------------------------------------
@@ -308,7 +340,12 @@ def error_parts(error: BaseException) -> tuple[tuple[str, ...], str, str, str]:
     """Return class names up to the first class of Python or Gymnasium, that class's name, message and traceback."""
     names = [kind.__name__ for kind in type(error).__mro__]
     n_own = next(n for n, kind in enumerate(type(error).__mro__) if _known(kind.__name__) is kind)
-    return tuple(names[:n_own]), names[n_own], str(error), "".join(traceback.format_exception(error))
+    return (
+        tuple(names[:n_own]),
+        names[n_own],
+        str(error),
+        "".join(traceback.format_exception(error)),
+    )
 
 
 def error_from(names: tuple[str, ...], base: str, text: str, trace: str) -> BaseException:
@@ -359,7 +396,12 @@ class Child:
         if name == "make":
             env_id, settings = arguments
             env = self._env = gymnasium.make(env_id, **settings)
-            return env.observation_space, env.action_space, dict(env.unwrapped.metadata), drive_of(env.unwrapped)
+            return (
+                env.observation_space,
+                env.action_space,
+                dict(env.unwrapped.metadata),
+                drive_of(env.unwrapped),
+            )
         assert self._env is not None, "the first request makes the environment"
         if name == "step":
             observation, *others = self._env.step(*arguments)
@@ -388,7 +430,11 @@ def drive_of(body: Any) -> dict[str, Any]:
     frames = drive.get("manoeuvre_frames", [])
     sent = [  # what a life reads of them
         SimpleNamespace(
-            t=f.t, crc_errors=f.crc_errors, stale=f.stale, applied=getattr(f, "applied", True), extras=dict(f.extras)
+            t=f.t,
+            crc_errors=f.crc_errors,
+            stale=f.stale,
+            applied=getattr(f, "applied", True),
+            extras=dict(f.extras),
         )
         for f in frames
     ]

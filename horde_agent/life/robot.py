@@ -68,13 +68,17 @@ class RobotInfo(NamedTuple):
         if info is None:
             return cls()
         if not isinstance(info, Mapping):
-            raise UnfitResult(f"the environment returned an info of the type {type(info).__name__}, expected a dict")
+            raise UnfitResult(
+                f"the environment returned an info of the type {type(info).__name__}, expected a dict"
+            )
         return cls(*map(info.get, cls._fields, cls._field_defaults.values()))
 
     @property
     def pose(self) -> tuple[float, float, float]:
         """Position in metres and heading in radians; NaN if unknown."""
-        return UNKNOWN_POSE if self.x_m is None else (self.x_m, self.y_m, self.heading_rad)
+        if self.x_m is None:
+            return UNKNOWN_POSE
+        return (self.x_m, self.y_m, self.heading_rad)
 
 
 class RobotBody:
@@ -109,7 +113,9 @@ class RobotBody:
     @property
     def n_drive_frames(self) -> int:
         """Number of frames of the drive in the last reset."""
-        return len(self._body.manoeuvre_frames) if self.can_drive else 0
+        if self.can_drive:
+            return len(self._body.manoeuvre_frames)
+        return 0
 
     def drive_frames(self) -> Iterator[tuple[int, RobotInfo, Any]]:
         """Yield the frames of the drive in the last reset, without the last one, which the reset returned.
@@ -117,13 +123,15 @@ class RobotBody:
         Each has the period of the drive in which it was sampled, from 1 on, its info, and its observation as the
         environment returns it, None if it does not keep them.
         """
-        frames = self._body.manoeuvre_frames[:-1] if self.can_drive else []
+        frames = []
+        if self.can_drive:
+            frames = self._body.manoeuvre_frames[:-1]
         observations = getattr(self._body, "manoeuvre_observations", None) or [None] * len(frames)
         at = getattr(self._body, "manoeuvre_at", range(1, len(frames) + 1))
         for period, frame, observation in zip(at, frames, observations, strict=False):
-            own = {"t": frame.t, "gap": 0, "applied": getattr(frame, "applied", True)}
-            own |= {"crc_errors": frame.crc_errors, "stale": frame.stale}
-            yield period, RobotInfo.of({**frame.extras, **own}), observation
+            frame_info = {"t": frame.t, "gap": 0, "applied": getattr(frame, "applied", True)}
+            frame_info |= {"crc_errors": frame.crc_errors, "stale": frame.stale}
+            yield period, RobotInfo.of({**frame.extras, **frame_info}), observation
 
     def save_state(self) -> dict[str, Any]:
         """Return everything that the robot's future depends on, if it is restorable."""

@@ -24,7 +24,17 @@ from horde_agent.types import Integers
 TURN = 128  # steps; a change of robots takes about 3 ms of processor time for 795 questions
 
 _OF_ROBOT = (
-    *("env", "body", "behaviour", "rng", "excursions", "dockings", "t", "_n_not_applied_in_a_row", "_has_begun"),
+    *(
+        "env",
+        "body",
+        "behaviour",
+        "rng",
+        "excursions",
+        "dockings",
+        "t",
+        "_n_not_applied_in_a_row",
+        "_has_begun",
+    ),
     *("_flags", "_is_observed", "_observation", "_pose", "_tiles", "_process_env"),
     *("_follows_not_finite", "_is_resumed"),
 )
@@ -66,9 +76,13 @@ class Robots(Life):
         super().__init__(envs[0], horde, behaviours[0], rngs[0], **options)
         settings = self.interface, options.get("excursions"), options.get("docking")
         robots = zip(envs, behaviours, rngs, strict=True)
-        self._others = {k: _part_of(Experience(*robot, *settings)) for k, robot in enumerate(robots) if k}
+        self._others = {
+            k: _part_of(Experience(*robot, *settings)) for k, robot in enumerate(robots) if k
+        }
         self._set_excursion_policies()
-        self._steps_of, self._turn_began = np.zeros(len(envs), dtype=np.int64), 0  # in finished turns
+        # In finished turns
+        self._steps_of = np.zeros(len(envs), dtype=np.int64)
+        self._turn_began = 0
 
     @property
     def steps_of(self) -> Integers:
@@ -93,12 +107,16 @@ class Robots(Life):
 
     def state(self) -> State:
         """Return everything that the future of these robots depends on: `Life.state`."""
-        own, robot, others = super().state(), self.robot, {}
+        life_state = super().state()
+        robot = self.robot
+        robot_states = {}
         for k in sorted(self._others):
             self._load(k)
-            others[f"robot{k}"] = self._state_of_robot()
+            robot_states[f"robot{k}"] = self._state_of_robot()
         self._load(robot)
-        return own | nested(turns=attributes(self, "robot", "_steps_of", "_turn_began"), **others)
+        return life_state | nested(
+            turns=attributes(self, "robot", "_steps_of", "_turn_began"), **robot_states
+        )
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned: `Life.restore`."""

@@ -23,7 +23,12 @@ from horde_agent.life.flags import are_broken, is_broken, is_learned
 from horde_agent.life.timing import Durations
 from horde_agent.measures.excursion_table import new_positions
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, behaviour_under_test, policies_under_test
+from horde_agent.measures.returns import (
+    PolicyUnderTest,
+    TestExcursion,
+    behaviour_under_test,
+    policies_under_test,
+)
 from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
@@ -40,15 +45,21 @@ def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
     """
     if interface.feedback is not None:
         return interface.encode
-    low, high = interface.scaler.low, interface.scaler.high
+    low = interface.scaler.low
+    high = interface.scaler.high
     is_unit = bool((low == 0.0).all() and (high == 1.0).all())
-    return interface.coder.encode if is_unit else interface.encode
+    if is_unit:
+        return interface.coder.encode
+    return interface.encode
 
 
 def check_fit(horde: AnyHorde, interface: Interface) -> None:
     """Raise ValueError if a Horde's features or questions do not fit an interface."""
     coder = interface.coder
-    features = (getattr(horde, "n_features", coder.n_features), getattr(horde, "n_active", coder.n_active))
+    features = (
+        getattr(horde, "n_features", coder.n_features),
+        getattr(horde, "n_active", coder.n_active),
+    )
     if features != (coder.n_features, coder.n_active):
         raise ValueError(
             f"the Horde expects {features[0]} features, {features[1]} of them active, but the interface's tile coder "
@@ -59,7 +70,8 @@ def check_fit(horde: AnyHorde, interface: Interface) -> None:
 
 def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
     """Raise ValueError if a question has other actions than the interface, or an unknown channel."""
-    n_actions, n_channels = len(interface.actions), len(interface.channels)
+    n_actions = len(interface.actions)
+    n_channels = len(interface.channels)
     for question in questions:
         n_asked = question.target_policy.n_actions
         if n_asked not in (0, n_actions):  # 0: the behaviour itself
@@ -89,21 +101,35 @@ class Student:
         ValueError: If the Horde does not fit the interface.
     """
 
-    def __init__(self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None) -> None:
+    def __init__(
+        self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None
+    ) -> None:
         check_fit(horde, interface)
-        self.horde, self.interface, self._encode_first = horde, interface, encoder(interface)
+        self.horde = horde
+        self.interface = interface
+        self._encode_first = encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
         self.learning_steps = 0
-        self._n_updated = -horde.n_updates if isinstance(horde, ShardedHorde) else 0  # the shards count the rest
+        # The shards count the rest
+        if isinstance(horde, ShardedHorde):
+            self._n_updated = -horde.n_updates
+        else:
+            self._n_updated = 0
         self.learn_s = Durations()
-        self._untimed_s, self._n_untimed = 0.0, 0  # of deferred steps
-        self._phase, self._action, self._b = Phase.END, NO_ACTION, np.nan
+        # Of deferred steps
+        self._untimed_s = 0.0
+        self._n_untimed = 0
+        self._phase = Phase.END
+        self._action = NO_ACTION
+        self._b = np.nan
         self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
-        self._predicted: Predictions = np.zeros(horde.n_demons)  # at the latest observation of an excursion
+        # At the latest observation of an excursion
+        self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
-        self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}  # phase to test of other robots
+        # Phase to test of other robots
+        self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}
         self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
@@ -116,13 +142,19 @@ class Student:
         self._names = self.horde.names
         self._position = {name: i for i, name in enumerate(self._names)}
         feedback = self.interface.feedback
-        self._fed_back = None if feedback is None else feedback.demons(self._names)
+        self._fed_back = None
+        if feedback is not None:
+            self._fed_back = feedback.demons(self._names)
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
-        positions, others = new_positions(old_index, self.errors.n_demons), self._others.items()
+        positions = new_positions(old_index, self.errors.n_demons)
+        other_streams = self._others.items()
         self._test = _rearranged(self._test, positions)
-        self._others = {k: (phase, a, b, _rearranged(test, positions)) for k, (phase, a, b, test) in others}
+        self._others = {
+            k: (phase, a, b, _rearranged(test, positions))
+            for k, (phase, a, b, test) in other_streams
+        }
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
@@ -134,37 +166,46 @@ class Student:
 
     def state(self) -> State:
         """Return everything that later learning and scores depend on, the Horde's state included."""
-        own = attributes(self, *_STATE)
-        own |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
-        own |= streams_state(self.robot, {k: _named_part(*part) for k, part in self._others.items()})
+        counters = attributes(self, *_STATE)
+        counters |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
+        counters |= streams_state(
+            self.robot, {k: _named_part(*part) for k, part in self._others.items()}
+        )
         test = {self._kind_of_test: {} if self._test is None else self._test.state()}
-        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, own=own)
+        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, own=counters)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
-        own = inner(state, "own")
+        counters = inner(state, "own")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
-        put_back(self, own, *_STATE)
-        self._phase, self._n_updated = Phase(int(own["phase"])), int(own["n_updated"])
+        put_back(self, counters, *_STATE)
+        self._phase = Phase(int(counters["phase"]))
+        self._n_updated = int(counters["n_updated"])
         self._test = self._restored(inner(state, self._kind_of_test))
-        self.robot, others = restored_streams(own)
-        for k, of in others.items():
+        self.robot, other_streams = restored_streams(counters)
+        for k, of in other_streams.items():
             part = Phase(int(of["phase"])), int(of["action"]), float(of["b"])
             self._others[k] = (*part, self._restored(inner(of, "on_policy")))
 
     @property
     def _kind_of_test(self) -> str:
-        return "test" if self._phase is Phase.EXCURSION else "on_policy"
+        if self._phase is Phase.EXCURSION:
+            return "test"
+        return "on_policy"
 
     def _restored(self, test: State) -> TestExcursion | None:
         context = self.errors.policies, self.horde.questions, self.horizon
-        return TestExcursion.restored(test, *context) if test else None
+        if test:
+            return TestExcursion.restored(test, *context)
+        return None
 
     @property
     def n_updated(self) -> int:
         """Sum over the updates of the number of demons with rho > 0; it lags with shards."""
-        return self._n_updated + (self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0)
+        return self._n_updated + (
+            self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0
+        )
 
     @property
     def predictions(self) -> Predictions:
@@ -185,7 +226,8 @@ class Student:
         if not self.horde.n_waiting:
             for _ in range(self._n_untimed):
                 self.learn_s.add(self._untimed_s / self._n_untimed)
-            self._untimed_s, self._n_untimed = 0.0, 0
+            self._untimed_s = 0.0
+            self._n_untimed = 0
 
     def encode(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
@@ -193,7 +235,11 @@ class Student:
         Predictions that are fed back are those of the observation before, by the weights of that time. In an excursion
         weights do not change, and the predictions are made here. Call it once for each observation, before `observe`.
         """
-        if self._fed_back is None or is_broken(flags) or self._phase not in (Phase.BEHAVE, Phase.EXCURSION):
+        if (
+            self._fed_back is None
+            or is_broken(flags)
+            or self._phase not in (Phase.BEHAVE, Phase.EXCURSION)
+        ):
             return self._encode_first(observation)
         if self._phase is Phase.BEHAVE:
             return self.interface.encode(observation, self.predictions[self._fed_back])
@@ -216,7 +262,8 @@ class Student:
             tiles = self.encode(observation, flags)
         if self._phase is Phase.EXCURSION:
             if self._test is not None and is_broken(flags):
-                self._test, self.errors.n_discarded = None, self.errors.n_discarded + 1
+                self._test = None
+                self.errors.n_discarded = self.errors.n_discarded + 1
             self._continue_test(observation, tiles, flags)
             return
         if not is_learned(self._phase, flags):
@@ -225,7 +272,9 @@ class Student:
             self.horde.begin(observation, tiles)
             return
         began = time.perf_counter()
-        self.horde.learn(self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED))
+        self.horde.learn(
+            self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED)
+        )
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
@@ -233,7 +282,9 @@ class Student:
             self._n_updated += self.horde.n_updated
         self._continue_test(observation, tiles, flags)
 
-    def set_action(self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY) -> None:
+    def set_action(
+        self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY
+    ) -> None:
         """Set the phase, and the action chosen with probability `b` at the newest observation, before `step`.
 
         The first step of an excursion stores the predictions, and so does every `horizon`-th learning step of the
@@ -245,11 +296,20 @@ class Student:
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()
                 followed = self._followed(policy, action)
-                self._test = followed and TestExcursion(followed, self._predicted, step, self.horizon)
+                self._test = followed and TestExcursion(
+                    followed, self._predicted, step, self.horizon
+                )
         if phase is Phase.BEHAVE and self._test is None and self.learning_steps % self.horizon == 0:
-            own = [policy for policy in self.errors.policies if policy.is_behaviour]
-            self._test = TestExcursion(own[0], self.predictions, step, self.horizon) if own else None
-        self._phase, self._action, self._b = phase, action, b
+            behaviour_policies = [policy for policy in self.errors.policies if policy.is_behaviour]
+            if behaviour_policies:
+                self._test = TestExcursion(
+                    behaviour_policies[0], self.predictions, step, self.horizon
+                )
+            else:
+                self._test = None
+        self._phase = phase
+        self._action = action
+        self._b = b
 
     def select_robot(self, robot: int) -> None:
         """Continue the stream of another robot, by its number from 0; call it between two excursions.
@@ -260,11 +320,14 @@ class Student:
         if robot == self.robot:
             return
         if isinstance(self.horde, ShardedHorde):
-            raise ValueError("shards learn from one robot; learn from several in one Horde, without shards")
+            raise ValueError(
+                "shards learn from one robot; learn from several in one Horde, without shards"
+            )
         self._others[self.robot] = self._phase, self._action, self._b, self._test
         fresh = (Phase.END, NO_ACTION, np.nan, None)
         self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
-        self.robot, began = robot, time.perf_counter()
+        self.robot = robot
+        began = time.perf_counter()
         self.horde.select_stream(robot)
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
@@ -300,8 +363,11 @@ class Student:
         """Add one term to the return of the current test, if there is one, and score it if that was the last."""
         if self._test is None:
             return
-        exact = observation.astype(np.float64)  # as a Horde passes observations to the functions of questions
-        self._test.observe(exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED))
+        # As a Horde passes observations to the functions of questions
+        exact = observation.astype(np.float64)
+        self._test.observe(
+            exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED)
+        )
         if self._test.is_complete:
             self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
             self._test = None
@@ -311,13 +377,15 @@ def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursio
     """Return a test of the demons that stay, given their new positions; None if it tests none of them."""
     if test is not None:
         test.rearrange(positions)
-    return test if test is not None and len(test.demons) else None
+    if test is not None and len(test.demons):
+        return test
+    return None
 
 
 def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None) -> State:
     """Return the state of a robot that is not selected, by name."""
-    own = {"phase": np.array(int(phase)), "action": np.array(action), "b": np.array(b)}
-    return own | nested(on_policy={} if test is None else test.state())
+    fields = {"phase": np.array(int(phase)), "action": np.array(action), "b": np.array(b)}
+    return fields | nested(on_policy={} if test is None else test.state())
 
 
 def relearn(
@@ -358,9 +426,14 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
     one follows a gap.
     """
     for part in _finite_parts(parts):
-        columns = [part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")]
+        columns = [
+            part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")
+        ]
         has_robots = "robot" in (part.rows.dtype.names or ())
-        robots = part.rows["robot"].tolist() if has_robots else [0] * len(part)
+        if has_robots:
+            robots = part.rows["robot"].tolist()
+        else:
+            robots = [0] * len(part)
         yield from zip(part.rows["observation"], *columns, robots, strict=True)
 
 
@@ -380,15 +453,20 @@ def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
         yield Stream(rows[is_kept], part.header, part.faults)
 
 
-def predict_along(stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None) -> Floats:
+def predict_along(
+    stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None
+) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
     Predictions that are fed back begin again after each gap, as in a life. `before` are those at the row before the
     first one, (n_demons,), if there is one.
     """
     out = np.empty((len(stream), horde.n_demons))
-    begin, feedback = encoder(interface), interface.feedback
-    fed_back = None if feedback is None else feedback.demons(horde.names)
+    begin = encoder(interface)
+    feedback = interface.feedback
+    fed_back = None
+    if feedback is not None:
+        fed_back = feedback.demons(horde.names)
     observations = stream.rows["observation"]
     broken = are_broken(stream.rows["flags"])
     for t, observation in enumerate(observations):

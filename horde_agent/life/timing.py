@@ -13,7 +13,10 @@ LATE_S = 0.05
 
 
 _EXACT = 1 << 16  # durations in a block, two hours at 10 Hz
-_SHORTEST_S, _LONGEST_S, _RATIO = 1e-7, 1e4, 1.005  # of the bins
+# Of the bins
+_SHORTEST_S = 1e-7
+_LONGEST_S = 1e4
+_RATIO = 1.005
 
 
 class Durations:
@@ -21,8 +24,11 @@ class Durations:
 
     def __init__(self) -> None:
         self._values = array("f")
-        self._n_in_bins, self._longest = 0, 0.0
-        self._bins: Integers = np.zeros(2 + int(np.log(_LONGEST_S / _SHORTEST_S) / np.log(_RATIO)), dtype=np.int64)
+        self._n_in_bins = 0
+        self._longest = 0.0
+        self._bins: Integers = np.zeros(
+            2 + int(np.log(_LONGEST_S / _SHORTEST_S) / np.log(_RATIO)), dtype=np.int64
+        )
 
     def add(self, seconds: float) -> None:
         """Add a duration."""
@@ -34,7 +40,8 @@ class Durations:
         values = np.asarray(self._values, dtype=np.float64)
         bins = np.log(np.clip(values, _SHORTEST_S, _LONGEST_S) / _SHORTEST_S) / np.log(_RATIO)
         self._bins += np.bincount(bins.astype(np.int64), minlength=self._bins.size)
-        self._n_in_bins, self._longest = len(self), max(self._longest, float(values.max()))
+        self._n_in_bins = len(self)
+        self._longest = max(self._longest, float(values.max()))
         self._values = array("f")
 
     def __len__(self) -> int:
@@ -54,7 +61,8 @@ class Durations:
             p50, p99, top = np.percentile(np.asarray(self._values), [50, 99, 100])
         else:
             ranks = np.searchsorted(np.cumsum(self._bins), np.array([0.5, 0.99]) * len(self))
-            (p50, p99), top = _SHORTEST_S * _RATIO ** (ranks + 0.5), self._longest
+            (p50, p99) = _SHORTEST_S * _RATIO ** (ranks + 0.5)
+            top = self._longest
         return {"p50": float(p50) * 1e3, "p99": float(p99) * 1e3, "max": float(top) * 1e3}
 
 

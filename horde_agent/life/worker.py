@@ -16,12 +16,12 @@ Job = Callable[[], None]
 @contextmanager
 def one_core_spared() -> Iterator[None]:
     """Run this thread's parallel kernels on all cores but one."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(before, max(1, (os.cpu_count() or 1) - 1)))
+    n_threads = numba.get_num_threads()
+    numba.set_num_threads(min(n_threads, max(1, (os.cpu_count() or 1) - 1)))
     try:
         yield
     finally:
-        numba.set_num_threads(before)
+        numba.set_num_threads(n_threads)
 
 
 class Worker:

@@ -85,14 +85,22 @@ def parse_wraps(text: str) -> list[Wrap]:
     for word in text.split(","):
         name, colon, argument = word.strip().partition(":")
         if name not in WRAPPINGS:
-            raise ValueError(f"--wrap {text}: there is no wrapper {name!r} but {', '.join(WRAPPINGS)}; {SYNTAX}")
+            raise ValueError(
+                f"--wrap {text}: there is no wrapper {name!r} but {', '.join(WRAPPINGS)}; {SYNTAX}"
+            )
         expected = WRAPPINGS[name].argument
         if expected == "" and colon:
             raise ValueError(f"--wrap {text}: {name} takes no argument, not {argument!r}; {SYNTAX}")
-        if expected == "N" and not (argument.isascii() and argument.isdecimal() and int(argument) > 0):
-            raise ValueError(f"--wrap {text}: {name} needs a whole number above 0, as in {name}:5; {SYNTAX}")
+        if expected == "N" and not (
+            argument.isascii() and argument.isdecimal() and int(argument) > 0
+        ):
+            raise ValueError(
+                f"--wrap {text}: {name} needs a whole number above 0, as in {name}:5; {SYNTAX}"
+            )
         if expected == "KEYS" and not all(argument.split("+")):
-            raise ValueError(f"--wrap {text}: {name} needs keys of a Dict, as in {name}:direction+image; {SYNTAX}")
+            raise ValueError(
+                f"--wrap {text}: {name} needs keys of a Dict, as in {name}:direction+image; {SYNTAX}"
+            )
         wraps.append(Wrap(name, argument))
     return wraps
 

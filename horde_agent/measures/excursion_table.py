@@ -69,9 +69,11 @@ class ExcursionTable:
     """Complete excursions of the tested policies of `n_demons` demons, appended one at a time and read in chunks."""
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
-        self.policies, self.n_demons = list(policies), n_demons
+        self.policies = list(policies)
+        self.n_demons = n_demons
         self._dtype = _record_dtype(self.policies)
-        self._waiting: list[Records] = []  # of one record each: all of them, or those not yet written to the file
+        # Of one record each: all of them, or those not yet written to the file
+        self._waiting: list[Records] = []
         self._path: Path | None = None
         self._n_parts = self._n_in_part = 0
         self._lost: RecordLost | None = None
@@ -98,21 +100,28 @@ class ExcursionTable:
             FileExistsError: If the file exists.
             RecordLost: If it cannot be written.
         """
-        self._path, self._n_parts = path, 0
+        self._path = path
+        self._n_parts = 0
         self._begin_part(None)
 
     def resume_in(self, path: Path) -> None:
         """Continue existing files, of which `path` is the first; `restore` sets the number of valid records."""
-        self._path, self._n_parts = path, max(self._n_parts, 1)
+        self._path = path
+        self._n_parts = max(self._n_parts, 1)
 
-    def append(self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]) -> None:
+    def append(
+        self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]
+    ) -> None:
         """Append an excursion of a policy, by its name, that began at `step`; if the disk is full it waits in memory.
 
         `online` is the mean online NMSRE after it; `values` are predictions and returns of the `demons`, all (n,).
         """
         k = [policy.name for policy in self.policies].index(policy)
         record = self._empty(1)
-        record["step"], record["policy"], record["action"], record["online"] = step, k, self.policies[k].action, online
+        record["step"] = step
+        record["policy"] = k
+        record["action"] = self.policies[k].action
+        record["online"] = online
         columns = np.searchsorted(self.policies[k].demons, demons)
         record["prediction"][0, columns], record["return"][0, columns] = values
         sealed(record)
@@ -135,8 +144,10 @@ class ExcursionTable:
             RecordLost: If records are still waiting for disk space; nothing has changed.
         """
         self.close()
-        former, positions = self.policies, new_positions(old_index, self.n_demons)
-        self.policies, self.n_demons = list(policies), len(old_index)
+        former = self.policies
+        positions = new_positions(old_index, self.n_demons)
+        self.policies = list(policies)
+        self.n_demons = len(old_index)
         self._dtype = _record_dtype(self.policies)
         converted = (self._converted(record, former, positions) for record in self._waiting)
         self._waiting = [record for record in converted if sealed(record)]
@@ -160,7 +171,9 @@ class ExcursionTable:
                 del self._waiting[0]
         except RecordLost as error:
             if self._lost is None:
-                _log.warning("cannot write %s (%s): excursions wait in memory", path, error.strerror)
+                _log.warning(
+                    "cannot write %s (%s): excursions wait in memory", path, error.strerror
+                )
             self._lost = error
         else:
             self._lost = None
@@ -169,8 +182,13 @@ class ExcursionTable:
 
     def state(self) -> State:
         """Return the number of written records, and those that are in no file."""
-        waiting = np.frombuffer(b"".join(record.tobytes() for record in self._waiting), dtype=np.uint8)
-        return attributes(self, "_n_parts") | {"n_in_part": np.array(self._n_in_part), "waiting": waiting}
+        waiting = np.frombuffer(
+            b"".join(record.tobytes() for record in self._waiting), dtype=np.uint8
+        )
+        return attributes(self, "_n_parts") | {
+            "n_in_part": np.array(self._n_in_part),
+            "waiting": waiting,
+        }
 
     def restore(self, state: State) -> None:
         """Continue after the records of `state`; later ones are removed from the files.
@@ -186,9 +204,12 @@ class ExcursionTable:
             return
         path = file_at(self._path, self._n_parts)
         pieces = list(read_pieces(path, FORMAT))
-        is_sound, n_written = np.concatenate([piece.is_sound for piece in pieces]), n_in_part - len(records)
+        is_sound = np.concatenate([piece.is_sound for piece in pieces])
+        n_written = n_in_part - len(records)
         if not is_sound[:n_written].all() or len(is_sound) < n_written:
-            raise ValueError(f"{path} contains {is_sound.sum()} sound excursions, but {n_written} were written")
+            raise ValueError(
+                f"{path} contains {is_sound.sum()} sound excursions, but {n_written} were written"
+            )
         for later in record_files(self._path)[self._n_parts :]:
             later.unlink()
         cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
@@ -199,7 +220,8 @@ class ExcursionTable:
     def __iter__(self) -> Iterator[Records]:
         """Yield the records in chunks of the same number, the last one shorter: sums do not depend on the files."""
         n_tested = self._dtype["return"].shape[0]
-        n, rows = max(CHUNK_BYTES // (16 * n_tested + 16), 1), self._empty(0)
+        n = max(CHUNK_BYTES // (16 * n_tested + 16), 1)
+        rows = self._empty(0)
         for more in self._pieces():
             rows = np.concatenate([rows, more])
             while len(rows) >= n:
@@ -211,11 +233,11 @@ class ExcursionTable:
     def outcomes(self) -> list[Outcomes]:
         """Return the excursions of each policy that has any, all at once."""
         rows = np.concatenate([self._empty(0), *self])
-        found = []
+        outcomes = []
         for k in np.unique(rows["policy"]).tolist():
             is_of, predictions, returns = of_policy(rows, k, self.policies[k])
-            found.append(Outcomes(self.policies[k], rows["step"][is_of], predictions, returns))
-        return found
+            outcomes.append(Outcomes(self.policies[k], rows["step"][is_of], predictions, returns))
+        return outcomes
 
     def _pieces(self) -> Iterator[Records]:
         if self._path is not None:
@@ -228,7 +250,9 @@ class ExcursionTable:
         positions = [np.arange(int(headers[-1]["n_demons"]))]
         for later, header in zip(headers[:0:-1], headers[-2::-1], strict=True):
             moved = new_positions(np.array(later["stays"], dtype=np.int64), int(header["n_demons"]))
-            positions.insert(0, np.where(moved == REMOVED, REMOVED, np.append(positions[0], REMOVED)[moved]))
+            positions.insert(
+                0, np.where(moved == REMOVED, REMOVED, np.append(positions[0], REMOVED)[moved])
+            )
         for number, (header, now) in enumerate(zip(headers, positions, strict=True), 1):
             policies = [_policy(entry) for entry in header["policies"]]
             n_damaged = 0
@@ -242,21 +266,28 @@ class ExcursionTable:
                     n_damaged,
                 )
 
-    def _converted(self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers) -> Records:
+    def _converted(
+        self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers
+    ) -> Records:
         """Return records of `former` policies in the layout of this table; `positions` are those of the demons now."""
         number = {policy.name: k for k, policy in enumerate(self.policies)}
-        to = np.array([number.get(policy.name, REMOVED) for policy in former], dtype=np.int64)
-        rows = rows[to[rows["policy"]] != REMOVED]
+        new_number = np.array(
+            [number.get(policy.name, REMOVED) for policy in former], dtype=np.int64
+        )
+        rows = rows[new_number[rows["policy"]] != REMOVED]
         converted = self._empty(len(rows))
         for name in ("step", "action", "online"):
             converted[name] = rows[name]
-        converted["policy"] = to[rows["policy"]]
+        converted["policy"] = new_number[rows["policy"]]
         for k in np.unique(rows["policy"]).tolist():
-            demons, mine = positions[former[k].demons], np.flatnonzero(rows["policy"] == k)
-            is_tested = np.isin(demons, self.policies[to[k]].demons)
-            columns = np.searchsorted(self.policies[to[k]].demons, demons[is_tested])
+            demons = positions[former[k].demons]
+            row_indices = np.flatnonzero(rows["policy"] == k)
+            is_tested = np.isin(demons, self.policies[new_number[k]].demons)
+            columns = np.searchsorted(self.policies[new_number[k]].demons, demons[is_tested])
             for name in ("prediction", "return"):
-                converted[name][mine[:, None], columns] = rows[name][mine][:, np.flatnonzero(is_tested)]
+                converted[name][row_indices[:, None], columns] = rows[name][row_indices][
+                    :, np.flatnonzero(is_tested)
+                ]
         return converted
 
     def _empty(self, n: int) -> Records:
@@ -281,11 +312,17 @@ def _record_dtype(policies: Sequence[PolicyUnderTest]) -> np.dtype[Any]:
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:
-    return [read_header(path, FORMAT), *(read_header(further, FORMAT) for further in record_files(path)[1:])]
+    return [
+        read_header(path, FORMAT),
+        *(read_header(further, FORMAT) for further in record_files(path)[1:]),
+    ]
 
 
 def _header(
-    policies: Sequence[PolicyUnderTest], n_demons: int, dtype: np.dtype[Any], old_index: Integers | None
+    policies: Sequence[PolicyUnderTest],
+    n_demons: int,
+    dtype: np.dtype[Any],
+    old_index: Integers | None,
 ) -> dict[str, Any]:
     entries = [
         {
@@ -297,8 +334,15 @@ def _header(
         }
         for p in policies
     ]
-    header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": dtype.descr, "n_demons": n_demons}
-    return {**header, "policies": entries} | ({} if old_index is None else {"stays": old_index.tolist()})
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "dtype": dtype.descr,
+        "n_demons": n_demons,
+    }
+    return {**header, "policies": entries} | (
+        {} if old_index is None else {"stays": old_index.tolist()}
+    )
 
 
 def _policy(entry: dict[str, Any]) -> PolicyUnderTest:

@@ -59,10 +59,10 @@ def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps
 
     It is in the units of the channels; NaN if a question's return is no sum of one channel, or the step is unknown.
     """
-    found = np.full(n_demons, np.nan)
+    step_sizes = np.full(n_demons, np.nan)
     for policy in policies:
-        found[policy.demons] = np.append(steps, np.nan)[policy.channel]  # NO_CHANNEL is -1
-    return found
+        step_sizes[policy.demons] = np.append(steps, np.nan)[policy.channel]  # NO_CHANNEL is -1
+    return step_sizes
 
 
 def are_nearly_constant(variance: Floats, steps: Floats) -> Bools:
@@ -92,16 +92,16 @@ def nmsre_text(nmsre: float | None) -> str:
 
 def variance_of(returns: Floats) -> Floats:
     """Return the variance of each question's returns, shape (n,); those that are NaN are left out."""
-    known = ~np.isnan(returns)
-    if known.all():
+    is_known = ~np.isnan(returns)
+    if is_known.all():
         if len(returns):
             return np.asarray(returns.var(axis=0))
         return np.full(returns.shape[1:], np.nan)
-    n = known.sum(axis=0)
+    n = is_known.sum(axis=0)
     mean = np.divide(
-        np.where(known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0
+        np.where(is_known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0
     )
-    squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
+    squares = np.where(is_known, (returns - mean) ** 2, 0.0).sum(axis=0)
     variance: Floats = np.divide(squares, n, out=np.full(n.shape, np.nan), where=n > 0)
     return variance
 

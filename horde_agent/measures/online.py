@@ -59,7 +59,9 @@ class UnbiasedTrace:
     def __init__(self, shape: int | tuple[int, ...], beta0: float) -> None:
         if not 0.0 < beta0 <= 1.0:
             raise ValueError(f"beta0 must be in (0, 1], not {beta0}")
-        self.value, self._beta0, self._n = np.zeros(shape), beta0, 0.0
+        self.value = np.zeros(shape)
+        self._beta0 = beta0
+        self._n = 0.0
 
     def update(self, sample: Floats) -> None:
         """Add one sample, of the trace's shape."""
@@ -78,7 +80,9 @@ class UDE:
 
     def __init__(self, n_demons: int, beta0: float) -> None:
         self._trace = UnbiasedTrace(n_demons, beta0)
-        self._n, self._mean, self._square = 0, np.zeros(n_demons), np.zeros(n_demons)
+        self._n = 0
+        self._mean = np.zeros(n_demons)
+        self._square = np.zeros(n_demons)
 
     def update(self, td_error: Floats, rho: Floats) -> None:
         """Add one learning step, both of shape (n_demons,)."""
@@ -107,7 +111,11 @@ def rupee_beta0(step_size: float, lam: float) -> float:
 
 def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
     """Return the options of the engine of a RUPEE, from those of the demons: h is GTD's w, whatever their rule."""
-    changes: dict[str, Any] = {"mspbe_tau": 1.0 / beta0, "vector_mspbe": True, "w_rule": "every-step"}
+    changes: dict[str, Any] = {
+        "mspbe_tau": 1.0 / beta0,
+        "vector_mspbe": True,
+        "w_rule": "every-step",
+    }
     return replace(config, algorithm=PAPER_CONFIG.algorithm, parameters={}, **changes)
 
 
@@ -132,7 +140,8 @@ class RUPEE:
     """
 
     def __init__(self, engine: Engine, config: LearnerConfig) -> None:
-        self._engine, self._beta0 = engine, 1.0 / config.mspbe_tau
+        self._engine = engine
+        self._beta0 = 1.0 / config.mspbe_tau
         self._n_steps = 0
         self._copied_from: Signals | None = None
 
@@ -140,14 +149,19 @@ class RUPEE:
         """Clear the traces, as `PlainEngine.begin`; `tiles` of shape (n_active,)."""
         self._engine.begin(tiles)
 
-    def learn(self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False) -> None:
+    def learn(
+        self, tiles: Tiles, signals: Signals, td_error: Floats, *, is_last: bool = False
+    ) -> None:
         """Learn from the signals and TD errors, shape (n_demons,), of a transition to `tiles`, shape (n_active,).
 
         A demon with a NaN skips the step. `is_last` is True if the stream ends there.
         """
-        if signals is not self._copied_from:  # a Horde's signals are the same arrays on each step, and so are these
+        # A Horde's signals are the same arrays on each step, and so are these
+        if signals is not self._copied_from:
             self._copied_from = signals
-            self._signals = signals._replace(c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error))
+            self._signals = signals._replace(
+                c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error)
+            )
         self._signals.c_tp1[:] = td_error
         self._engine.learn(tiles, self._signals, is_last=is_last)
         self._n_steps += 1

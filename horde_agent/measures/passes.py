@@ -49,17 +49,17 @@ class PolicyScores:
         """Add excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
         self._steps.append(step)
         error_trace((predictions - returns) ** 2, self.trace)
-        known = ~np.isnan(returns)
-        n = known.sum(axis=0)
-        sums = np.where(known, returns, 0.0).sum(axis=0)
+        is_known = ~np.isnan(returns)
+        n = is_known.sum(axis=0)
+        sums = np.where(is_known, returns, 0.0).sum(axis=0)
         mean = np.divide(sums, n, out=np.zeros(len(n)), where=n > 0)
-        squares = np.where(known, (returns - mean) ** 2, 0.0).sum(axis=0)
-        both = self.n_tests + n
-        share = np.divide(n, both, out=np.zeros(len(n)), where=both > 0)
+        squares = np.where(is_known, (returns - mean) ** 2, 0.0).sum(axis=0)
+        n_after = self.n_tests + n
+        share = np.divide(n, n_after, out=np.zeros(len(n)), where=n_after > 0)
         away = mean - self._mean
         self._squares += squares + away**2 * self.n_tests * share
         self._mean = np.where(self.n_tests == 0, mean, self._mean + away * share)
-        self.n_tests = both
+        self.n_tests = n_after
 
     @property
     def step(self) -> Integers:
@@ -127,11 +127,11 @@ def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
         for scores in some
     }
     kept: dict[int, list[Floats]] = {k: [] for k in at}
-    seen = dict.fromkeys(at, 0)
+    n_tests = dict.fromkeys(at, 0)
     for _, scores, nmsre, _ in nmsre_along(table, some):
         k = scores.number
-        seen[k] += 1
-        if at[k][len(kept[k])] == seen[k]:
+        n_tests[k] += 1
+        if at[k][len(kept[k])] == n_tests[k]:
             kept[k].append(nmsre)
     return [
         Curve(scores.policy, at[scores.number], np.array(kept[scores.number])) for scores in some
@@ -148,16 +148,16 @@ def dots(
     """
     shown = {scores.number: _shown(len(scores.step)) for scores in some if scores.number in columns}
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}
-    seen = dict.fromkeys(shown, 0)
+    n_tests = dict.fromkeys(shown, 0)
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
             if k in shown:
                 _, predictions, returns = of_policy(rows, k, table.policies[k])
-                is_shown: Bools = np.isin(seen[k] + np.arange(len(returns)), shown[k])
+                is_shown: Bools = np.isin(n_tests[k] + np.arange(len(returns)), shown[k])
                 kept[k].append(
                     (predictions[is_shown][:, columns[k]], returns[is_shown][:, columns[k]])
                 )
-                seen[k] += len(returns)
+                n_tests[k] += len(returns)
     return {
         k: (np.concatenate([p for p, _ in some]), np.concatenate([r for _, r in some]))
         for k, some in kept.items()

@@ -76,10 +76,10 @@ class ReturnErrors:
 
         A demon without a finite prediction counts as not tested.
         """
-        known = np.isfinite(test.returns) & np.isfinite(test.predictions)
-        i = test.demons[known]
-        g = test.returns[known]
-        predictions = test.predictions[known]
+        is_known = np.isfinite(test.returns) & np.isfinite(test.predictions)
+        i = test.demons[is_known]
+        g = test.returns[is_known]
+        predictions = test.predictions[is_known]
         error = (predictions - g) ** 2
         n = self.n_tests[i] + 1
         self.n_tests[i] = n

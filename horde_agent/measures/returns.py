@@ -128,12 +128,12 @@ def policies_under_test(
         if question.tested and not isinstance(question.target_policy, Behaviour):
             by_policy.setdefault(identity(question.target_policy), []).append(i)
     found: list[PolicyUnderTest] = []
-    taken = {BEHAVIOUR, *(names or {}).values()}
+    used_names = {BEHAVIOUR, *(names or {}).values()}
     for key, demons in by_policy.items():
-        asked = [questions[i] for i in demons]
-        name = (names or {}).get(key) or _new_name(asked, taken)
-        taken.add(name)
-        found.append(_under_test(name, demons, asked))
+        policy_questions = [questions[i] for i in demons]
+        name = (names or {}).get(key) or _new_name(policy_questions, used_names)
+        used_names.add(name)
+        found.append(_under_test(name, demons, policy_questions))
     return found
 
 
@@ -168,9 +168,9 @@ def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> Polic
     gamma = [
         q.continuation if c != NO_CHANNEL else np.nan for q, c in zip(asked, channel, strict=True)
     ]
-    others = tuple((k, q) for k, q in enumerate(asked) if channel[k] == NO_CHANNEL)
+    other_questions = tuple((k, q) for k, q in enumerate(asked) if channel[k] == NO_CHANNEL)
     numbers = np.array(demons, dtype=np.int64), channel, np.array(gamma, dtype=np.float64)
-    return PolicyUnderTest(action, *numbers, name, target, others)
+    return PolicyUnderTest(action, *numbers, name, target, other_questions)
 
 
 def is_sum_of_channel(question: GVF) -> bool:
@@ -191,7 +191,10 @@ def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
     if isinstance(target, ConstantAction):
         return f"action {target.action}"
     is_family = slash and all(q.name.startswith(first + slash) for q in asked)
-    name = first if is_family else type(target).__name__
+    if is_family:
+        name = first
+    else:
+        name = type(target).__name__
     return next(
         unique for n in count(1) if (unique := name if n == 1 else f"{name} {n}") not in taken
     )
@@ -275,9 +278,9 @@ class TestExcursion:
 
     def state(self) -> State:
         """Return the predictions and the return so far."""
-        own = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
+        fields = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
         return nested(
-            own=own, sums={"value": self.returns.copy(), "_discount": self._discount.copy()}
+            own=fields, sums={"value": self.returns.copy(), "_discount": self._discount.copy()}
         )
 
     @classmethod
@@ -289,15 +292,15 @@ class TestExcursion:
         horizon: int,
     ) -> TestExcursion:
         """Return the excursion with a state, of these policies under test and the questions of the Horde."""
-        own = inner(state, "own")
-        policy = next(policy for policy in policies if policy.name == str(own["policy"]))
+        fields = inner(state, "own")
+        policy = next(policy for policy in policies if policy.name == str(fields["policy"]))
         test = cls(policy, np.zeros(len(questions)), 0, horizon)
-        put_back(test, own, *_TEST_STATE)
+        put_back(test, fields, *_TEST_STATE)
         sums = inner(state, "sums")
         test.returns = np.array(sums["value"])
         test._discount = np.array(sums["_discount"])
-        others = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
-        test._others = tuple((k, questions[test.demons[k]]) for k in others)
+        other_columns = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
+        test._others = tuple((k, questions[test.demons[k]]) for k in other_columns)
         return test
 
     @property
@@ -317,8 +320,10 @@ class TestExcursion:
         self._discount = self._discount[stays]
         self._channel = self._channel[stays]
         self._gamma = self._gamma[stays]
-        now = {int(k): i for i, k in enumerate(stays)}
-        self._others = tuple((now[k], question) for k, question in self._others if k in now)
+        new_index = {int(k): i for i, k in enumerate(stays)}
+        self._others = tuple(
+            (new_index[k], question) for k, question in self._others if k in new_index
+        )
 
 
 def _value_of(part: float | StateFunction, observation: NDArray[Any], tiles: Any) -> float:

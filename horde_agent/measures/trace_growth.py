@@ -14,7 +14,8 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import parse_algorithm
 from horde_agent.policies import ConstantAction, StickyRandom
 
-HEAVY_TAILS_FROM, INFINITE_VARIANCE_FROM = 0.5, 1.0
+HEAVY_TAILS_FROM = 0.5
+INFINITE_VARIANCE_FROM = 1.0
 
 
 def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> float:
@@ -30,16 +31,21 @@ def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: flo
         gamma: Continuation.
         lam: Trace decay.
     """
-    pi, b = np.asarray(target, dtype=np.float64), np.asarray(behaviour, dtype=np.float64)
+    pi = np.asarray(target, dtype=np.float64)
+    b = np.asarray(behaviour, dtype=np.float64)
     b = np.broadcast_to(b, (pi.size, pi.size))
-    taken = np.broadcast_to(pi > 0, b.shape)
-    if (b[taken] <= 0).any():
-        raise ValueError("behaviour must give every action of the target policy a probability above 0")
-    moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=taken)
+    is_target_action = np.broadcast_to(pi > 0, b.shape)
+    if (b[is_target_action] <= 0).any():
+        raise ValueError(
+            "behaviour must give every action of the target policy a probability above 0"
+        )
+    moments = np.divide(pi**2, b, out=np.zeros(b.shape), where=is_target_action)
     return float(np.abs(np.linalg.eigvals(moments)).max()) * (gamma * lam) ** 2
 
 
-def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom) -> list[str]:
+def unsafe_rules(
+    questions: Sequence[GVF], algorithm: str, trace_rule: str, behaviour: StickyRandom
+) -> list[str]:
     """Return a warning for each update rule whose traces or steps are too large under the behaviour.
 
     Questions without an update rule learn by `algorithm`.
@@ -47,26 +53,35 @@ def unsafe_rules(questions: Sequence[GVF], algorithm: str, trace_rule: str, beha
     by_rule: dict[str, list[GVF]] = {}
     for question in questions:
         by_rule.setdefault(question.algorithm or algorithm, []).append(question)
-    said = []
+    sentences = []
     for name, asked in by_rule.items():
-        key, given = parse_algorithm(name)
-        of = rule(key)
-        own_trace_rule = of.TRACE_RULE or trace_rule
+        key, parameters = parse_algorithm(name)
+        definition = rule(key)
+        own_trace_rule = definition.TRACE_RULE or trace_rule
         heavy: list[str] = []
-        if of.HAS_INTEREST:  # emphases grow as traces of lambda 1
+        if definition.HAS_INTEREST:  # emphases grow as traces of lambda 1
             heavy = heavy_traces([replace(question, lam=1.0) for question in asked], behaviour)
         elif own_trace_rule == "plain":
             heavy = heavy_traces(asked, behaviour)
-        said += [f"algorithm {name}, trace rule {own_trace_rule}: {warning}" for warning in heavy]
-        others = [question for question in asked if isinstance(question.target_policy, ConstantAction)]
+        sentences += [
+            f"algorithm {name}, trace rule {own_trace_rule}: {warning}" for warning in heavy
+        ]
+        constant_questions = [
+            question for question in asked if isinstance(question.target_policy, ConstantAction)
+        ]
         least = float(behaviour.transition_probabilities().min())
-        size = given.get(of.TIMES_RHO, getattr(of.parameters(), of.TIMES_RHO, 0.0)) if of.TIMES_RHO else 0.0
-        if others and size > least:
-            said.append(
-                f"algorithm {name}: {of.TIMES_RHO} = {size:g} times the largest ratio of {others[0].name!r} and "
-                f"{len(others) - 1} others, {1.0 / least:g}, is above 1: set {of.TIMES_RHO} to at most {least:g}"
+        size = 0.0
+        if definition.TIMES_RHO:
+            size = parameters.get(
+                definition.TIMES_RHO, getattr(definition.parameters(), definition.TIMES_RHO, 0.0)
             )
-    return said
+        if constant_questions and size > least:
+            sentences.append(
+                f"algorithm {name}: {definition.TIMES_RHO} = {size:g} times the largest ratio of "
+                f"{constant_questions[0].name!r} and {len(constant_questions) - 1} others, {1.0 / least:g}, is "
+                f"above 1: set {definition.TIMES_RHO} to at most {least:g}"
+            )
+    return sentences
 
 
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
@@ -76,16 +91,22 @@ def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]
     """
     counts: Counter[tuple[float, float, int]] = Counter()
     for question in questions:
-        policy, gamma, lam = question.target_policy, question.continuation, question.lam
+        policy = question.target_policy
+        gamma = question.continuation
+        lam = question.lam
         if isinstance(policy, ConstantAction) and not callable(gamma) and not callable(lam):
             counts[float(gamma), float(lam), policy.n_actions] += 1
-    said = []
+    sentences = []
     for (gamma, lam, n_actions), n in sorted(counts.items()):
-        factor = trace_growth(np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam)
+        factor = trace_growth(
+            np.eye(n_actions)[0], behaviour.transition_probabilities(), gamma, lam
+        )
         if factor >= HEAVY_TAILS_FROM:
-            what = "infinite variance" if factor >= INFINITE_VARIANCE_FROM else "heavy tails"
-            said.append(
-                f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {what}: the second moment is "
+            risk = "heavy tails"
+            if factor >= INFINITE_VARIANCE_FROM:
+                risk = "infinite variance"
+            sentences.append(
+                f"the traces of {n} questions at gamma {gamma:g}, lambda {lam:g} have {risk}: the second moment is "
                 f"multiplied by {factor:.3f} per step"
             )
-    return said
+    return sentences

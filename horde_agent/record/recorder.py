@@ -36,8 +36,11 @@ from horde_agent.record.segments import (
     sync_folder,
 )
 
-FLUSH_S, SYNC_S = 0.2, 10.0  # rows lost by a kill and by a power failure, at most, in seconds
-SEGMENT_S, SEGMENT_BYTES = 3600.0, 64_000_000
+# Rows lost by a kill and by a power failure, at most, in seconds
+FLUSH_S = 0.2
+SYNC_S = 10.0
+SEGMENT_S = 3600.0
+SEGMENT_BYTES = 64_000_000
 MOST_WAITING_BYTES = 64_000_000  # of rows that wait for disk space: six hours at 10 Hz
 
 _ROWS_IN_BUFFER = 1024
@@ -83,23 +86,33 @@ class Recorder:
         segment_s: float = SEGMENT_S,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._path, self._dtype = path, row_dtype(n_inputs, (header or {}).get("robots", 1))
-        self.header = {"format": FORMAT, "version": FORMAT_VERSION, "dtype": self._dtype.descr, **(header or {})}
-        self._buffer: list[tuple[Any, ...]] = []  # rows, as tuples: an array is made of many at once
+        self._path = path
+        self._dtype = row_dtype(n_inputs, (header or {}).get("robots", 1))
+        self.header = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "dtype": self._dtype.descr,
+            **(header or {}),
+        }
+        # Rows, as tuples: an array is made of many at once
+        self._buffer: list[tuple[Any, ...]] = []
         self.n_rows = self.n_lost = 0
         self.differs_at: int | None = None
         self._kept: list[NDArray[Any]] = []  # all rows without a file; else those not yet written
         self._is_after_loss = False
         self._lost: RecordLost | None = None  # while rows wait for disk space
-        self._ahead, self._n_ahead = np.zeros(0, self._dtype), 0
+        self._ahead = np.zeros(0, self._dtype)
+        self._n_ahead = 0
         self.since = Stream(self._ahead)
         self._file: BinaryIO | None = None
         self._n_parts = self._n_written = self._first_step = 0
         self._rows_of_part = 0
         period_s = self.header.get("period_s") or 0.1
-        self._segment_steps, self._segment_bytes = max(round(segment_s / period_s), 1), segment_bytes
+        self._segment_steps = max(round(segment_s / period_s), 1)
+        self._segment_bytes = segment_bytes
         self._synced_at = time.monotonic()
-        self._lock, self._writing = threading.Lock(), threading.RLock()
+        self._lock = threading.Lock()
+        self._writing = threading.RLock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -138,12 +151,20 @@ class Recorder:
         header = {name: value for name, value in last.header.items() if name not in _OF_PART}
         recorder = cls(later_rows["observation"].shape[1], header=header)
         if recorder._dtype != later_rows.dtype:
-            raise ValueError(f"the rows of {path} have the fields {later_rows.dtype}, expected {recorder._dtype}")
+            raise ValueError(
+                f"the rows of {path} have the fields {later_rows.dtype}, expected {recorder._dtype}"
+            )
         recorder._path = path
         recorder._n_written = n_rows
         recorder._is_open = False
-        recorder.n_rows = after if is_redone else n_rows
-        recorder._ahead = later_rows if is_redone else later_rows[:0]
+        if is_redone:
+            recorder.n_rows = after
+        else:
+            recorder.n_rows = n_rows
+        if is_redone:
+            recorder._ahead = later_rows
+        else:
+            recorder._ahead = later_rows[:0]
         recorder.since = Stream(later_rows, last.header)
         return recorder
 
@@ -167,7 +188,9 @@ class Recorder:
             self._buffer.append(copied)
             is_full = len(self._buffer) >= _ROWS_IN_BUFFER
         if self._thread is None and self._path is not None:
-            self._thread = threading.Thread(target=self._keep_writing, name="recording", daemon=True)
+            self._thread = threading.Thread(
+                target=self._keep_writing, name="recording", daemon=True
+            )
             self._thread.start()
         if is_full:
             self.flush()
@@ -192,12 +215,14 @@ class Recorder:
 
     def _is_as_before(self, row: tuple[Any, ...]) -> bool:
         """Return whether a repeated row equals the recorded one; if not, truncate the recording before it."""
-        again, before = self._encoded([row]), self._ahead[self._n_ahead : self._n_ahead + 1]
-        if again.tobytes()[:-CRC_BYTES] == before.tobytes()[:-CRC_BYTES]:
+        encoded = self._encoded([row])
+        recorded = self._ahead[self._n_ahead : self._n_ahead + 1]
+        if encoded.tobytes()[:-CRC_BYTES] == recorded.tobytes()[:-CRC_BYTES]:
             self._n_ahead += 1
             return True
-        self.differs_at = int(again["step"][0])
-        self._ahead, self._n_ahead = self._ahead[:0], 0
+        self.differs_at = int(encoded["step"][0])
+        self._ahead = self._ahead[:0]
+        self._n_ahead = 0
         self._continue_after(self.n_rows - 1)
         return False
 
@@ -207,12 +232,17 @@ class Recorder:
         if self._file is not None:
             self._file.close()
         (path, *later), _ = newest_files(self._path, FORMAT, n_rows)
-        self._n_parts, self._n_written = number_of(path, self._path), n_rows
-        for file in (*later, file_at(self._path, self._n_parts + 1)):  # one that a kill left without its first line
+        self._n_parts = number_of(path, self._path)
+        self._n_written = n_rows
+        # One that a kill left without its first line
+        for file in (*later, file_at(self._path, self._n_parts + 1)):
             file.unlink(missing_ok=True)
         segment = read_segment(path, FORMAT)
         self._rows_of_part = n = n_rows - int(segment.header.get("first", 0))
-        self._first_step = int(segment.records["step"][0]) if n else 0
+        if n:
+            self._first_step = int(segment.records["step"][0])
+        else:
+            self._first_step = 0
         cut(path, int(segment.header["offset"]) + n * segment.records.itemsize)
         sync_folder(path.parent)
         self._file = path.open("rb+", buffering=0)
@@ -243,12 +273,16 @@ class Recorder:
                     self._put(self._kept[0])
             except RecordLost as error:
                 if self._lost is None:
-                    _log.warning(_PAUSED, error.filename, error.strerror, MOST_WAITING_BYTES // 1_000_000)
+                    _log.warning(
+                        _PAUSED, error.filename, error.strerror, MOST_WAITING_BYTES // 1_000_000
+                    )
                 self._lost = error
             else:
                 if self._lost is not None:
                     self._lost = None
-                    _log.warning("disk space is available: recording resumed; %d rows were lost", self.n_lost)
+                    _log.warning(
+                        "disk space is available: recording resumed; %d rows were lost", self.n_lost
+                    )
 
     def _keep(self, rows: NDArray[Any]) -> None:
         """Queue rows; beyond `MOST_WAITING_BYTES` they are dropped, and the next row is a gap."""
@@ -271,14 +305,18 @@ class Recorder:
             self._first_step = int(rows["step"][0])
         ends = int(np.searchsorted(rows["step"], self._first_step + self._segment_steps))
         fits = min(max(self._segment_bytes // rows.itemsize - self._rows_of_part, 1), max(ends, 1))
-        now, before = rows[:fits], self._file.tell()
+        first_part = rows[:fits]
+        position = self._file.tell()
         try:
-            append(self._file, sealed(now), rows.itemsize)
+            append(self._file, sealed(first_part), rows.itemsize)
         finally:
-            n = (self._file.tell() - before) // rows.itemsize
+            n = (self._file.tell() - position) // rows.itemsize
             self._rows_of_part += n
             self._n_written += n
-            self._kept[:1] = [rows[n:]] if n < len(rows) else []
+            if n < len(rows):
+                self._kept[:1] = [rows[n:]]
+            else:
+                self._kept[:1] = []
 
     def _is_full(self, step: int) -> bool:
         if self._file is None:
@@ -308,7 +346,9 @@ class Recorder:
             _sync_data(self._file)
             self._file.close()
             sync_folder(self._path.parent)
-        self._file, self._n_parts, self._rows_of_part = file, self._n_parts + 1, 0
+        self._file = file
+        self._n_parts = self._n_parts + 1
+        self._rows_of_part = 0
 
     def sync(self) -> None:
         """Write buffered rows and sync the file."""
@@ -356,7 +396,10 @@ class Recorder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

@@ -158,7 +158,9 @@ class Stream:
     @property
     def n_steps(self) -> int:
         """Number of 100 ms periods between the first row and the last."""
-        return int(self.rows["step"][-1] - self.rows["step"][0]) if len(self.rows) else 0
+        if len(self.rows):
+            return int(self.rows["step"][-1] - self.rows["step"][0])
+        return 0
 
 
 def log_fault(fault: str) -> None:
@@ -190,9 +192,10 @@ def read(
     kept: list[NDArray[Any]] = []
     faults: list[str] = []
     header: dict[str, Any] = {}
-    since = None if newest is None else -newest
-    for part in read_in_parts(path, since, on_fault=on_fault):
-        header, rows = header or part.header, part.rows
+    first_row = None if newest is None else -newest
+    for part in read_in_parts(path, first_row, on_fault=on_fault):
+        header = header or part.header
+        rows = part.rows
         kept.append(rows if columns is None else repack_fields(rows[list(columns)]))
         faults += part.faults
         del part, rows  # free this large file before the next one is read
@@ -206,7 +209,9 @@ def read_end(path: Path, n: int, *, on_fault: OnFault = log_fault) -> Stream:
     return read(path, newest=n, on_fault=on_fault)
 
 
-def read_in_parts(path: Path, since: int | None = None, *, on_fault: OnFault = log_fault) -> Iterator[Stream]:
+def read_in_parts(
+    path: Path, since: int | None = None, *, on_fault: OnFault = log_fault
+) -> Iterator[Stream]:
     """Yield a recording file by file, each as `read` returns it: months of rows do not fit in memory.
 
     Every reader of rows uses this function, so that all of them treat damage in the same way.
@@ -231,7 +236,10 @@ def read_in_parts(path: Path, since: int | None = None, *, on_fault: OnFault = l
     expected: int | None = None
     for file in files:
         segment = read_segment(file, FORMAT, first)
-        faults = [*_missing_before(segment, end_of_previous), *segment.faults(is_last=file is files[-1])]
+        faults = [
+            *_missing_before(segment, end_of_previous),
+            *segment.faults(is_last=file is files[-1]),
+        ]
         for fault in faults:
             on_fault(fault)
         rows, expected = _sound_rows(segment, expected)
@@ -258,7 +266,9 @@ def _missing_before(segment: Segment, previous: _EndOfFile | None) -> list[str]:
     """Return a sentence if a file does not begin where the previous one ends, and that one reports no torn end."""
     if previous is None or previous.is_torn or segment.first == previous.n_rows:
         return []
-    begins = f"{segment.path.name} begins with row {segment.first:,}, expected row {previous.n_rows:,}"
+    begins = (
+        f"{segment.path.name} begins with row {segment.first:,}, expected row {previous.n_rows:,}"
+    )
     return [f"{begins}: a file before it is missing or cut off"]
 
 

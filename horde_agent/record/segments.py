@@ -50,7 +50,9 @@ class Segment(NamedTuple):
     def n_whole(self) -> int:
         """Records up to the last sound one: what follows was torn off."""
         sound = np.flatnonzero(self.is_sound)
-        return int(sound[-1]) + 1 if sound.size else 0
+        if sound.size:
+            return int(sound[-1]) + 1
+        return 0
 
     @property
     def n_bytes(self) -> int:
@@ -59,38 +61,48 @@ class Segment(NamedTuple):
 
     def faults(self, *, is_last: bool) -> list[str]:
         """Return a sentence about damaged records and one about missing ones, which the last file may not have had."""
-        said, n_left, n_before = [], len(self.records) - self.n_whole, self.first - int(self.header.get("first", 0))
+        sentences = []
+        n_left = len(self.records) - self.n_whole
+        n_before = self.first - int(self.header.get("first", 0))
         if damaged := (n_before + np.flatnonzero(~self.is_sound[: self.n_whole])).tolist():
-            places = ", ".join(f"{i:,}" for i in damaged[:3]) + (", ..." if len(damaged) > 3 else "")
+            places = ", ".join(f"{i:,}" for i in damaged[:3]) + (
+                ", ..." if len(damaged) > 3 else ""
+            )
             n = n_before + len(self.records)
-            said.append(
+            sentences.append(
                 f"{self.path.name} is damaged: {len(damaged)} of its {n:,} records (number {places}) do not have the "
                 "CRC-32 that was written with them, and are left out"
             )
         if n_left or self.n_torn:
             n_bytes = n_left * self.records.itemsize + self.n_torn
-            where = "its end was torn off" if is_last else "its end is damaged, though a further file follows"
-            said.append(f"{self.path.name} is cut off: {where}; {n_bytes} bytes of a row are left out")
-        return said
+            where = "its end is damaged, though a further file follows"
+            if is_last:
+                where = "its end was torn off"
+            sentences.append(
+                f"{self.path.name} is cut off: {where}; {n_bytes} bytes of a row are left out"
+            )
+        return sentences
 
 
 def file_at(path: Path, number: int) -> Path:
     """Return the path of a recording's file by its number, from 1."""
-    return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+    if number == 1:
+        return path
+    return path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def record_files(path: Path) -> list[Path]:
     """Return the existing files of a recording in order; the oldest may have been moved."""
-    there = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
-    return [there[number] for number in sorted(there) if number]
+    files = {number_of(file, path): file for file in path.parent.glob(f"{path.stem}*{path.suffix}")}
+    return [files[number] for number in sorted(files) if number]
 
 
 def number_of(file: Path, path: Path) -> int:
     """Return the number of a recording's file, from 1; 0 if it is not one of its files."""
     if file.name == path.name:
         return 1
-    found = re.fullmatch(rf"{re.escape(path.stem)}-([1-9]\d*){re.escape(path.suffix)}", file.name)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(rf"{re.escape(path.stem)}-([1-9]\d*){re.escape(path.suffix)}", file.name)
+    return int(match[1]) if match else 0
 
 
 def sealed(records: Records) -> bytes:
@@ -100,9 +112,12 @@ def sealed(records: Records) -> bytes:
 
 
 def _checksums(records: Records) -> NDArray[np.uint32]:
-    size, data = records.itemsize, np.ascontiguousarray(records).view(np.uint8).reshape(-1).data
+    size = records.itemsize
+    data = np.ascontiguousarray(records).view(np.uint8).reshape(-1).data
     ends = range(size - CRC_BYTES, len(data), size)
-    return np.fromiter((crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records))
+    return np.fromiter(
+        (crc32(data[end - size + CRC_BYTES : end]) for end in ends), np.uint32, len(records)
+    )
 
 
 def read_segment(path: Path, kind: str, since: int = 0) -> Segment:
@@ -111,7 +126,9 @@ def read_segment(path: Path, kind: str, since: int = 0) -> Segment:
     return segment
 
 
-def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since: int = 0) -> Iterator[Segment]:
+def read_pieces(
+    path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since: int = 0
+) -> Iterator[Segment]:
     """Yield one file of records in pieces of about `n_bytes`, all at once when None, each as a segment; at least one.
 
     `n_torn`, the bytes of an incomplete last record, is set in the last piece only. Records before number `since` of
@@ -124,12 +141,21 @@ def read_pieces(path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since:
         n_skipped = min(max(since - n_before, 0), n_records)
         n_records -= n_skipped
         file.seek(header["offset"] + n_skipped * dtype.itemsize)
-        at_once = n_records if n_bytes is None else max(n_bytes // dtype.itemsize, 1)
+        at_once = n_records
+        if n_bytes is not None:
+            at_once = max(n_bytes // dtype.itemsize, 1)
         for first in range(0, max(n_records, 1), max(at_once, 1)):
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
             is_last = first + at_once >= n_records
             number = n_before + n_skipped + first
-            yield Segment(path, header, records, records[CRC] == _checksums(records), n_torn if is_last else 0, number)
+            yield Segment(
+                path,
+                header,
+                records,
+                records[CRC] == _checksums(records),
+                n_torn if is_last else 0,
+                number,
+            )
 
 
 def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
@@ -143,8 +169,12 @@ def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], n
             "with the version of horde-gvf that wrote it"
         )
     if header.get(CRC) != _checksum_of(header):
-        raise ValueError(f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it")
-    fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
+        raise ValueError(
+            f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it"
+        )
+    fields = [
+        tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]
+    ]
     dtype = np.dtype(fields)
     if (dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32:
         raise ValueError(f"{path} does not end its records with a {CRC} of 32 bits")
@@ -189,7 +219,8 @@ def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
         found.insert(0, file)
         with file.open("rb") as opened:
             header, dtype = _header_of(opened, file, kind)
-            first, n_records = int(header.get("first", 0)), (opened.seek(0, 2) - header["offset"]) // dtype.itemsize
+            first = int(header.get("first", 0))
+            n_records = (opened.seek(0, 2) - header["offset"]) // dtype.itemsize
         if since < 0:
             since = max(first + n_records + since, 0)
         if first <= since:
@@ -202,12 +233,13 @@ def append(file: BinaryIO, data: bytes, size: int) -> None:
 
     None is written in part.
     """
-    begin, left = file.tell(), memoryview(data)
+    begin = file.tell()
+    remaining = memoryview(data)
     try:
-        while left:
-            left = left[file.write(left) :]
+        while remaining:
+            remaining = remaining[file.write(remaining) :]
     except OSError as error:
-        whole = begin + (len(data) - len(left)) // size * size
+        whole = begin + (len(data) - len(remaining)) // size * size
         with suppress(OSError):
             file.truncate(whole)
             file.seek(whole)
@@ -253,7 +285,9 @@ def encode_header(header: dict[str, Any]) -> bytes:
 
 
 def _checksum_of(header: dict[str, Any]) -> int:
-    return crc32(json.dumps({name: value for name, value in header.items() if name != CRC}).encode())
+    return crc32(
+        json.dumps({name: value for name, value in header.items() if name != CRC}).encode()
+    )
 
 
 def _decode_header(line: bytes) -> dict[str, Any]:
@@ -262,4 +296,6 @@ def _decode_header(line: bytes) -> dict[str, Any]:
         header = json.loads(line)
     except ValueError:
         return {}
-    return header if isinstance(header, dict) else {}
+    if isinstance(header, dict):
+        return header
+    return {}

@@ -29,10 +29,13 @@ from numpy.typing import NDArray
 from horde_agent.record.segments import RecordLost, sync_folder
 from horde_agent.saving import State
 
-FORMAT, FORMAT_VERSION = "horde-snapshot", 2
+FORMAT = "horde-snapshot"
+FORMAT_VERSION = 2
 KEPT = 2
 SMALL_BYTES = 1 << 16
-_MANIFEST, _CHECK, _SMALL = "manifest.json", "manifest.sha256", "small.bin"
+_MANIFEST = "manifest.json"
+_CHECK = "manifest.sha256"
+_SMALL = "small.bin"
 _UNFINISHED = ".unfinished-"
 
 
@@ -64,7 +67,9 @@ def identity() -> dict[str, str]:
     return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
 
 
-def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT) -> Path:
+def write(
+    folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT
+) -> Path:
     """Write a snapshot into a folder, remove incomplete ones and all but the newest `kept`, and return its own folder.
 
     The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the manifest.
@@ -73,15 +78,22 @@ def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, ke
         RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.
         TypeError: If an array holds objects or records.
     """
-    path, part = folder / f"{step:012d}", folder / f"{_UNFINISHED}new"
+    path = folder / f"{step:012d}"
+    part = folder / f"{_UNFINISHED}new"
     if odd := next((name for name, array in state.items() if array.dtype.kind in "OV"), None):
-        raise TypeError(f"{odd} has dtype {state[odd].dtype}; a snapshot stores arrays of numbers or texts only")
+        raise TypeError(
+            f"{odd} has dtype {state[odd].dtype}; a snapshot stores arrays of numbers or texts only"
+        )
     try:
         folder.mkdir(exist_ok=True)
         for left in unfinished(folder):
             remove_unfinished(left)
         part.mkdir()
-        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "facts": {"step": step, **facts, **identity()}}
+        manifest = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "facts": {"step": step, **facts, **identity()},
+        }
         text = json.dumps(manifest | _write_arrays(part, state), indent=1).encode()
         _put(part / _MANIFEST, text)
         _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
@@ -98,13 +110,24 @@ def write(folder: Path, step: int, state: State, facts: Mapping[str, Any], *, ke
 
 def _write_arrays(part: Path, state: State) -> dict[str, Any]:
     """Write each array in C order, small ones into one file; return their entries of the manifest."""
-    small, placed, files = io.BytesIO(), list[dict[str, Any]](), dict[str, Any]()
+    small = io.BytesIO()
+    placed = list[dict[str, Any]]()
+    files = dict[str, Any]()
     for name, array in state.items():
         if array.nbytes < SMALL_BYTES:
-            placed.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": small.tell()})
+            placed.append(
+                {
+                    "name": name,
+                    "dtype": array.dtype.str,
+                    "shape": array.shape,
+                    "offset": small.tell(),
+                }
+            )
             small.write(array.tobytes())
             continue
-        array, head, file = np.asarray(array, order="C"), io.BytesIO(), name.replace("/", ".") + ".npy"
+        array = np.asarray(array, order="C")
+        head = io.BytesIO()
+        file = name.replace("/", ".") + ".npy"
         np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
         files[file] = _put(part / file, head.getvalue(), array) | {"name": name}
     files[_SMALL] = _put(part / _SMALL, small.getvalue())
@@ -113,12 +136,15 @@ def _write_arrays(part: Path, state: State) -> dict[str, Any]:
 
 def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
     """Write and sync a file; return its size and SHA-256."""
-    digest, data = hashlib.sha256(head), b"" if array is None else memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    digest = hashlib.sha256(head)
+    data = memoryview(b"")
+    if array is not None:
+        data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     with path.open("xb", buffering=0) as file:
         for piece in (memoryview(head), memoryview(data)):
-            left = piece
-            while left:
-                left = left[file.write(left[: 1 << 26]) :]
+            remaining = piece
+            while remaining:
+                remaining = remaining[file.write(remaining[: 1 << 26]) :]
         digest.update(data)
         os.fsync(file.fileno())
     return {"bytes": len(head) + len(data), "sha256": digest.hexdigest()}
@@ -128,10 +154,13 @@ def _remove(*paths: Path) -> None:
     """Remove snapshots, renamed first, so that none is visible in part."""
     for path in paths:
         if path.exists():
-            gone = path if path.name.startswith(_UNFINISHED) else path.with_name(f"{_UNFINISHED}gone-{path.name}")
-            if gone != path:
-                path.rename(gone)
-            remove_unfinished(gone)
+            if path.name.startswith(_UNFINISHED):
+                hidden = path
+            else:
+                hidden = path.with_name(f"{_UNFINISHED}gone-{path.name}")
+            if hidden != path:
+                path.rename(hidden)
+            remove_unfinished(hidden)
 
 
 def unfinished(folder: Path) -> list[Path]:
@@ -162,9 +191,13 @@ def read(path: Path) -> Snapshot:
             state[entry["name"]] = _map(path / file)
     data = (path / _SMALL).read_bytes()
     for place in manifest["small"]:
-        dtype, shape = np.dtype(place["dtype"]), tuple(place["shape"])
+        dtype = np.dtype(place["dtype"])
+        shape = tuple(place["shape"])
         n = int(np.prod(shape))
-        array = np.frombuffer(data, dtype, n, place["offset"]) if n and dtype.itemsize else np.zeros(n, dtype)
+        if n and dtype.itemsize:
+            array = np.frombuffer(data, dtype, n, place["offset"])
+        else:
+            array = np.zeros(n, dtype)
         state[place["name"]] = array.reshape(shape).copy()
     return Snapshot(path, state, manifest["facts"])
 
@@ -175,19 +208,26 @@ def _map(path: Path) -> NDArray[Any]:
         array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except ValueError as error:
         raise SnapshotDamaged(f"{path} is damaged: {error}") from None
-    if (n_bytes := path.stat().st_size - array.offset) != array.nbytes or not array.flags.c_contiguous:
-        raise SnapshotDamaged(f"{path} is damaged: {n_bytes:,} bytes of data for shape {array.shape} of {array.dtype}")
+    if (
+        n_bytes := path.stat().st_size - array.offset
+    ) != array.nbytes or not array.flags.c_contiguous:
+        raise SnapshotDamaged(
+            f"{path} is damaged: {n_bytes:,} bytes of data for shape {array.shape} of {array.dtype}"
+        )
     return array
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of a snapshot; raise SnapshotDamaged, or SnapshotOfAnother for another version."""
     try:
-        text, check = (path / _MANIFEST).read_bytes(), (path / _CHECK).read_bytes()
+        text = (path / _MANIFEST).read_bytes()
+        check = (path / _CHECK).read_bytes()
     except OSError as error:
         raise SnapshotDamaged(f"{error.filename} cannot be read ({error.strerror})") from None
     if check != f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode():
-        raise SnapshotDamaged(f"{path / _MANIFEST} or {_CHECK} is damaged: the one does not have the other's SHA-256")
+        raise SnapshotDamaged(
+            f"{path / _MANIFEST} or {_CHECK} is damaged: the one does not have the other's SHA-256"
+        )
     manifest: dict[str, Any] = json.loads(text)
     if manifest["format"] != FORMAT or manifest["version"] != FORMAT_VERSION:
         raise SnapshotOfAnother(
@@ -208,4 +248,6 @@ def _check(path: Path, entry: Mapping[str, Any]) -> None:
     if n_bytes != entry["bytes"]:
         raise SnapshotDamaged(f"{path} is damaged: {n_bytes:,} bytes, expected {entry['bytes']:,}")
     if digest != entry["sha256"]:
-        raise SnapshotDamaged(f"{path} is damaged: it does not have the SHA-256 that was written with it")
+        raise SnapshotDamaged(
+            f"{path} is damaged: it does not have the SHA-256 that was written with it"
+        )

@@ -14,7 +14,15 @@ import tyro
 
 from horde_agent.runs.config import WHOLE
 
-__all__ = ["EXPERIMENTS", "FURTHER", "GROUPS", "LATER", "TUNING_SEED", "WITHOUT_BACKEND", "ReproduceConfig"]
+__all__ = [
+    "EXPERIMENTS",
+    "FURTHER",
+    "GROUPS",
+    "LATER",
+    "TUNING_SEED",
+    "WITHOUT_BACKEND",
+    "ReproduceConfig",
+]
 
 EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments, in the order of the paper; `loop` is the feedback of its first figure."""

@@ -14,7 +14,15 @@ from rich.console import Console
 
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
-from horde_agent.reproduce import EXPERIMENTS, FURTHER, GROUPS, LATER, TUNING_SEED, WITHOUT_BACKEND, ReproduceConfig
+from horde_agent.reproduce import (
+    EXPERIMENTS,
+    FURTHER,
+    GROUPS,
+    LATER,
+    TUNING_SEED,
+    WITHOUT_BACKEND,
+    ReproduceConfig,
+)
 from horde_agent.reproduce.experiment import Cell, Result, run_experiment
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Scale, Study
@@ -66,7 +74,9 @@ def _study(config: ReproduceConfig) -> Study:
     check_one_of("scale", scale, DEFAULT_SEEDS)
     check_one_of("backend", config.backend, BACKENDS)
     if config.experiment in WITHOUT_BACKEND and config.backend != ReproduceConfig.backend:
-        raise BadInput(f"the experiment {config.experiment} uses no robot: omit --backend {config.backend}")
+        raise BadInput(
+            f"the experiment {config.experiment} uses no robot: omit --backend {config.backend}"
+        )
     if config.port is not None and config.backend not in ONE_AT_A_TIME:
         raise BadInput(f"--port belongs to a real robot; the backend {config.backend!r} has none")
     if config.seeds is None:

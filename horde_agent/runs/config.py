@@ -35,7 +35,8 @@ RECORDED = ("replay", "data")
 """Backends that cannot act."""
 FAMILIES = ("excursions", "policies", "nexting")
 DEFAULT_STEPS = 60_000
-LOG_PASSES, DATA_PASSES = 30, 1
+LOG_PASSES = 30
+DATA_PASSES = 1
 MOST_ROBOTS = 1_000
 MOST_STEPS = 10**12  # 3,000 years at 10 Hz
 MOST_HORIZON = MOST_PASSES = 10**6
@@ -69,10 +70,10 @@ def seconds(text: str) -> float | None:
     """Parse a duration such as 10min and return seconds; None for "never". Raise BadInput if it is none."""
     if text == "never":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
-    if found is None or not float(found[1]):
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
+    if match is None or not float(match[1]):
         raise BadInput(f"--snapshot-every {text} is not a duration; write 30s, 10min, 2h or never")
-    return float(found[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[found[2]]
+    return float(match[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[match[2]]
 
 
 WHOLE = tyro.constructors.PrimitiveConstructorSpec(
@@ -166,26 +167,38 @@ class LearnConfig:
     minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay, data: all)")] = None
-    questions: Annotated[str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")] = None
+    questions: Annotated[
+        str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")
+    ] = None
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
-    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most)")] = None
+    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most)")] = (
+        None
+    )
     offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
     paper: bool = False
-    secondary_ratio: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")] = None
+    secondary_ratio: Annotated[
+        float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
+    ] = None
     behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
     epsilon: float = 0.1
     repeat: float = 0.5
     excursion_probability: float = 0.02
     horizon: Annotated[int, WHOLE] = 50
-    passes: Annotated[int | None, WHOLE, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")] = None
+    passes: Annotated[
+        int | None, WHOLE, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")
+    ] = None
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
-    physics: Annotated[str | None, _shown("NAME", "(default: bullet if PyBullet is installed, else planar)")] = None
+    physics: Annotated[
+        str | None, _shown("NAME", "(default: bullet if PyBullet is installed, else planar)")
+    ] = None
     watch: bool = False
-    shards: Annotated[str | None, _shown("N|auto", "(default: none, one Horde in this process)")] = None
+    shards: Annotated[
+        str | None, _shown("N|auto", "(default: none, one Horde in this process)")
+    ] = None
     ray: Annotated[str | None, _shown("HOST:PORT", "(default: none)")] = None
     robots: Annotated[int, WHOLE] = 1
     seed: Annotated[int, WHOLE] = 0
@@ -206,8 +219,12 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_learner(config)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
-        physics = "planar" if config.robot == "create2" else default_physics()
-    steps = DEFAULT_STEPS if config.steps is None and config.backend not in RECORDED else config.steps
+        physics = "planar"
+        if config.robot != "create2":
+            physics = default_physics()
+    steps = config.steps
+    if steps is None and config.backend not in RECORDED:
+        steps = DEFAULT_STEPS
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
     config = _with_step_sizes(replace(config, offset=_offset(config)))
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
@@ -232,7 +249,8 @@ def refuse_early(config: LearnConfig) -> None:
 
 
 def _check_learner(config: LearnConfig) -> None:
-    from horde_agent.learning.rules import TRACE_RULES, W_RULES  # here, because it imports the compiler
+    # Here, because it imports the compiler
+    from horde_agent.learning.rules import TRACE_RULES, W_RULES
 
     check_one_of("trace rule", config.trace_rule, TRACE_RULES)
     check_one_of("w rule", config.w_rule, W_RULES)
@@ -253,7 +271,9 @@ def _questions_of(config: LearnConfig) -> str:
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
     if config.questions is not None:
         return config.questions
-    return "nexting" if is_on_policy else "excursions"
+    if is_on_policy:
+        return "nexting"
+    return "excursions"
 
 
 def _with_step_sizes(config: LearnConfig) -> LearnConfig:
@@ -262,13 +282,16 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
     from horde_agent.learning.rules import default_step_size, parse_algorithm
 
     try:
-        of = rule(parse_algorithm(config.algorithm)[0])
+        definition = rule(parse_algorithm(config.algorithm)[0])
     except ValueError as error:
         raise BadInput(str(error)) from error
     step_size = config.step_size
     if step_size is None:
-        step_size = default_step_size(of, offset_of(config))
-    ratio = of.SECONDARY_RATIO if config.secondary_ratio is None else config.secondary_ratio
+        step_size = default_step_size(definition, offset_of(config))
+    if config.secondary_ratio is None:
+        ratio = definition.SECONDARY_RATIO
+    else:
+        ratio = config.secondary_ratio
     return replace(config, step_size=step_size, secondary_ratio=ratio)
 
 
@@ -284,7 +307,9 @@ def offset_of(config: LearnConfig) -> float | Literal["mean"]:
 def default_physics() -> str:
     """Return the default physics engine: PyBullet if it is installed."""
     try:
-        return "bullet" if find_spec("pybullet") is not None else "planar"
+        if find_spec("pybullet") is not None:
+            return "bullet"
+        return "planar"
     except ValueError:  # a module of this name without a specification
         return "planar"
 
@@ -296,7 +321,8 @@ def read_config(path: Path) -> LearnConfig:
     TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = parsed_toml(path.read_text(encoding="utf-8-sig"))  # some editors write a byte order mark
+        # Some editors write a byte order mark
+        table = parsed_toml(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except OSError as error:
@@ -306,7 +332,9 @@ def read_config(path: Path) -> LearnConfig:
     is_of_run = "versions" in table
     if is_of_run:
         table = {"offset": NO_OFFSET} | table  # runs of version 0.1.0 have none
-    settings = {k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))}
+    settings = {
+        k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))
+    }
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:
@@ -327,7 +355,9 @@ def refuse_no_run(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"there is no folder {path}; {example}") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = str(error.strerror)
         raise BadInput(f"{path} cannot be read ({reason}); {example}") from None
     if not is_folder:
         raise BadInput(f"{path} is a file, not a folder; {example}")
@@ -343,7 +373,9 @@ def is_life(path: Path | None) -> bool:
 def run_of(path: Path | None) -> Path | None:
     """Return the run's folder if the path is a file of its recording; else the path."""
     is_record = path is not None and path.suffix == ".rec" and path.parent.name == "log"
-    return path.parent.parent if path is not None and is_record else path
+    if path is not None and is_record:
+        return path.parent.parent
+    return path
 
 
 def is_file(path: Path) -> bool:
@@ -355,13 +387,25 @@ def is_file(path: Path) -> bool:
 
 
 _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("steps", lambda x: x is None or 1 <= x <= MOST_STEPS, f"at least 1 and at most {MOST_STEPS:,}"),
+    (
+        "steps",
+        lambda x: x is None or 1 <= x <= MOST_STEPS,
+        f"at least 1 and at most {MOST_STEPS:,}",
+    ),
     ("horizon", lambda x: 1 <= x <= MOST_HORIZON, f"at least 1 and at most {MOST_HORIZON:,}"),
-    ("passes", lambda x: x is None or 1 <= x <= MOST_PASSES, f"at least 1 and at most {MOST_PASSES:,}"),
+    (
+        "passes",
+        lambda x: x is None or 1 <= x <= MOST_PASSES,
+        f"at least 1 and at most {MOST_PASSES:,}",
+    ),
     ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
     ("seed", lambda x: 0 <= x <= MOST_SEED, f"at least 0 and at most {MOST_SEED:,}"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
-    ("secondary_ratio", lambda x: x is None or 0.0 <= x < math.inf, "a number that is not negative"),
+    (
+        "secondary_ratio",
+        lambda x: x is None or 0.0 <= x < math.inf,
+        "a number that is not negative",
+    ),
     ("epsilon", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
     ("repeat", lambda x: 0.0 <= x < 1.0, "in [0, 1)"),
     ("excursion_probability", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
@@ -371,24 +415,44 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     """Yield whether a rule of the settings is broken, and the sentence about it; raise BadInput at an unknown name."""
-    robot, backend, env, data = config.robot, config.backend, config.env, config.data or config.minari
+    robot = config.robot
+    backend = config.backend
+    env = config.env
+    data = config.data or config.minari
     for name, value in vars(config).items():
         text = f"--{name.replace('_', '-')} {os.fsencode(str(value))!r}"
         yield not _is_utf8(value), f"{text} is not UTF-8; choose another name"
     # ---- the body
     check_one_of("robot", robot, tuple(ROBOTS))
     check_one_of("backend", backend, BACKENDS)
-    wrong = f"--backend {backend} has its own body" if env else "--backend gymnasium needs --env ID"
-    yield (backend == "gymnasium") != (env is not None), f"{wrong}; name the environment by --env alone"
-    both = config.data is not None and config.minari is not None
-    yield both, f"--minari {config.minari} and --data {config.data} are two data sets: give one"
+    wrong = "--backend gymnasium needs --env ID"
+    if env:
+        wrong = f"--backend {backend} has its own body"
+    yield (
+        (backend == "gymnasium") != (env is not None),
+        f"{wrong}; name the environment by --env alone",
+    )
+    names_two_sources = config.data is not None and config.minari is not None
+    yield (
+        names_two_sources,
+        f"--minari {config.minari} and --data {config.data} are two data sets: give one",
+    )
     named = f"--{'data' if config.data else 'minari'} {data}"
-    yield bool(data) and env is not None, f"{named} and --env {env} are two sources of steps: give one"
-    yield bool(data) and backend != "data", f"{named} stands in the robot's place; leave out --backend {backend}"
+    yield (
+        bool(data) and env is not None,
+        f"{named} and --env {env} are two sources of steps: give one",
+    )
+    yield (
+        bool(data) and backend != "data",
+        f"{named} stands in the robot's place; leave out --backend {backend}",
+    )
     if env is not None:
         has_none = "an environment of --env has no clock to keep"
         yield config.realtime, f"--realtime belongs to a robot or its simulator; {has_none}"
-        yield robot != LearnConfig.robot, f"--env {env} stands in the robot's place; leave out --robot {robot}"
+        yield (
+            robot != LearnConfig.robot,
+            f"--env {env} stands in the robot's place; leave out --robot {robot}",
+        )
     else:
         has = ", ".join(ROBOTS[robot])
         is_without = backend not in (*ROBOTS[robot], "data")
@@ -408,35 +472,60 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield is_other, f"--parity belongs to the Critterbot's serial line; {body} has none"
     if config.physics is not None:
         check_one_of("physics", config.physics, PHYSICS)
-        yield backend not in SIMULATED, f"--physics belongs to a simulated robot; {body} has its own"
+        yield (
+            backend not in SIMULATED,
+            f"--physics belongs to a simulated robot; {body} has its own",
+        )
         is_other = robot == "create2" and config.physics != "planar"
-        yield is_other, "--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)"
+        yield (
+            is_other,
+            "--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)",
+        )
     # ---- recorded rows
-    log, columns = config.log, config.columns
+    log = config.log
+    columns = config.columns
     if backend == "replay":
         yield log is None, "--backend replay needs --log FILE, the log to replay"
         is_table = log is not None and is_file(log)
         yield not is_table and not is_life(log), f"there is no log {log}"
         is_wrong = columns is not None and not (is_file(columns) and is_table)
-        yield is_wrong, f"--columns {columns} must be a file that describes the columns of --log, a table"
+        yield (
+            is_wrong,
+            f"--columns {columns} must be a file that describes the columns of --log, a table",
+        )
     else:
         is_lone = columns is not None and backend != "data"
-        yield is_lone, "--columns requires --backend replay or --data; omit it or choose one of them"
+        yield (
+            is_lone,
+            "--columns requires --backend replay or --data; omit it or choose one of them",
+        )
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
     # ---- numbers, behaviour, alarms
-    for name, is_valid, what in _RANGES:
+    for name, is_valid, remedy_of_log in _RANGES:
         value = getattr(config, name)
-        yield not is_valid(value), f"--{name.replace('_', '-')} must be {what}, got {value}"
+        yield (
+            not is_valid(value),
+            f"--{name.replace('_', '-')} must be {remedy_of_log}, got {value}",
+        )
     if config.behaviour != "random":
         is_greedy = config.behaviour.startswith("greedy:")
-        yield not is_greedy, f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question"
-        yield backend in RECORDED, f"--behaviour requires a robot that can act; omit it with --backend {backend}"
+        yield (
+            not is_greedy,
+            f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question",
+        )
+        yield (
+            backend in RECORDED,
+            f"--behaviour requires a robot that can act; omit it with --backend {backend}",
+        )
     yield from _unused(config)
     if config.on_alarm is not None:
         yield _is_no_command(config.on_alarm)
     # ---- shards and robots
     shards = config.shards
-    yield shards is None and config.ray is not None, "--ray requires --shards, the number of processes"
+    yield (
+        shards is None and config.ray is not None,
+        "--ray requires --shards, the number of processes",
+    )
     if shards is not None:
         is_number = shards == "auto" or (shards.isdecimal() and int(shards) > 0)
         yield not is_number, f"--shards {shards}: write a number of processes, 1 or more, or auto"
@@ -455,13 +544,16 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
-    known = f"choose {', '.join(FAMILIES)} or a .toml file{did_you_mean(questions, FAMILIES)}"
-    yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {known}"
+    remedy = f"choose {', '.join(FAMILIES)} or a .toml file{did_you_mean(questions, FAMILIES)}"
+    yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {remedy}"
     if backend == "replay" and not is_life(log):
-        what = "nexting (or a file of questions about the behaviour) can be learned from it"
+        remedy_of_log = (
+            "nexting (or a file of questions about the behaviour) can be learned from it"
+        )
         yield (
             questions in ("excursions", "policies"),
-            f"the action probabilities of a replayed log are unknown, so only --questions {what}, not {questions!r}",
+            f"the action probabilities of a replayed log are unknown, so only --questions {remedy_of_log}, "
+            f"not {questions!r}",
         )
     is_missing = columns is not None and not is_file(columns)
     yield is_missing, f"there is no columns file {columns}"
@@ -477,19 +569,28 @@ def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
     """Yield whether a setting differs from its default but has no effect, and the sentence about it."""
     is_greedy = config.behaviour != LearnConfig.behaviour
     is_lone = config.epsilon != LearnConfig.epsilon and not is_greedy
-    yield is_lone, f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME; omit it or name the behaviour"
+    yield (
+        is_lone,
+        f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME; omit it or name the behaviour",
+    )
     is_lone = config.repeat != LearnConfig.repeat and is_greedy
     yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"
     if config.passes not in (None, LOG_PASSES):
         passes = f"--passes {config.passes}"
         is_other = config.backend not in RECORDED
-        yield is_other, f"{passes} requires a log or a data set; omit it with --backend {config.backend}"
+        yield (
+            is_other,
+            f"{passes} requires a log or a data set; omit it with --backend {config.backend}",
+        )
         yield is_life(config.log), f"{passes}: a recorded run is learned from once; omit it"
     if config.backend in RECORDED:
         for name in _OF_ACTING:
             is_given = getattr(config, name) != getattr(LearnConfig, name)
             flag = f"--{name.replace('_', '-')}"
-            yield is_given, f"{flag} requires a robot that can act; omit it with --backend {config.backend}"
+            yield (
+                is_given,
+                f"{flag} requires a robot that can act; omit it with --backend {config.backend}",
+            )
 
 
 def _is_no_offset(offset: str | None) -> tuple[bool, str]:
@@ -517,13 +618,17 @@ def _is_utf8(value: object) -> bool:
 def check_one_of(what: str, value: str, known: Collection[str]) -> None:
     """Raise BadInput if a value is not one of those known."""
     if value not in known:
-        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}")
+        raise BadInput(
+            f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}"
+        )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the nearest of the known names; "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return ""
 
 
 def refuse_no_command(command: str) -> None:
@@ -538,7 +643,9 @@ def _is_no_command(command: str) -> tuple[bool, str]:
         words = shlex.split(command)
     except ValueError as error:
         return True, f"--on-alarm {command!r} is no command line: {error}"
-    return not words or shutil.which(words[0]) is None, f"--on-alarm {command!r}: there is no such command"
+    return not words or shutil.which(
+        words[0]
+    ) is None, f"--on-alarm {command!r}: there is no such command"
 
 
 def _is_taken(out: Path) -> tuple[bool, str]:

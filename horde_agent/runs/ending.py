@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import Any, NamedTuple, TextIO
 
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 """Windows has no SIGHUP."""
 REPEAT_S = 0.1  # until a signal is handled again whose exception was lost in a finalizer
 
@@ -40,7 +42,11 @@ class Cause(Enum):
     EMERGENCY_STOP = "emergency_stop", "the robot's emergency stop is set", "EmergencyStop"
     DISOBEYED = "disobeyed", "the robot did not follow its commands", "BodyDisobeys"
     LINK_LOST = "link_lost", "the link to the robot was lost", "BackendLost", "PortLost"
-    ROBOT_UNAVAILABLE = "robot_unavailable", "the robot could not be opened again", "BackendUnavailable"
+    ROBOT_UNAVAILABLE = (
+        "robot_unavailable",
+        "the robot could not be opened again",
+        "BackendUnavailable",
+    )
     ROBOT_ERROR = "robot_error", "the robot's driver failed", "HordeEnvError"
     SHARD_LOST = "shard_lost", "a shard's process or machine was lost", "ShardLost"
     ENVIRONMENT_DIED = "environment_died", "the process of its environment died", "EnvironmentGone"
@@ -50,7 +56,9 @@ class Cause(Enum):
     UNKNOWN = "unknown", "unknown: nothing recorded a cause"
 
     def __init__(self, code: str, description: str, *exceptions: str) -> None:
-        self.code, self.description, self.exceptions = code, description, exceptions
+        self.code = code
+        self.description = description
+        self.exceptions = exceptions
 
     @classmethod
     def of_signal(cls, number: int) -> Cause:
@@ -65,7 +73,9 @@ class Cause(Enum):
         if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return cls.DISK_FULL
         kinds = [kind.__name__ for kind in type(fault).__mro__]
-        return next((cause for kind in kinds for cause in cls if kind in cause.exceptions), cls.ERROR)
+        return next(
+            (cause for kind in kinds for cause in cls if kind in cause.exceptions), cls.ERROR
+        )
 
 
 class End(NamedTuple):
@@ -83,7 +93,10 @@ class End(NamedTuple):
     def of_fault(cls, fault: BaseException) -> End:
         """Return the end caused by an exception, with its message."""
         cause = Cause.of_fault(fault)
-        words = "" if isinstance(fault, Ended) else " ".join(f"{fault}".split())
+        if isinstance(fault, Ended):
+            words = ""
+        else:
+            words = " ".join(f"{fault}".split())
         if isinstance(fault, OSError) and fault.filename:
             words = f"{fault.filename} cannot be written ({fault.strerror})"
         return cls(cause, words or f"{cause.description} ({type(fault).__name__})")
@@ -133,11 +146,14 @@ class SignalHandler:
     @property
     def exit_code(self) -> int:
         """128 + the first signal; 0 if there was none."""
-        return 128 + self.seen[0] if self.seen else 0
+        if self.seen:
+            return 128 + self.seen[0]
+        return 0
 
     def call_at_first(self, ask: Callable[[], None]) -> None:
         """Call `ask` at the next signal, and raise at the one after that."""
-        self._ask, self._n = ask, 0
+        self._ask = ask
+        self._n = 0
         self._raised = None
 
     def raise_seen(self) -> None:
@@ -147,7 +163,8 @@ class SignalHandler:
 
     def wait_after_end(self, wait: Callable[[], object]) -> None:
         """Call `wait` after the job is done, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
-        self._ask, self._n = None, 0
+        self._ask = None
+        self._n = 0
         self._raised = None
         try:
             wait()
@@ -157,7 +174,8 @@ class SignalHandler:
 
     def record_only(self) -> None:
         """Only record signals from now on."""
-        self._ask, self._n = None, 1
+        self._ask = None
+        self._n = 1
         self._raised = None
 
     def __call__(self, signum: int, frame: object) -> None:  # noqa: ARG002
@@ -222,8 +240,10 @@ def handling_signals() -> Iterator[SignalHandler]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    before = {number: signal.getsignal(number) for number in ENDING}
-    mine = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    numbers = [
+        number for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)
+    ]
     report_dropped = sys.unraisablehook
 
     def repeat_or_report(dropped: Any) -> None:
@@ -233,13 +253,13 @@ def handling_signals() -> Iterator[SignalHandler]:
             report_dropped(dropped)
 
     sys.unraisablehook = repeat_or_report
-    for number in mine:
+    for number in numbers:
         signal.signal(number, signals)
     try:
         yield signals
     finally:
-        for number in mine:
-            signal.signal(number, before[number])
+        for number in numbers:
+            signal.signal(number, handlers[number])
         sys.unraisablehook = report_dropped
         signals.close()
 
@@ -295,13 +315,14 @@ class Unfailing:
 @contextmanager
 def unfailing() -> Iterator[None]:
     """Replace standard output and error by `Unfailing` streams in this context; closed ones (None) stay None."""
-    before = sys.stdout, sys.stderr
-    out, err = (Unfailing(stream) if stream is not None else None for stream in before)
-    sys.stdout, sys.stderr = out, err
+    streams = sys.stdout, sys.stderr
+    out, err = (Unfailing(stream) if stream is not None else None for stream in streams)
+    sys.stdout = out
+    sys.stderr = err
     try:
         yield
     finally:
         for stream in (out, err):
             if stream is not None:
                 stream.flush()  # the interpreter would do this at exit, and fail
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams

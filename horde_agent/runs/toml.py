@@ -19,11 +19,20 @@ _KINDS = {
 
 def typed(value: Any, kind: Any) -> Any:
     """Return a TOML value as a kind, a type of `_KINDS` or one of them or None; raise ValueError if it is another."""
-    base = get_args(kind)[0] if type(None) in get_args(kind) else get_origin(kind) or kind
-    if base is tuple and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if type(None) in get_args(kind):
+        base = get_args(kind)[0]
+    else:
+        base = get_origin(kind) or kind
+    if (
+        base is tuple
+        and isinstance(value, list)
+        and value
+        and all(isinstance(one, str) for one in value)
+    ):
         return tuple(value)
     is_whole = type(value) is float and value.is_integer()  # 6e4
-    if (base is Path and isinstance(value, str)) or (base in (float, str) and type(value) is int):  # shards = 4
+    # Shards = 4
+    if (base is Path and isinstance(value, str)) or (base in (float, str) and type(value) is int):
         return base(value)
     if type(value) is not base and not (base is int and is_whole):
         raise ValueError(f"must be {_KINDS[base]}, not {value!r}")
@@ -32,13 +41,17 @@ def typed(value: Any, kind: Any) -> Any:
 
 def to_toml(table: Mapping[str, Any], versions: Mapping[str, str]) -> str:
     """Return settings and versions as TOML; a setting without a value becomes a comment."""
-    lines = [f"{k} = {toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()]
+    lines = [
+        f"{k} = {toml_value(v)}" if v is not None else f"# {k} is not set" for k, v in table.items()
+    ]
     lines += ["", "[versions]", *(f"{_key(k)} = {toml_value(v)}" for k, v in versions.items())]
     return "\n".join(lines) + "\n"
 
 
 def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() else toml_value(name)
+    if name.replace("-", "").replace("_", "").isalnum():
+        return name
+    return toml_value(name)
 
 
 def toml_value(value: object) -> str:
@@ -49,4 +62,5 @@ def toml_value(value: object) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # the escapes of TOML
+    # The escapes of TOML
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

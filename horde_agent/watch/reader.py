@@ -39,14 +39,21 @@ class RunReader:
     """Reads a run's folder; facts and curves are cached until their files change. Raises BadInput without a run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.live = folder, folder / FOLDER
+        self.folder = folder
+        self.live = folder / FOLDER
         self._run = RunFolder(folder)
         if not folder.is_dir():
-            raise BadInput(f"there is no folder {folder}; name the folder of a run, for example runs/simulator-1")
+            raise BadInput(
+                f"there is no folder {folder}; name the folder of a run, for example runs/simulator-1"
+            )
         if not self._run.config.is_file():
-            raise BadInput(f"{folder} contains no run (no config.toml); name a folder made by `horde learn`")
+            raise BadInput(
+                f"{folder} contains no run (no config.toml); name a folder made by `horde learn`"
+            )
         if not self.facts()["channels"]:
-            raise BadInput(f"{folder} contains neither a live feed nor a recording yet; try again in a few seconds")
+            raise BadInput(
+                f"{folder} contains neither a live feed nor a recording yet; try again in a few seconds"
+            )
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 
@@ -55,7 +62,8 @@ class RunReader:
         path = self.live / "facts.json"
         if path.is_file():
             return _facts(path, path.stat().st_mtime_ns)
-        names, header = [row["name"] for row in read_csv(self._run.questions)], self.record(1).header
+        names = [row["name"] for row in read_csv(self._run.questions)]
+        header = self.record(1).header
         return {
             "channels": header.get("channels", []),
             "actions": header.get("actions", []),
@@ -81,7 +89,10 @@ class RunReader:
         """Return whether the tables are newer than `live/`: a resumed run has both, and its robot is open."""
         if self._run.stop.is_file():
             return False
-        return self._run.summary.is_file() and self._json(self.live / "now.json").get("state") != "living"
+        return (
+            self._run.summary.is_file()
+            and self._json(self.live / "now.json").get("state") != "living"
+        )
 
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
@@ -91,25 +102,48 @@ class RunReader:
         """
         status = self._json(self.live / "now.json")
         is_open = self._run.stop.is_file()
-        if is_open and status.get("state") == "over":  # of an earlier life: this one cannot write its feed
+        # Of an earlier life: this one cannot write its feed
+        if is_open and status.get("state") == "over":
             status["state"] = "living"
         if self._is_over():
             summary = self._json(self._run.summary)
-            keys = ("deadlines_missed", "gaps", "crc_errors", "cycle_ms", "learning_steps", "n_excursions")
-            status |= {key: summary.get(key) for key in (*keys, "median_nmsre", "mean_nmsre", "share_nmsre_below_1")}
-            status |= {"state": "over", "step": summary.get("steps"), "t": summary.get("robot_time_s")}
+            keys = (
+                "deadlines_missed",
+                "gaps",
+                "crc_errors",
+                "cycle_ms",
+                "learning_steps",
+                "n_excursions",
+            )
+            status |= {
+                key: summary.get(key)
+                for key in (*keys, "median_nmsre", "mean_nmsre", "share_nmsre_below_1")
+            }
+            status |= {
+                "state": "over",
+                "step": summary.get("steps"),
+                "t": summary.get("robot_time_s"),
+            }
             status["n_diverged"] = len(summary.get("diverged") or [])
         elif status.get("state") == "living":
             since_s = time.time() - (self.live / "now.json").stat().st_mtime
             if since_s >= silent_s:
-                status |= {"state": "silent" if self._run.is_locked() else "dead", "silent_s": since_s}
+                status |= {
+                    "state": "silent" if self._run.is_locked() else "dead",
+                    "silent_s": since_s,
+                }
         disk = shutil.disk_usage(self.folder)
         status["disk"] = {"free": disk.free, "total": disk.total, "run": _size(self.folder)}
         is_ended = status.get("state") in ("over", "dead")
         is_physical = bool(stop_options(self._run))
-        status["can_stop"] = (is_open and not is_ended) or (is_physical and status.get("state") != "over")
+        status["can_stop"] = (is_open and not is_ended) or (
+            is_physical and status.get("state") != "over"
+        )
         status["snapshots"] = sum(1 for _ in snapshots.found(self._run.checkpoint))
-        status["tables_at"] = self._run.summary.stat().st_mtime if self._run.summary.is_file() else None
+        if self._run.summary.is_file():
+            status["tables_at"] = self._run.summary.stat().st_mtime
+        else:
+            status["tables_at"] = None
         return {"state": "unknown", "step": 0, **status}
 
     def rows(self) -> list[Table]:
@@ -121,9 +155,14 @@ class RunReader:
     def measures(self) -> NDArray[np.float64]:
         """Return NMSRE, MSPBE and divergence (0, 1) of each demon, shape (3, n_demons); NaN if unknown."""
         n = len(self.facts()["questions"])
-        table = read_csv(self._run.questions) if self._is_over() else []
+        table = []
+        if self._is_over():
+            table = read_csv(self._run.questions)
         if len(table) == n and n:
-            columns = [[_number(row.get(key)) for row in table] for key in ("nmsre", "mspbe_scalar", "diverged")]
+            columns = [
+                [_number(row.get(key)) for row in table]
+                for key in ("nmsre", "mspbe_scalar", "diverged")
+            ]
             return np.array(columns)
         demons = self._demons()
         if not demons:
@@ -138,22 +177,27 @@ class RunReader:
         except (OSError, ValueError, zipfile.BadZipFile):
             return {}
         names = [question["name"] for question in self.facts()["questions"]]
-        return demons if demons.get("checksum") == checksum_of(names) else {}
+        if demons.get("checksum") == checksum_of(names):
+            return demons
+        return {}
 
     def demons(self, find: str, sort: str, descending: bool, offset: int, limit: int) -> Table:
         """Return a part of the table of demons with each word of `find` in their names, sorted; NaN last."""
         columns = {"name": None, "nmsre": 0, "mspbe": 1, "diverged": 2}
         if sort not in columns:
-            raise BadInput(f"the demons cannot be sorted by {sort[:60]!r}; choose {', '.join(columns)}")
-        names, measures = [q["name"] for q in self.facts()["questions"]], self.measures()
+            raise BadInput(
+                f"the demons cannot be sorted by {sort[:60]!r}; choose {', '.join(columns)}"
+            )
+        names = [q["name"] for q in self.facts()["questions"]]
+        measures = self.measures()
         words = find.lower().split()
-        found = [i for i, name in enumerate(names) if all(word in name.lower() for word in words)]
+        matches = [i for i, name in enumerate(names) if all(word in name.lower() for word in words)]
         if sort == "name":
-            found.sort(key=lambda i: names[i], reverse=descending)
+            matches.sort(key=lambda i: names[i], reverse=descending)
         else:
             values = measures[columns[sort] or 0] * (-1.0 if descending else 1.0)
-            found.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
-        return self._demons_at(found[offset : offset + limit], len(found))
+            matches.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
+        return self._demons_at(matches[offset : offset + limit], len(matches))
 
     def families(self) -> list[Table]:
         """Return name and number of questions of each family, in their order; none if there are too many to show.
@@ -161,7 +205,10 @@ class RunReader:
         A family are consecutive questions whose names are the same but for the last part after a "/".
         """
         names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
-        families = [{"name": name, "n": len(list(of_family))} for name, of_family in itertools.groupby(names)]
+        families = [
+            {"name": name, "n": len(list(of_family))}
+            for name, of_family in itertools.groupby(names)
+        ]
         if not 1 < len(families) <= MOST_FAMILIES:
             return []
         return families
@@ -170,11 +217,14 @@ class RunReader:
         """Return the row of demon `i` alone; raise BadInput if there is none."""
         n_questions = len(self.facts()["questions"])
         if not 0 <= i < n_questions:
-            raise BadInput(f"there is no question number {i}; the last of {n_questions} is {n_questions - 1}")
+            raise BadInput(
+                f"there is no question number {i}; the last of {n_questions} is {n_questions - 1}"
+            )
         return self._demons_at([i], 1)
 
     def _demons_at(self, places: list[int], n_found: int) -> Table:
-        questions, measures = self.facts()["questions"], self.measures()
+        questions = self.facts()["questions"]
+        measures = self.measures()
         rows = [{"i": i, "name": questions[i]["name"], **_measures(measures[:, i])} for i in places]
         return {"n": len(questions), "n_found": n_found, "rows": finite(rows)}
 
@@ -190,13 +240,20 @@ class RunReader:
             raise BadInput(f"there is no question {name[:60]!r}; {advice}")
         i = names.index(name)
         channel = questions[i].get("channel")
-        unit = "" if channel is None else str(self.facts()["channels"][channel].get("unit", ""))
+        unit = ""
+        if channel is not None:
+            unit = str(self.facts()["channels"][channel].get("unit", ""))
         facts = {"name": name, **_measures(self.measures()[:, i]), "unit": unit}
-        traced, demons = self._traced(name), self._demons()
+        traced = self._traced(name)
+        demons = self._demons()
         if demons and len(demons["steps"]) and not (traced["t"] and self._is_over()):
-            columns = demons["t"], demons["predictions"][:, i], self._returns(questions[i], demons["steps"])
-            told = (column.astype(np.float64).tolist() for column in columns)
-            traced = dict(zip(("t", "prediction", "return"), told, strict=True))
+            columns = (
+                demons["t"],
+                demons["predictions"][:, i],
+                self._returns(questions[i], demons["steps"]),
+            )
+            values = (column.astype(np.float64).tolist() for column in columns)
+            traced = dict(zip(("t", "prediction", "return"), values, strict=True))
         shown: Table = finite(facts | traced)
         return shown
 
@@ -204,7 +261,12 @@ class RunReader:
         """Return the question's columns of traces.csv, if it is one of the questions there."""
         rows = [row for row in read_csv(self._run.traces) if row["question"] == name]
         if not rows:
-            return {"t": [], "prediction": [], "return": [], "why": "this run has no predictions of this question"}
+            return {
+                "t": [],
+                "prediction": [],
+                "return": [],
+                "why": "this run has no predictions of this question",
+            }
         columns = {"t": "t_s", "prediction": "prediction", "return": "actual"}
         return {key: [_number(row[column]) for row in rows] for key, column in columns.items()}
 
@@ -216,18 +278,32 @@ class RunReader:
         """
         newest = max(self._json(self.live / "now.json").get("step", 0), steps.max())
         rows = self.record(int(min(newest - steps.min() + SHOWN, _MOST_ROWS))).rows
-        gamma, channel, action = question.get("gamma"), question.get("channel"), question.get("action")
+        gamma = question.get("gamma")
+        channel = question.get("channel")
+        action = question.get("action")
         returns = np.full(len(steps), np.nan)
-        if gamma is None or channel is None or not len(rows) or (action is None and not question.get("is_behaviour")):
+        if (
+            gamma is None
+            or channel is None
+            or not len(rows)
+            or (action is None and not question.get("is_behaviour"))
+        ):
             return returns
-        followed = rows["action"] == action if action is not None else rows["phase"] == Phase.BEHAVE
+        if action is not None:
+            followed = rows["action"] == action
+        else:
+            followed = rows["phase"] == Phase.BEHAVE
         followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
         n_terms = returns_along(np.ones(len(rows)), 1.0, followed)
-        all_returns = returns_along(rows["observation"][:, channel].astype(np.float64), gamma, followed)
+        all_returns = returns_along(
+            rows["observation"][:, channel].astype(np.float64), gamma, followed
+        )
         all_returns[gamma**n_terms > FORGOTTEN] = np.nan
         is_there = np.isin(steps, rows["step"])
         # If a step has two rows, before and after a reset, the action belongs to the second.
-        returns[is_there] = all_returns[np.searchsorted(rows["step"], steps[is_there], side="right") - 1]
+        returns[is_there] = all_returns[
+            np.searchsorted(rows["step"], steps[is_there], side="right") - 1
+        ]
         return returns
 
     # ---- curves ------------------------------------------------------------------------------------------------------
@@ -242,13 +318,20 @@ class RunReader:
         curves = [self._curve(*table) for table in tables]
         if not self._is_over() or not any(steps for steps, _ in curves):
             live = f"{FOLDER}/curve.csv"
-            curves = [self._curve(live, name, CURVE_COLUMNS) for name in ("median_nmsre", "mean_nmsre", "mean_mspbe")]
+            curves = [
+                self._curve(live, name, CURVE_COLUMNS)
+                for name in ("median_nmsre", "mean_nmsre", "mean_mspbe")
+            ]
         return dict(zip(("median", "nmsre", "mspbe"), curves, strict=True))
 
-    def _curve(self, name: str, column: str, head: tuple[str, ...] | None = None) -> list[list[float | None]]:
+    def _curve(
+        self, name: str, column: str, head: tuple[str, ...] | None = None
+    ) -> list[list[float | None]]:
         """Return steps and values of a curve; [[], []] without its file."""
         path = self.folder / name
-        return _read_curve(path, path.stat().st_mtime_ns, column, head) if path.is_file() else [[], []]
+        if path.is_file():
+            return _read_curve(path, path.stat().st_mtime_ns, column, head)
+        return [[], []]
 
     @staticmethod
     def _json(path: Path) -> Table:
@@ -267,7 +350,12 @@ def _facts(path: Path, changed: int) -> Table:  # noqa: ARG001  read again after
 
 
 @lru_cache(maxsize=6)
-def _read_curve(path: Path, changed: int, column: str, head: tuple[str, ...] | None) -> list[list[float | None]]:  # noqa: ARG001
+def _read_curve(
+    path: Path,
+    changed: int,  # noqa: ARG001
+    column: str,
+    head: tuple[str, ...] | None,
+) -> list[list[float | None]]:
     curve: list[list[float | None]] = finite(read_curve(path, ("step", column), MOST_POINTS, head))
     return curve
 
@@ -312,8 +400,11 @@ def _size(folder: Path) -> int:
 # ---- TensorBoard -----------------------------------------------------------------------------------------------------
 
 _COUNTS = ("deadlines_missed", "gaps", "crc_errors", "n_excursions", "learning_steps")
-_NO_TENSORBOARD = "TensorBoard's scalars need the extra `tensorboard`: pip install -e '.[tensorboard]'"
-_WRITTEN, _FOLLOW_EVERY_S = "written.json", 2.0
+_NO_TENSORBOARD = (
+    "TensorBoard's scalars need the extra `tensorboard`: pip install -e '.[tensorboard]'"
+)
+_WRITTEN = "written.json"
+_FOLLOW_EVERY_S = 2.0
 
 
 Scalar = tuple[str, int, float]
@@ -329,16 +420,25 @@ class ScalarSink:
     def __init__(self, folder: Path, began_s: float, period_s: float) -> None:
         self._event = imported("tensorboard.compat.proto.event_pb2", _NO_TENSORBOARD).Event
         self._summary = imported("tensorboard.compat.proto.summary_pb2", _NO_TENSORBOARD).Summary
-        self._open = imported("tensorboard.summary.writer.event_file_writer", _NO_TENSORBOARD).EventFileWriter
-        self._writer: Any = None  # opened at the first new point: an export without any leaves no empty file
-        self._began_s, self._period_s, self._folder = began_s, period_s, folder
+        self._open = imported(
+            "tensorboard.summary.writer.event_file_writer", _NO_TENSORBOARD
+        ).EventFileWriter
+        # Opened at the first new point: an export without any leaves no empty file
+        self._writer: Any = None
+        self._began_s = began_s
+        self._period_s = period_s
+        self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / _WRITTEN
-        self._written: dict[str, int] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        self._written: dict[str, int] = (
+            json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        )
 
     def write(self, scalars: list[Scalar]) -> None:
         """Write and flush the points after the last written step."""
-        new = [(t, k, v) for t, k, v in scalars if k > self._written.get(t, -1) and math.isfinite(v)]
+        new = [
+            (t, k, v) for t, k, v in scalars if k > self._written.get(t, -1) and math.isfinite(v)
+        ]
         if not new:
             return
         if self._writer is None:

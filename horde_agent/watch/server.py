@@ -61,7 +61,8 @@ class Latest:
     def refresh(self) -> None:
         """Read the run again, at most once per tick."""
         if time.monotonic() - self._read_at >= 0.8 * TICK_S:
-            self.rows, self.status = self._reader.rows(), self._reader.status()
+            self.rows = self._reader.rows()
+            self.status = self._reader.status()
             self._read_at = time.monotonic()
 
     def message(self, after: int) -> tuple[str, int]:
@@ -69,7 +70,9 @@ class Latest:
 
         If there are more than MOST_ROWS new rows, every second, third, ... is sent.
         """
-        newest = self.rows[-1]["step"] if self.rows else -1
+        newest = -1
+        if self.rows:
+            newest = self.rows[-1]["step"]
         if newest < after:  # the run was resumed from an earlier step
             after = -1
         rows = [row for row in self.rows if row["step"] > after]
@@ -117,7 +120,9 @@ class Query:
             return default
         is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(highest))
         if not is_number or int(value) > highest:
-            raise BadInput(f"{name} must be a whole number from 0 to {highest:,}, not {_shortened(value)}")
+            raise BadInput(
+                f"{name} must be a whole number from 0 to {highest:,}, not {_shortened(value)}"
+            )
         return int(value)
 
 
@@ -198,16 +203,17 @@ def make_app(
 
     async def stream(request: Any) -> Any:
         async def events() -> AsyncIterator[str]:
-            after, sent = -1, ""
+            newest_step = -1
+            sent = ""
             while not is_ending() and not await request.is_disconnected():
                 await asyncio.to_thread(latest.refresh)
-                text, newest = latest.message(after)
-                if text != sent or newest != after:
+                text, newest = latest.message(newest_step)
+                if text != sent or newest != newest_step:
                     yield f"data: {text}\n\n"
                     sent = text
                 else:
                     yield ": nothing new\n\n"
-                after = newest
+                newest_step = newest
                 await asyncio.sleep(TICK_S)
             # The run that started this server is over or dead when the server ends; another run may continue.
             status = await asyncio.to_thread(reader.status, silent_s=0.0)
@@ -219,17 +225,20 @@ def make_app(
         """Return a word at the first request; stop the run at a second one with that word within CONFIRM_S."""
         if request.headers.get("x-horde") != "stop":
             return refuse("only the live page can stop the run", 403)
-        now = time.monotonic()
-        for old in [word for word, at in nonces.items() if now - at > CONFIRM_S]:
+        now_s = time.monotonic()
+        for old in [word for word, at in nonces.items() if now_s - at > CONFIRM_S]:
             del nonces[old]
         word = request.query_params.get("word")
         if not word:
             if len(nonces) > 100:
                 nonces.clear()
-            nonces[word := secrets.token_urlsafe(8)] = now
+            nonces[word := secrets.token_urlsafe(8)] = now_s
             return JSONResponse({"word": word, "within_s": CONFIRM_S})
         if nonces.pop(word, None) is None:
-            return refuse("the confirmation was too late: press stop again, and confirm within ten seconds", 409)
+            return refuse(
+                "the confirmation was too late: press stop again, and confirm within ten seconds",
+                409,
+            )
         answer = await asyncio.to_thread(stop or (lambda: request_stop(folder)))
         return JSONResponse(answer._asdict())
 
@@ -251,13 +260,19 @@ def make_app(
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        request, headers = Request(scope), dict(_SAFE)
-        given, problem = request.query_params.get("token"), None
+        request = Request(scope)
+        headers = dict(_SAFE)
+        token_given = request.query_params.get("token")
+        problem = None
         if token is None:
-            problem = None if _is_own(request.headers.get("host", "")) else "open this page as localhost"
-        elif not secrets.compare_digest((given or request.cookies.get("horde", "")).encode(), token.encode()):
+            problem = "open this page as localhost"
+            if _is_own(request.headers.get("host", "")):
+                problem = None
+        elif not secrets.compare_digest(
+            (token_given or request.cookies.get("horde", "")).encode(), token.encode()
+        ):
             problem = "this page requires its token: open the address that `horde watch` printed"
-        elif given:
+        elif token_given:
             headers["Set-Cookie"] = f"horde={token}; HttpOnly; SameSite=Strict; Path=/"
 
         async def with_headers(message: Any) -> None:
@@ -273,7 +288,9 @@ def make_app(
 
 def _is_own(host: str) -> bool:
     """Return whether a Host header names the loopback; names that resolve to it do not count (DNS rebinding)."""
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    name = host
+    if not host.endswith("]"):
+        name = host.rsplit(":", 1)[0]
     return name in ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -308,12 +325,20 @@ def request_stop(folder: Path) -> StopAnswer:
 
 def _run_stop_command(options: Mapping[str, str]) -> StopAnswer | None:
     """Run `horde-robot stop` with these options, and return whether it confirms that the robot has stopped."""
-    words = ["stop", *(f"--{name}={value}" for name, value in options.items()), f"--reason={PAGE_REASON}"]
-    command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which("horde-robot")
+    words = [
+        "stop",
+        *(f"--{name}={value}" for name, value in options.items()),
+        f"--reason={PAGE_REASON}",
+    ]
+    command = shutil.which("horde-robot", path=str(Path(sys.executable).parent)) or shutil.which(
+        "horde-robot"
+    )
     if command is None:
         return StopAnswer(is_confirmed=False, said="`horde-robot` was not found")
     try:
-        result = subprocess.run([command, *words], capture_output=True, text=True, timeout=30, check=False)
+        result = subprocess.run(
+            [command, *words], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return StopAnswer(is_confirmed=False, said=f"`horde-robot stop` failed ({error})")
     # Without a port the command only sets the emergency stop, and cannot look at the robot.
@@ -324,13 +349,18 @@ def _run_stop_command(options: Mapping[str, str]) -> StopAnswer | None:
 def _bound(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        accepts_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # "::" stands for every address
-        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=accepts_both)
+        # "::" stands for every address
+        accepts_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(
+            (host, port), family=family, backlog=128, dualstack_ipv6=accepts_both
+        )
     except (socket.gaierror, OverflowError) as error:
         raise BadInput(f"the host {host!r} is not an address of this machine ({error})") from error
     except OSError as error:
         why = os.strerror(error.errno or 0)
-        raise BadInput(f"port {port} of {host} cannot be opened ({why}); choose another --port") from error
+        raise BadInput(
+            f"port {port} of {host} cannot be opened ({why}); choose another --port"
+        ) from error
 
 
 def _is_loopback(host: str) -> bool:
@@ -350,15 +380,25 @@ def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None)
     """
     if not 0 <= config.port <= 65535:
         raise BadInput(f"--port must be from 0 to 65535, got {config.port}")
-    host, token = config.host, None if _is_loopback(config.host) else secrets.token_urlsafe(16)
+    host = config.host
+    if _is_loopback(config.host):
+        token = None
+    else:
+        token = secrets.token_urlsafe(16)
     app = make_app(config.run, token, is_ending=lambda: page.should_exit)
     import uvicorn
 
     with _bound(host, config.port) as open_socket:
         number = open_socket.getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"watch at http://{shown}:{number}/" + (f"?token={token}" if token else ""), flush=True)
-        page = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=3, lifespan="off"))
+        shown = host
+        if ":" in host:
+            shown = f"[{host}]"
+        print(
+            f"watch at http://{shown}:{number}/" + (f"?token={token}" if token else ""), flush=True
+        )
+        page = uvicorn.Server(
+            uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=3, lifespan="off")
+        )
 
         def end() -> None:
             if wait_for_end is not None:
@@ -373,7 +413,8 @@ class LivePage:
     """The page of a run at the URL `address`, served by a child process, which ends with this one at the latest."""
 
     def __init__(self, process: subprocess.Popen[str], address: str) -> None:
-        self._process, self.address = process, address
+        self._process = process
+        self.address = address
 
     def wait(self) -> None:
         """Wait until the page's process ends, or a signal handler raises here."""
@@ -409,7 +450,10 @@ def open_beside(folder: Path, say: Callable[[str], None]) -> LivePage:
     line = page.stdout.readline().strip()
     if not line:
         page.wait()
-        raise BadInput(page.stderr.read().strip().removeprefix("horde: ") or "the live page could not be opened")
+        raise BadInput(
+            page.stderr.read().strip().removeprefix("horde: ")
+            or "the live page could not be opened"
+        )
     say(line)
     return LivePage(page, line.split()[-1])
 

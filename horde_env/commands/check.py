@@ -51,7 +51,9 @@ def kept_still(backend: Backend) -> str:
     """Return why a body keeps its robot still; "" if it does not."""
     body = host_of(backend)
     latch = getattr(body, "latch", None)
-    stopped = latch.reason if latch is not None else ""
+    stopped = ""
+    if latch is not None:
+        stopped = latch.reason
     if stopped:
         return f"emergency stop: {stopped}"
     return str(getattr(body, "reason", ""))
@@ -227,8 +229,8 @@ class Check:
         self._come_to_rest()
         skips = bool(events[-1].info["applied"])
         self.measured["passes_over_zeros"] = float(skips)
-        verdict, done = (Verdict.OK, "follows") if skips else (Verdict.WARN, "does not follow")
-        text = f"after {N_ZEROS} zeros it {done} commands; it reports modes {host.mode_offset} too high"
+        verdict, outcome = (Verdict.OK, "follows") if skips else (Verdict.WARN, "does not follow")
+        text = f"after {N_ZEROS} zeros it {outcome} commands; it reports modes {host.mode_offset} too high"
         yield Line(verdict, "line", text)
 
 
@@ -324,16 +326,16 @@ def judge_motion(
     mean = _values(driven).mean(axis=0)
     group = checks_of(spec).wheels
     wheels = mean[spec.group(group)]
-    asked = checks_of(spec).expected_wheels(request, spec)
+    wheel_requests = checks_of(spec).expected_wheels(request, spec)
     turn = float(mean[spec.index("rotational_velocity")])
     wanted = float(request[2])
-    text = f"wheels {_signed(wheels)} m/s of {_signed(asked)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
+    text = f"wheels {_signed(wheels)} m/s of {_signed(wheel_requests)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
     names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
-    if hint := checks_of(spec).explain(wheels, asked):
+    if hint := checks_of(spec).explain(wheels, wheel_requests):
         return Line(Verdict.FAIL, name, f"{text}; {hint}"), True
     faults = [
         f"wheel {wheel} {fault}"
-        for wheel, got, goal in zip(names, wheels, asked, strict=True)
+        for wheel, got, goal in zip(names, wheels, wheel_requests, strict=True)
         if (fault := _fault_of(got, goal, TURNED_M_S))
     ]
     if wanted and (fault := _fault_of(turn, wanted, TURNED_RAD_S)):
@@ -393,8 +395,8 @@ def judge_motor_readings(driven: Sequence[StepEvent], spec: RobotSpec) -> Line:
         return Line(
             Verdict.FAIL, "motor readings", f"{', '.join(dead)} did not change in all drives"
         )
-    what = " and ".join(group.rpartition("_")[2] for group in checks_of(spec).motors)
-    return Line(Verdict.OK, "motor readings", f"{what} of each motor changed with the drives")
+    motors = " and ".join(group.rpartition("_")[2] for group in checks_of(spec).motors)
+    return Line(Verdict.OK, "motor readings", f"{motors} of each motor changed with the drives")
 
 
 def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) -> dict[str, int]:
@@ -404,12 +406,12 @@ def measured_signs(drives: Sequence[tuple[Floats, StepEvent]], spec: RobotSpec) 
     """
     wheels = spec.group(checks_of(spec).wheels)
     gyro = spec.index("rotational_velocity")
-    asked = np.array(
+    requested = np.array(
         [[*checks_of(spec).expected_wheels(request, spec), request[2]] for request, _ in drives]
     )
-    got = np.array([[*event.values[wheels], event.values[gyro]] for _, event in drives])
+    measured = np.array([[*event.values[wheels], event.values[gyro]] for _, event in drives])
     names = [*(c.name for c in spec.channels[wheels]), spec.channels[gyro].name]
-    share = (asked * got).sum(axis=0) / (asked**2).sum(axis=0)
+    share = (requested * measured).sum(axis=0) / (requested**2).sum(axis=0)
     return {name: int(np.sign(s)) for name, s in zip(names, share, strict=True) if abs(s) > ENOUGH}
 
 

@@ -28,13 +28,20 @@ from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
 from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environment, environments, part
 
-WELL, UNWELL, BAD_INPUT = 0, 1, 2  # exit codes
+# Exit codes
+WELL = 0
+UNWELL = 1
+BAD_INPUT = 2
 PATIENCE_S = 1.0  # for the program that drives the robot: it looks for the stop in every step
 
 # The last one comes when the terminal closes, as with a lost ssh session; Windows has none.
 ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
-ON_A_PORT = tuple(dict.fromkeys(b for kind in ROBOTS for b, entry in environments(kind).items() if entry.is_on_port))
+ON_A_PORT = tuple(
+    dict.fromkeys(
+        b for kind in ROBOTS for b, entry in environments(kind).items() if entry.is_on_port
+    )
+)
 """The backends that move a real robot."""
 
 OPTIONS = ("port", "parity", "baudrate", "log", "link", "faults")  # that not every environment has
@@ -68,18 +75,34 @@ class Target(NamedTuple):
             options |= {"robot": self.robot, "port": self.file.port}
         elif realtime:
             options["realtime"] = True
-        return gymnasium.make(f"horde_env:{self.environment.id}", disable_env_checker=True, **options)
+        return gymnasium.make(
+            f"horde_env:{self.environment.id}", disable_env_checker=True, **options
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a robot."""
     add = parser.add_argument
     robots = ", ".join(ROBOTS)
-    add("--robot", default=DEFAULT_ROBOT, metavar="NAME", help=f"{robots}, or your own name for one, with its own file")
-    add("--backend", choices=BACKENDS, help="the body; default: the one in the robot's file, else simulator")
+    add(
+        "--robot",
+        default=DEFAULT_ROBOT,
+        metavar="NAME",
+        help=f"{robots}, or your own name for one, with its own file",
+    )
+    add(
+        "--backend",
+        choices=BACKENDS,
+        help="the body; default: the one in the robot's file, else simulator",
+    )
     add("--port", help="serial: a device or socket://HOST:PORT; drops: HOST or HOST:PORT")
     add("--parity", choices=tuple(PARITIES), help="parity of a serial line; the robot's is odd")
-    add("--baudrate", type=int, metavar="N", help="bits per second of a serial line; the robot's are 115200")
+    add(
+        "--baudrate",
+        type=int,
+        metavar="N",
+        help="bits per second of a serial line; the robot's are 115200",
+    )
     add("--log", type=Path, metavar="FILE", help="replay: the recorded life, a CSV file")
     add("--link", choices=ON_A_PORT, help="emulated: how the emulator is reached")
     add("--faults", metavar="RATES", help='emulated: faults per second, as "loss=0.5,unplug=0.01"')
@@ -93,30 +116,34 @@ def target_of(words: argparse.Namespace) -> Target:
         ValueError: If the options contradict each other, or are not enough.
         BackendUnavailable: If the robot's file cannot be read.
     """
-    known = robot_file.known(words.robot)
-    backend = words.backend or known.backend or ("" if words.port else "simulator")
+    settings = robot_file.known(words.robot)
+    backend = words.backend or settings.backend or ("" if words.port else "simulator")
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
-    kind = robot_file.kind_of(words.robot, known.kind)
+    kind = robot_file.kind_of(words.robot, settings.kind)
     entry = environment(kind, backend)
-    given = {name: value for name in OPTIONS if (value := getattr(words, name)) is not None}
-    for name in given:  # without effect otherwise
+    options = {name: value for name in OPTIONS if (value := getattr(words, name)) is not None}
+    for name in options:  # without effect otherwise
         if name not in entry.arguments:
-            owners = [other for other, found in environments(kind).items() if name in found.arguments]
+            owners = [
+                other for other, found in environments(kind).items() if name in found.arguments
+            ]
             if not owners:
                 raise ValueError(f"this robot has no --{name}; leave it out")
-            raise ValueError(f"--{name} belongs to --backend {' or '.join(owners)}, not to {backend}")
+            raise ValueError(
+                f"--{name} belongs to --backend {' or '.join(owners)}, not to {backend}"
+            )
     if words.seed < 0:
         raise ValueError(f"--seed must not be negative, and is {words.seed}")
-    line: dict[str, Any] = {"port": known.port if backend == known.backend else ""}
-    line |= {name: given[name] for name in ("port", "parity", "baudrate") if name in given}
-    file = replace(known, backend=backend, **line)
+    line: dict[str, Any] = {"port": settings.port if backend == settings.backend else ""}
+    line |= {name: options[name] for name in ("port", "parity", "baudrate") if name in options}
+    file = replace(settings, backend=backend, **line)
     if backend in ON_A_PORT and not file.port:
         example = EXAMPLES.get(backend, "/dev/serial/by-id/... or socket://HOST:PORT")
         raise ValueError(f"--backend {backend} needs --port: {example}")
     if backend == "replay" and words.log is None:
         raise ValueError("--backend replay needs --log FILE, the recorded life")
-    return Target(words.robot, backend, entry, file, given, words.seed)
+    return Target(words.robot, backend, entry, file, options, words.seed)
 
 
 class BadInput(Exception):
@@ -148,7 +175,9 @@ def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[An
         BadInput: If it cannot be opened.
         Interrupted: At a signal; after the robot was closed if the signal comes while it is being closed.
     """
-    latch = EmergencyLatch(default_path(target.robot)) if target.is_physical else None
+    latch = None
+    if target.is_physical:
+        latch = EmergencyLatch(default_path(target.robot))
     with SignalHandler(latch) as signals, _without_log():
         with user_errors():
             env = target.make(realtime=realtime)
@@ -169,12 +198,12 @@ def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[An
 def _without_log() -> Iterator[None]:
     """Silence the environment's log: the command reports the same itself."""
     logger = logging.getLogger("horde_env.env")
-    before = logger.level
+    level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.setLevel(level)
 
 
 class SignalHandler:
@@ -190,7 +219,8 @@ class SignalHandler:
     def __init__(self, latch: EmergencyLatch | None, end: Callable[[], None] | None = None) -> None:
         self.seen: list[int] = []  # the signals received
         self.deferred = False  # while a signal must wait
-        self._latch, self._end = latch, end
+        self._latch = latch
+        self._end = end
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -229,7 +259,9 @@ def stop_robot(words: argparse.Namespace) -> int:
         path = default_path(words.robot)
         if words.clear:
             if words.port or words.parity or words.reason or words.backend:
-                raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
+                raise BadInput(
+                    "--clear goes with --robot alone: clearing sends nothing to the robot"
+                )
             reason = EmergencyLatch(path).clear()
             if reason:
                 print(f"the emergency stop of {words.robot} is cleared; it was set: {reason}")
@@ -238,15 +270,20 @@ def stop_robot(words: argparse.Namespace) -> int:
             for other in _other_latches(path):
                 print(f"that of {other.robot} is set: {other.remedy} ends it")
             return WELL
-    code, latch = WELL, EmergencyLatch(path)
+    code = WELL
+    latch = EmergencyLatch(path)
     try:
         latch.set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
         print(f"the emergency stop of {words.robot} is set; {latch.remedy} ends it")
     except BackendUnavailable as error:  # the stop that is sent is then even more important
         code = complain(str(error), UNWELL)
     if not is_named:
-        others = " or ".join(f"`horde-robot stop --robot {name}`" for name in _known_robots() if name != words.robot)
-        print(f"no --robot was given, so this stops the {words.robot} only; another is stopped by {others}")
+        other_stops = " or ".join(
+            f"`horde-robot stop --robot {name}`" for name in _known_robots() if name != words.robot
+        )
+        print(
+            f"no --robot was given, so this stops the {words.robot} only; another is stopped by {other_stops}"
+        )
     unread = ""
     with user_errors():
         try:
@@ -255,14 +292,18 @@ def stop_robot(words: argparse.Namespace) -> int:
             if not words.port:
                 raise
             # A stop with the defaults of its kind is better than none.
-            file, unread = RobotFile(kind=robot_file.kind_in(robot_file.default_path(words.robot))), str(error)
+            file = RobotFile(kind=robot_file.kind_in(robot_file.default_path(words.robot)))
+            unread = str(error)
         backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
         port = words.port or (file.port if backend == file.backend else "")
         if not port:
-            print("no port is known, so only programs that drive the robot from here receive the stop")
+            print(
+                "no port is known, so only programs that drive the robot from here receive the stop"
+            )
             return code
         kind = robot_file.kind_of(words.robot, file.kind)
-        body, line = part(kind, environment(kind, backend).body), replace(file, parity=words.parity or file.parity)
+        body = part(kind, environment(kind, backend).body)
+        line = replace(file, parity=words.parity or file.parity)
         config: PortConfig = body.line_of(port, line, latch)[0]
     report = part(kind, "checks").CHECKS.send_stop(config, backend)
     if report.has_stopped:
@@ -272,7 +313,10 @@ def stop_robot(words: argparse.Namespace) -> int:
     else:
         code = complain(report.text, UNWELL)
     if unread:
-        complain(f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another", code)
+        complain(
+            f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another",
+            code,
+        )
     return code
 
 

@@ -59,8 +59,8 @@ def serve(
             say(line)
         emulator.start(speed)
         if typed is not None:
-            what = ", ".join((*emulator.fault_counts, *emulator.buttons))
-            say(f"type a fault, as `stall 0.5` (seconds), or a button: {what}")
+            choices = ", ".join((*emulator.fault_counts, *emulator.buttons))
+            say(f"type a fault, as `stall 0.5` (seconds), or a button: {choices}")
         try:
             while not stop.wait(0.2):
                 if typed is not None:
@@ -75,18 +75,19 @@ def serve(
 
 def _begin_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:
     """Begin the faults and press the buttons that were typed; return the descriptor, or None at its end."""
-    if os.isatty(typed) and os.tcgetpgrp(typed) != os.getpgrp():  # reading would suspend a program in the background
+    # Reading would suspend a program in the background
+    if os.isatty(typed) and os.tcgetpgrp(typed) != os.getpgrp():
         return typed
     if not select.select([typed], [], [], 0.0)[0]:
         return typed
     lines = os.read(typed, 4096).decode(errors="replace")
     for line in filter(str.strip, lines.splitlines()):
-        what, *seconds = line.split()
+        fault, *seconds = line.split()
         try:
-            if what in emulator.buttons and not seconds:
-                emulator.press(what)
+            if fault in emulator.buttons and not seconds:
+                emulator.press(fault)
             else:
-                emulator.inject(what, *map(float, seconds))
+                emulator.inject(fault, *map(float, seconds))
         except (TypeError, ValueError) as error:
             say(f"{line!r} is neither a fault nor a button: {error}")
     return typed if lines else None

@@ -149,12 +149,12 @@ def block(
     if rate is not None:
         packets = f"{rate:.0f} packets/s"
     age = f"age {1000.0 * info['sensor_age_s']:.0f} ms"
-    rest = f" · t {info['t']:.1f} s · {packets} · {age}"
-    room = style.width - len(rest)
+    suffix = f" · t {info['t']:.1f} s · {packets} · {age}"
+    room = style.width - len(suffix)
     if len(title) > room:  # keep the start of the name and the end of the port
         title = f"{title[: room // 3]}...{title[-(room - room // 3 - 3) :]}"
     faults = " · ".join(_coloured(f"{name} {n}", n > 0, style) for name, n in tally.faults.items())
-    rows = [title + rest, f"faults: {faults}"]
+    rows = [title + suffix, f"faults: {faults}"]
     for group in spec.groups:
         rows += _rows(group, values, spec, style)
     return "\n".join(rows)

@@ -128,13 +128,16 @@ class SocketLine(Line):
         BackendUnavailable: If the address is in use or not local.
     """
 
-    has_nagle = False  # small writes do not wait until the host acknowledges earlier ones (Nagle's algorithm)
+    # Small writes do not wait until the host acknowledges earlier ones (Nagle's algorithm)
+    has_nagle = False
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._server: socket.socket | None = None
         self._client: socket.socket | None = None
-        self._inbox, self._outbox = bytearray(), bytearray()  # the second: the rest of partly sent data
+        # The second: the rest of partly sent data
+        self._inbox = bytearray()
+        self._outbox = bytearray()
         self.plug()
         self.url = f"socket://{host}:{self._address[1]}"
 
@@ -145,9 +148,12 @@ class SocketLine(Line):
             self._server = socket.create_server(self._address, backlog=4)
         except OSError as error:
             host, port = self._address
-            raise BackendUnavailable(f"cannot listen on {host}:{port}: {error.strerror or error}.") from error
+            raise BackendUnavailable(
+                f"cannot listen on {host}:{port}: {error.strerror or error}."
+            ) from error
         self._server.setblocking(False)
-        self._address = (self._address[0], self._server.getsockname()[1])  # the same port after an unplug
+        # The same port after an unplug
+        self._address = (self._address[0], self._server.getsockname()[1])
 
     def unplug(self) -> None:
         """Disconnect the host and close the server."""

@@ -38,21 +38,29 @@ class LockstepClock:
     missed = 0  # virtual time is never late
 
     def __init__(self, period_s: float = 0.1, *, batch: int = BATCH) -> None:
-        self.period_s, self._batch = period_s, batch
+        self.period_s = period_s
+        self._batch = batch
         self._emulator: RobotEmulator | None = None
 
     def join(self, emulator: RobotEmulator, line: MemoryLine) -> None:
         """Run this emulator, connected by `line`, from now on; only this clock may advance it."""
-        self._emulator, self._line = emulator, line
+        self._emulator = emulator
+        self._line = line
         self._owed = 0.0  # fraction of a tick left over from earlier periods
         self._n_ticks = self.period_s / emulator.tick_s
-        self._n_new, self._n_batch, self._waited = N_NEW, self._batch, True
-        if emulator.damages_bytes:  # any packet may be the last one, and needs its tick's exact time
-            self._n_new, self._n_batch = math.ceil(self._n_ticks), 1
+        self._n_new = N_NEW
+        self._n_batch = self._batch
+        self._waited = True
+        # Any packet may be the last one, and needs its tick's exact time
+        if emulator.damages_bytes:
+            self._n_new = math.ceil(self._n_ticks)
+            self._n_batch = 1
 
     def monotonic(self) -> float:
         """Return the robot's time in seconds."""
-        return self._emulator.t if self._emulator else 0.0
+        if self._emulator:
+            return self._emulator.t
+        return 0.0
 
     def sleep(self, seconds: float) -> None:
         """Advance by `seconds`, rounded up to ticks."""
@@ -102,7 +110,10 @@ class MemoryLine(Line):
 
     def connect(self, _: str, **settings: Any) -> MemoryPort:  # noqa: ARG002
         """Open the host's end, as `serial_for_url` does; OSError if it is unplugged, or the last port still open."""
-        number = 0 if self._is_plugged else errno.ENOENT
+        if self._is_plugged:
+            number = 0
+        else:
+            number = errno.ENOENT
         if self.port is not None and self.port.is_open and not self.port.is_lost:
             number = errno.EBUSY
         if number:
@@ -144,7 +155,8 @@ class MemoryPort:
         self._read_once: Callable[[], bool] = lambda: False
         self._rts = False
         self.received = bytearray()
-        self.is_open, self.is_lost = True, False
+        self.is_open = True
+        self.is_lost = False
 
     def attach(self, read_once: Callable[[], bool]) -> bool:
         """Set the function that reads the available bytes; return True: it is called."""
@@ -182,8 +194,9 @@ class MemoryPort:
 
     @rts.setter
     def rts(self, level: bool) -> None:
-        before, self._rts = self._rts, level
-        if before and not level:
+        previous = self._rts
+        self._rts = level
+        if previous and not level:
             self._line.wake()
 
     def close(self) -> None:

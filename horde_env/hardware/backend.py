@@ -26,7 +26,8 @@ from horde_env.hardware.stream import Counts, Reading, aggregate
 from horde_env.robot import RobotSpec, spec_of
 
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
-REST_S = 1.0  # longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
+# Longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
+REST_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,12 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
 
     The beacon alternates from packet to packet, so the difference of two that are not neighbours says nothing.
     """
-    if newest.n_skipped or newest.t - before.t > GAP_S or newest.ir_light is None or before.ir_light is None:
+    if (
+        newest.n_skipped
+        or newest.t - before.t > GAP_S
+        or newest.ir_light is None
+        or before.ir_light is None
+    ):
         return known
     return np.asarray(np.abs(newest.ir_light - before.ir_light) * spec.lsb[spec.group("ir_light")])
 
@@ -131,32 +137,46 @@ class PhysicalBody(Backend):
     ) -> None:
         self.spec = spec_of(self.kind)
         self.period_s = self.spec.period_s
-        self.config, self.clock, self.latch = config, clock, latch
+        self.config = config
+        self.clock = clock
+        self.latch = latch
         self._signs = np.ones(self.spec.n_channels)
         for name, sign in (signs or {}).items():
             self._signs[self.spec.index(name)] = sign
-        self.settings = LinkSettings() if settings is None else settings
+        if settings is None:
+            self.settings = LinkSettings()
+        else:
+            self.settings = settings
         self.supervisor = type(self).make_supervisor(self.spec)
-        self._monotonic, self._sleep = monotonic, sleep
+        self._monotonic = monotonic
+        self._sleep = sleep
         self._connect: dict[str, Any] = {} if connect is None else {"connect": connect}
         self._link: Link | None = None
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
-        self._n_stale, self._charging_wanted, self._has_answered = 0, False, False
-        self._commanding = threading.RLock()  # from the look at the latch to the command that follows from it
-        self.stop_options: dict[str, str] = {}  # of the `horde-robot stop` that stops this robot; none if unknown
+        self._n_stale = 0
+        self._charging_wanted = False
+        self._has_answered = False
+        # From the look at the latch to the command that follows from it
+        self._commanding = threading.RLock()
+        # Of the `horde-robot stop` that stops this robot; none if unknown
+        self.stop_options: dict[str, str] = {}
         self._stop_reason = ""  # the supervisor's
         self.reason = ""  # why the robot is held still
 
     @property
     def stats(self) -> Counts:
         """Counts of the link since it was opened."""
-        return Counts() if self._link is None else self._link.stats
+        if self._link is None:
+            return Counts()
+        return self._link.stats
 
     @property
     def loss(self) -> str:
         """Why the link was lost the last time; "" if it never was."""
-        return "" if self._link is None else self._link.loss
+        if self._link is None:
+            return ""
+        return self._link.loss
 
     # ---- Backend -----------------------------------------------------------------------------------------------------
 
@@ -172,7 +192,9 @@ class PhysicalBody(Backend):
             raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
         if self._link is None or not self._link.is_open:
             self.close()
-            connect = partial(Port, self.config, self._monotonic, fill=self.dialect.fill, **self._connect)
+            connect = partial(
+                Port, self.config, self._monotonic, fill=self.dialect.fill, **self._connect
+            )
             self._link = Link(connect, self.dialect, self.settings, self._monotonic, self._sleep)
             try:
                 self._link.open()
@@ -180,7 +202,9 @@ class PhysicalBody(Backend):
                 self.close()
                 raise
         self._link.command(self.dialect.halt)
-        self._mark, self._charging_wanted, self._n_stale = None, False, 0
+        self._mark = None
+        self._charging_wanted = False
+        self._n_stale = 0
         self._await_rest(self._link)
         self.clock.start()  # opening takes time
         frame = self._make_frame(self._link, np.zeros(self.spec.axes.size), applied=True)
@@ -202,9 +226,14 @@ class PhysicalBody(Backend):
         link = opened(self._link, "the robot is not connected")
         opened(self._mark, "the reset was interrupted")  # before a command is sent
         with self._commanding:
-            stop = "" if self.latch is None else self.latch.reason
+            stop = ""
+            if self.latch is not None:
+                stop = self.latch.reason
             self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
-            asked = self.dialect.halt if self.reason else self.steer(control)
+            if self.reason:
+                asked = self.dialect.halt
+            else:
+                asked = self.steer(control)
             has_left = link.command(asked)
         obeyed = has_left and not self.reason and not link.lapsed
         if self.latch is not None and stop and has_left and not self._has_answered:
@@ -222,7 +251,9 @@ class PhysicalBody(Backend):
 
     def close(self) -> None:
         """Stop the motors and close the port. Closing twice does nothing."""
-        link, self._link, self._mark = self._link, None, None
+        link = self._link
+        self._link = None
+        self._mark = None
         if link is not None:
             link.close()
 
@@ -275,34 +306,46 @@ class PhysicalBody(Backend):
         """Start a sequence of frames with the newest of two readings; BackendUnavailable if the link was lost."""
         if len(readings) < 2:
             self.close()
-            raise BackendUnavailable("the robot disconnected before its first frame. Is it plugged in?")
+            raise BackendUnavailable(
+                "the robot disconnected before its first frame. Is it plugged in?"
+            )
         newest = readings[-1]
         self._t0 = self._seen_t = newest.t
-        self._beacon = None if newest.ir_light is None else np.zeros(8)
-        return Mark(0, newest, stats)  # epoch 0 differs from every connection's: the first frame is a gap
+        self._beacon = None
+        if newest.ir_light is not None:
+            self._beacon = np.zeros(8)
+        # Epoch 0 differs from every connection's: the first frame is a gap
+        return Mark(0, newest, stats)
 
     def _make_frame(self, link: Link, share: Floats, *, applied: bool) -> Frame:
         """Return the frame of the period that ends now, from the readings since the last one.
 
         `share` is the request (`RobotSpec.shares`), `applied` whether the link and the supervisor allowed it.
         """
-        now, epoch, stats, readings = self._monotonic(), link.epoch, link.stats, link.readings()[-2:]
+        now_s = self._monotonic()
+        epoch = link.epoch
+        stats = link.stats
+        readings = link.readings()[-2:]
         last = self._mark or self._first_mark(readings, stats)
-        fresh = len(readings) == 2 and (epoch, readings[1].number) != (last.epoch, last.newest.number)
+        fresh = len(readings) == 2 and (epoch, readings[1].number) != (
+            last.epoch,
+            last.newest.number,
+        )
         mark = self._mark = Mark(epoch, readings[1], stats) if fresh else last._replace(stats=stats)
         newest = mark.newest
         if fresh:
-            since = self._of_the_step(link, last, readings)
-            self._values = self._signs * self.spec.to_si(aggregate(since, self.spec))
+            packets = self._of_the_step(link, last, readings)
+            self._values = self._signs * self.spec.to_si(aggregate(packets, self.spec))
             if self._beacon is not None:
                 self._beacon = _beacon(readings[0], newest, self.spec, self._beacon)
-        is_long, self._seen_t = now - self._seen_t > LONGEST * self.period_s, now
+        is_long = now_s - self._seen_t > LONGEST * self.period_s
+        self._seen_t = now_s
         values = self._values.copy()
         values[self._request] = share
         return Frame(
             values=values,
             t=newest.t - self._t0,
-            sensor_age_s=max(now - newest.t, 0.0),
+            sensor_age_s=max(now_s - newest.t, 0.0),
             crc_errors=stats.crc_errors - last.stats.crc_errors,
             stale=not fresh,
             gap=is_long or (fresh and self._is_broken(last, mark)),
@@ -317,12 +360,19 @@ class PhysicalBody(Backend):
             beacon=None if self._beacon is None else self._beacon.copy(),
         )
 
-    def _of_the_step(self, link: Link, last: Mark, last_two: tuple[Reading, ...]) -> tuple[Reading, ...]:
+    def _of_the_step(
+        self, link: Link, last: Mark, last_two: tuple[Reading, ...]
+    ) -> tuple[Reading, ...]:
         """Return the readings since the last frame, or only the last two if no channel aggregates by "any"."""
         if not self.spec.is_any.any():
             return last_two
-        after = last.newest.number if last.epoch == link.epoch else 0
-        return tuple(r for r in link.readings(after) if r.number <= last_two[-1].number) or last_two
+        last_number = 0
+        if last.epoch == link.epoch:
+            last_number = last.newest.number
+        return (
+            tuple(r for r in link.readings(last_number) if r.number <= last_two[-1].number)
+            or last_two
+        )
 
     def _is_broken(self, last: Mark, mark: Mark) -> bool:
         """Return whether packets are missing between `last` and `mark`.
@@ -349,20 +399,28 @@ class PhysicalBody(Backend):
             self._sleep(TICK_S)
         if not link.is_open:
             self.close()
-            raise BackendUnavailable(f"{self.config.url} disconnected while the robot stopped. Is it plugged in?")
+            raise BackendUnavailable(
+                f"{self.config.url} disconnected while the robot stopped. Is it plugged in?"
+            )
 
     def _watch(self, link: Link, frame: Frame) -> None:
         """Detect a silent robot; raise BackendLost after `frame_timeout_s` without a frame."""
-        self._n_stale = self._n_stale + 1 if frame.stale else 0
+        if frame.stale:
+            self._n_stale = self._n_stale + 1
+        else:
+            self._n_stale = 0
         # At least two periods: after a pause of this machine packets have arrived that are not read yet.
         if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
             link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
-            n_packets, refusal = link.stats.packets, link.refusal
+            n_packets = link.stats.packets
+            refusal = link.refusal
             self.close()
             stops = self.dialect.stops
-            raise BackendLost(self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops)
+            raise BackendLost(
+                self.config.url, frame.sensor_age_s, limit_s, n_packets, refusal, stops
+            )
 
     def _judge(self, frame: Frame) -> None:
         """Pass a new frame to the supervisor; its stop_reason applies from the next command on."""
@@ -372,5 +430,7 @@ class PhysicalBody(Backend):
     def _keep_still(self, reason: str) -> None:
         """Hold the robot still for a reason, or release it if there is none; log changes."""
         if reason != self.reason:
-            _log.warning("%s", f"the robot is kept still: {reason}" if reason else "the robot may move again")
+            _log.warning(
+                "%s", f"the robot is kept still: {reason}" if reason else "the robot may move again"
+            )
         self.reason = reason

@@ -26,7 +26,10 @@ class EmergencyLatch:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = default_path() if path is None else Path(path)
+        if path is None:
+            self.path = default_path()
+        else:
+            self.path = Path(path)
         self._held_reason = ""  # holds in this process only
 
     @property
@@ -108,7 +111,8 @@ class EmergencyLatch:
     def _stored_reason(self) -> str:
         """The reason in the file; "" without a file."""
         try:
-            os.stat(self.path)  # first, because it needs no descriptor: without a stop nothing can fail
+            # First, because it needs no descriptor: without a stop nothing can fail
+            os.stat(self.path)
             with open(self.path, encoding="utf-8", errors="replace") as file:
                 return _one_line(file.read(1000))
         except FileNotFoundError:

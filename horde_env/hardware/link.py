@@ -98,15 +98,17 @@ class KeepAlive:
 
     def due(self) -> bytes:
         """Return the bytes to send now, which count as sent; empty if none are due."""
-        now = self._monotonic()
-        if self._command != self._halt and now - self._renewed_t > self._hold_s:
+        now_s = self._monotonic()
+        if self._command != self._halt and now_s - self._renewed_t > self._hold_s:
             self._take(self._halt)
             self.lapsed = True
-        elif now - self._sent_t < self._repeat_s:
+        elif now_s - self._sent_t < self._repeat_s:
             return b""
-        self._sent_t = now
+        self._sent_t = now_s
         is_over = self._command == self._halt and self.ramp_left_s <= 0.0
-        return self._coast if is_over else self._command
+        if is_over:
+            return self._coast
+        return self._command
 
     def _take(self, command: bytes) -> None:
         """Set the current command; a repeated stop keeps its start time."""
@@ -249,10 +251,10 @@ class Link:
 
     def _close_left(self) -> None:
         with self._lock:
-            left = self._left
+            abandoned = self._left
             self._left = None
-        if left is not None:
-            left.close()
+        if abandoned is not None:
+            abandoned.close()
 
     def _open_port(self) -> Steps:
         """Connect and begin the conversation; on an error the port is closed."""
@@ -332,19 +334,21 @@ class Link:
     def parser(self) -> StreamParser | None:
         """The parser of the current connection; None while disconnected."""
         port = self._port
-        return None if port is None else port.parser
+        if port is None:
+            return None
+        return port.parser
 
     @property
     def stats(self) -> Counts:
         """Counts since the link was opened."""
         with self._lock:
             if self._port is None:
-                seen = self._before
+                counts = self._before
             else:
-                seen = self._before.plus(self._port.counts)
+                counts = self._before.plus(self._port.counts)
             reconnects = max(self.epoch - 1, 0)
             lost_s = self._lost_s + self._absence_s
-        return seen._replace(losses=self.losses, reconnects=reconnects, lost_s=lost_s)
+        return counts._replace(losses=self.losses, reconnects=reconnects, lost_s=lost_s)
 
     @property
     def _absence_s(self) -> float:

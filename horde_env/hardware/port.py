@@ -33,9 +33,11 @@ try:
     PORT_ERRORS += (termios.error,)  # not a subclass of OSError
 except ImportError:  # not on Windows
     pass
-REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)  # the last for an unknown kind of URL
+# The last for an unknown kind of URL
+REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)
 
-GAP_S = 0.05  # seconds; a longer interval means lost packets: the Critterbot's own log has none beyond 0.033 s
+# Seconds; a longer interval means lost packets: the Critterbot's own log has none beyond 0.033 s
+GAP_S = 0.05
 N_KEPT = 32  # readings: no step has more
 
 
@@ -50,7 +52,8 @@ class PromptSocket(socket.socket):
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Return the available data, up to `size` bytes."""
         if (acknowledge := getattr(socket, "TCP_QUICKACK", None)) is not None:
-            with contextlib.suppress(OSError):  # a broken connection, which the read below reports better
+            # A broken connection, which the read below reports better
+            with contextlib.suppress(OSError):
                 self.setsockopt(socket.IPPROTO_TCP, acknowledge, 1)
         return super().recv(size, flags)
 
@@ -89,11 +92,15 @@ class Port:
         fill: bytes,
         connect: Callable[..., Any] = serial_for_url,
     ) -> None:
-        self.config, self.parser = config, parser
-        self._monotonic, self._fill = monotonic, fill
+        self.config = config
+        self.parser = parser
+        self._monotonic = monotonic
+        self._fill = fill
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self.first_bytes = b""  # 256 or more, to identify the device
-        self.counts, self.lost = Counts(), ""  # `lost`: why, once it is
+        # `lost`: why, once it is
+        self.counts = Counts()
+        self.lost = ""
         self._skipped_told = 0  # skipped bytes before the last reading
         self._torn = self._cut = False
         self._taking = threading.Lock()
@@ -102,7 +109,8 @@ class Port:
         self._serial = _open(config, connect)
         self._thread: threading.Thread | None = None
         attach = getattr(self._serial, "attach", None)
-        if attach is None or not attach(self._read_once):  # a port on virtual time calls `_read_once` itself
+        # A port on virtual time calls `_read_once` itself
+        if attach is None or not attach(self._read_once):
             name = f"reader of {config.url}"
             self._thread = threading.Thread(target=self._read_until_closed, name=name, daemon=True)
             self._thread.start()
@@ -157,7 +165,9 @@ class Port:
                 if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
                     parser.forget()
                 level = parser.unwrap(state)
-                number = self._readings[-1].number + 1 if self._readings else 1
+                number = 1
+                if self._readings:
+                    number = self._readings[-1].number + 1
                 self._readings.append(Reading(state, t, number, skipped, level))
                 self._skipped_told = parser.skipped_bytes
             n_bytes = self.counts.n_bytes + len(data)
@@ -192,7 +202,11 @@ class Port:
                 self._cut = True
                 if not self._fill:
                     self._torn = True
-                    self._lose(InterruptedError(f"a command was cut short by {type(interruption).__name__}"))
+                    self._lose(
+                        InterruptedError(
+                            f"a command was cut short by {type(interruption).__name__}"
+                        )
+                    )
                 raise
 
     def _put(self, data: bytes) -> None:
@@ -220,7 +234,8 @@ class Port:
         if self._thread is not None:
             self._thread.join()
         with self._writing:
-            connection = getattr(self._serial, "_socket", None)  # pyserial leaves it open after the peer disconnects
+            # Pyserial leaves it open after the peer disconnects
+            connection = getattr(self._serial, "_socket", None)
             with contextlib.suppress(*PORT_ERRORS):  # the device is unplugged: nothing to close
                 self._serial.close()
             if connection is not None:
@@ -255,7 +270,9 @@ def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
 
 ON_A_NETWORK = ("socket://", "rfc2217://")
 SERIAL_GROUPS = ("dialout", "uucp", "plugdev")  # groups that give access to serial ports only
-NO_ROOM = "it accepts no bytes: nothing reads them at its other end, or flow control holds them back"
+NO_ROOM = (
+    "it accepts no bytes: nothing reads them at its other end, or flow control holds them back"
+)
 
 
 def explain_address(url: str) -> str:
@@ -278,12 +295,15 @@ def explain_address(url: str) -> str:
 
 def explain_refusal(error: Exception, config: PortConfig) -> str:
     """Return why a port could not be opened, and the remedy."""
-    url, number = config.url, _number(error)
+    url = config.url
+    number = _number(error)
     if number == errno.ENOENT and ":" in url and "/" not in url:
         return f"there is no device {url}: use socket://{url} for a serial line over TCP, or the drops backend."
     if number == errno.ENOENT:
         devices = [port.device for port in list_ports.comports(include_links=True)]
-        return f"there is no port {url}. This machine has {', '.join(devices) or 'no serial ports'}."
+        return (
+            f"there is no port {url}. This machine has {', '.join(devices) or 'no serial ports'}."
+        )
     if number in (errno.EACCES, errno.EPERM):
         return _explain_permission(url)
     if number in (errno.EAGAIN, errno.EBUSY):
@@ -313,13 +333,16 @@ def _explain_permission(url: str) -> str:
     except OSError:
         return f"no permission to use {url}."
     group = _name_of(device.st_gid)
-    is_for_ports, access = group in SERIAL_GROUPS, stat.S_IRGRP | stat.S_IWGRP
+    is_for_ports = group in SERIAL_GROUPS
+    access = stat.S_IRGRP | stat.S_IWGRP
     if is_for_ports and device.st_mode & access == access:
         return (
             f"no permission to use {url}: it belongs to the group {group}. Join it with "
             f"`sudo usermod -aG {group} $USER` and log in again."
         )
-    flaw = "may not read and write it" if is_for_ports else "is not for serial ports"
+    flaw = "is not for serial ports"
+    if is_for_ports:
+        flaw = "may not read and write it"
     return (
         f"no permission to use {url}: it belongs to the group {group}, which {flaw}. If this is the robot's port, "
         f"ask the administrator to assign it to the group dialout with mode 0660 (a udev rule)."

@@ -50,7 +50,8 @@ class RobotFile:
     baudrate: int = 115_200
     signs: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    kind: str = ""  # one of `robot.ROBOTS`; if unset, the file's name if that is a robot, else the Critterbot
+    # One of `robot.ROBOTS`; if unset, the file's name if that is a robot, else the Critterbot
+    kind: str = ""
     swapped_encoders: bool = False  # left and right, as on some Roomba 500
     measured: Mapping[str, float] = field(default_factory=dict)
 
@@ -59,10 +60,16 @@ class RobotFile:
             if (value := getattr(self, name)) and value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         if not isinstance(self.swapped_encoders, bool):
-            raise ValueError(f"swapped_encoders must be true or false, not {self.swapped_encoders!r}")
+            raise ValueError(
+                f"swapped_encoders must be true or false, not {self.swapped_encoders!r}"
+            )
         if not isinstance(self.port, str):
             raise ValueError(f"port must be a text, not {self.port!r}")
-        if not _is_number(self.baudrate) or self.baudrate != int(self.baudrate) or self.baudrate <= 0:
+        if (
+            not _is_number(self.baudrate)
+            or self.baudrate != int(self.baudrate)
+            or self.baudrate <= 0
+        ):
             raise ValueError(f"baudrate must be a positive whole number, not {self.baudrate!r}")
         for section, (is_fine, text) in TABLES.items():
             for name, value in getattr(self, section).items():
@@ -92,7 +99,9 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         writer = f"`horde-robot check --robot {path.stem} --save`"
         raise BackendUnavailable(f"there is no robot file {path}; {writer} writes one") from error
     except OSError as error:
-        raise BackendUnavailable(f"cannot read the robot file {path}: {error.strerror or error}") from error
+        raise BackendUnavailable(
+            f"cannot read the robot file {path}: {error.strerror or error}"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the robot file {path} is not valid TOML: {error}") from error
     try:
@@ -109,7 +118,9 @@ def known(robot: str = DEFAULT_ROBOT, spec: RobotSpec | None = None) -> RobotFil
         BackendUnavailable: If the file is unreadable.
     """
     path = default_path(robot)
-    return load(path, spec) if path.exists() else RobotFile()
+    if path.exists():
+        return load(path, spec)
+    return RobotFile()
 
 
 def kind_of(robot: str, kind: str = "") -> str:
@@ -124,7 +135,9 @@ def kind_in(path: Path) -> str:
     except OSError:
         return ""
     kind = re.search(r'^\s*kind\s*=\s*["\'](\w+)["\']', text, re.MULTILINE)
-    return kind[1] if kind and kind[1] in ROBOTS else ""
+    if kind and kind[1] in ROBOTS:
+        return kind[1]
+    return ""
 
 
 def save(file: RobotFile, path: Path) -> None:
@@ -133,21 +146,27 @@ def save(file: RobotFile, path: Path) -> None:
     Raises:
         BackendUnavailable: If writing fails.
     """
-    lines = [f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")]
+    lines = [
+        f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")
+    ]
     lines = [line for line in lines if line != 'parity = ""']
     lines += [f"kind = {_text(file.kind)}"] if file.kind else []
     lines += ["swapped_encoders = true"] if file.swapped_encoders else []
     lines += ["", "[signs]  # 1 as specified, -1 for a channel with reversed sign"]
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]
-    lines += [f"{name} = [{float(low)!r}, {float(high)!r}]" for name, (low, high) in file.ranges.items()]
+    lines += [
+        f"{name} = [{float(low)!r}, {float(high)!r}]" for name, (low, high) in file.ranges.items()
+    ]
     if file.measured:
         lines += ["", "[measured]  # by `horde-robot check --measure`, SI units"]
         lines += [f"{_text(name)} = {float(number)!r}" for name, number in file.measured.items()]
     try:
         write_whole(path, "\n".join(lines) + "\n")
     except OSError as error:
-        raise BackendUnavailable(f"cannot write the robot file {path}: {error.strerror or error}") from error
+        raise BackendUnavailable(
+            f"cannot write the robot file {path}: {error.strerror or error}"
+        ) from error
 
 
 def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
@@ -155,13 +174,17 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
     for key in table:
         if key not in keys:
             raise ValueError(f"unknown key {key!r}; expected {', '.join(keys)}")
-    known = {channel.name for channel in spec.channels}
+    channel_names = {channel.name for channel in spec.channels}
     for section in TABLES:
         if not isinstance(names := table.get(section, {}), dict):
             raise ValueError(f"{section} must be a table, not {names!r}")
-        if section != "measured" and (unknown := [name for name in names if name not in known]):
+        if section != "measured" and (
+            unknown := [name for name in names if name not in channel_names]
+        ):
             raise ValueError(f"unknown channel {unknown[0]!r} in [{section}]")
-    ranges = {name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()}
+    ranges = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()
+    }
     return RobotFile(**{**table, "ranges": ranges})
 
 
@@ -170,7 +193,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_range(pair: Any) -> bool:
-    return isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] <= pair[1]
+    return (
+        isinstance(pair, tuple)
+        and len(pair) == 2
+        and all(map(_is_number, pair))
+        and pair[0] <= pair[1]
+    )
 
 
 TABLES: dict[str, tuple[Callable[[Any], bool], str]] = {

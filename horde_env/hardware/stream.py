@@ -106,14 +106,14 @@ class StreamParser(ABC):
         """Add bytes of the stream and return the packets that are now complete, in order."""
         stream = bytes(self._pending) + data
         self._pending = bytearray()
-        found = []
+        packets = []
         position = 0
         while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(
             stream
         ):
             candidate = stream[start : start + self.size]
             if self.is_sound(candidate):
-                found.append(candidate)
+                packets.append(candidate)
                 self.skipped_bytes += start - position
                 position = start + self.size
             else:
@@ -121,13 +121,13 @@ class StreamParser(ABC):
                 self.skipped_bytes += start + 1 - position
                 position = start + 1
         if start >= 0:
-            rest = start
+            pending_from = start
         else:
-            rest = self._start_of_header(stream, position)
-        self.skipped_bytes += rest - position
-        self._pending += stream[rest:]
-        self.packets += len(found)
-        return found
+            pending_from = self._start_of_header(stream, position)
+        self.skipped_bytes += pending_from - position
+        self._pending += stream[pending_from:]
+        self.packets += len(packets)
+        return packets
 
     def _start_of_header(self, stream: bytes, position: int) -> int:
         """Return the position of a partial header at the end of the stream, else its length."""

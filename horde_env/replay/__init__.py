@@ -30,8 +30,12 @@ from horde_env.backend import Floats, Frame, Ints
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, default_robot
 
-FORMAT, VERSION = "horde-life", 2
-GAP, NOT_APPLIED, STALE = 1, 2, 16  # bits of `flags`
+FORMAT = "horde-life"
+VERSION = 2
+# Bits of `flags`
+GAP = 1
+NOT_APPLIED = 2
+STALE = 16
 _LONGEST_LINE = 1 << 24
 _CRC_BYTES = 4
 
@@ -107,7 +111,9 @@ class Recording(ABC):
         """
         frame = next(self._frames, None)
         if frame is None:
-            raise BackendUnavailable(f"{self.path} has no frame left to play; call reset() to play it again")
+            raise BackendUnavailable(
+                f"{self.path} has no frame left to play; call reset() to play it again"
+            )
         return frame
 
     def close(self) -> None:
@@ -149,10 +155,14 @@ class RecordedRun(Recording):
     """
 
     def __init__(self, run: str | Path, spec: RobotSpec | None = None) -> None:
-        super().__init__(Path(run) if Path(run).suffix == ".rec" else Path(run) / "log" / "life.rec", spec)
+        super().__init__(
+            Path(run) if Path(run).suffix == ".rec" else Path(run) / "log" / "life.rec", spec
+        )
         self._files = _files(self.path)
         if not self._files:
-            raise BackendUnavailable(f"there is no recording at {self.path}; give the folder of a run")
+            raise BackendUnavailable(
+                f"there is no recording at {self.path}; give the folder of a run"
+            )
         names = [channel["name"] for channel in self._header(self._files[0]).get("channels", [])]
         if names != (mine := [channel.name for channel in self.spec.channels]):
             raise BackendUnavailable(
@@ -162,32 +172,39 @@ class RecordedRun(Recording):
 
     def read(self) -> Iterator[Piece]:
         """Yield the recording file by file."""
-        before: NDArray[Any] | None = None
+        last_rows: NDArray[Any] | None = None
         has_pose = is_after_break = False
         n_expected: int | None = None
         for file in self._files:
             first = int(self._header(file).get("first", 0))
             if n_expected is not None and first != n_expected and not is_after_break:
-                self.note(f"{file.name} begins with row {first}, expected row {n_expected}: rows before it are missing")
+                self.note(
+                    f"{file.name} begins with row {first}, expected row {n_expected}: rows before it are missing"
+                )
             rows, follows_break, is_after_break = self._rows(file, is_after_break)
             n_expected = first + len(follows_break)
             if not len(rows):
                 continue
-            if before is None:
+            if last_rows is None:
                 has_pose = bool(np.isfinite(rows[0]["pose"]).all())
-            piece = self._piece(rows, before, follows_break)
+            piece = self._piece(rows, last_rows, follows_break)
             if has_pose:
                 piece.extras.update(zip(("x_m", "y_m", "heading_rad"), rows["pose"].T, strict=True))
-            before = rows[-1:]
+            last_rows = rows[-1:]
             yield piece
 
-    def _piece(self, rows: NDArray[Any], before: NDArray[Any] | None, follows_break: NDArray[np.bool_]) -> Piece:
+    def _piece(
+        self, rows: NDArray[Any], before: NDArray[Any] | None, follows_break: NDArray[np.bool_]
+    ) -> Piece:
         """Return the frames of successive rows; `before` is the row before them, shape (1,), or None at the start."""
         previous = np.concatenate([rows[:1] if before is None else before, rows[:-1]])
         is_first = np.arange(len(rows)) < (before is None)
-        is_known = ~is_first & (previous["action"] >= 0) & (previous["b"] > 0.0) & (previous["b"] <= 1.0)
+        is_known = (
+            ~is_first & (previous["action"] >= 0) & (previous["b"] > 0.0) & (previous["b"] <= 1.0)
+        )
         skips = ~is_first & (rows["step"] != previous["step"] + 1)
-        flags, n = rows["flags"], len(rows)
+        flags = rows["flags"]
+        n = len(rows)
         return Piece(
             values=self.spec.unscale(rows["observation"]),
             t=np.where(np.isfinite(rows["t"]), rows["t"], rows["step"] * self.period_s),
@@ -202,10 +219,15 @@ class RecordedRun(Recording):
             },
         )
 
-    def _rows(self, file: Path, is_after_break: bool) -> tuple[NDArray[Any], NDArray[np.bool_], bool]:
+    def _rows(
+        self, file: Path, is_after_break: bool
+    ) -> tuple[NDArray[Any], NDArray[np.bool_], bool]:
         """Return a file's sound rows, which of them follow a damaged one, and whether the file ends with damage."""
         header = self._header(file)
-        fields = [tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]]
+        fields = [
+            tuple(tuple(x) if isinstance(x, list) else x for x in field)
+            for field in header["dtype"]
+        ]
         data = memoryview(file.read_bytes())[header["offset"] :]
         dtype = np.dtype(fields)
         n, n_torn = divmod(len(data), dtype.itemsize)
@@ -214,9 +236,11 @@ class RecordedRun(Recording):
         sums = [crc32(data[end - dtype.itemsize + _CRC_BYTES : end]) for end in ends]
         sound = rows["crc"] == np.array(sums, dtype=np.uint32)
         if n_torn or not sound.all():
-            self.note(f"{file.name}: {(~sound).sum()} of {n} rows and {n_torn} further bytes are damaged or truncated")
-        after = np.concatenate([[is_after_break], ~sound])
-        return rows[sound], after[:-1][sound], bool(n_torn) or bool(after[-1])
+            self.note(
+                f"{file.name}: {(~sound).sum()} of {n} rows and {n_torn} further bytes are damaged or truncated"
+            )
+        follows_gap = np.concatenate([[is_after_break], ~sound])
+        return rows[sound], follows_gap[:-1][sound], bool(n_torn) or bool(follows_gap[-1])
 
     @staticmethod
     def _header(file: Path) -> dict[str, Any]:
@@ -231,7 +255,9 @@ class RecordedRun(Recording):
         except (OSError, ValueError) as error:
             raise BackendUnavailable(f"{file} cannot be read as a recording: {error}") from None
         if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise BackendUnavailable(f"{file} is not a recording: its first line does not name the format {FORMAT}")
+            raise BackendUnavailable(
+                f"{file} is not a recording: its first line does not name the format {FORMAT}"
+            )
         if header.get("version") != VERSION:
             raise BackendUnavailable(
                 f"{file} has version {header.get('version')} of the format {FORMAT}; this program replays version "
@@ -247,9 +273,9 @@ class RecordedRun(Recording):
 
 def _files(path: Path) -> list[Path]:
     """Return a recording's files in order; the oldest may be missing."""
-    found = {}
+    by_number = {}
     for file in path.parent.glob(f"{path.stem}*{path.suffix}"):
         number = re.fullmatch(rf"{re.escape(path.stem)}(?:-([1-9]\d*))?", file.stem)
         if number:
-            found[int(number[1] or 1)] = file
-    return [found[number] for number in sorted(found)]
+            by_number[int(number[1] or 1)] = file
+    return [by_number[number] for number in sorted(by_number)]

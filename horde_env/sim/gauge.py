@@ -39,16 +39,16 @@ def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied:
         gauge[IS_BELOW] = gauge[IS_URGENT] = gauge[N_HELD] = 0.0
         return
     if math.isnan(gauge[LOWEST_V]):
-        before = lowest
+        previous_v = lowest
     else:
-        before = gauge[LOWEST_V]
-    now = before + limits[SHARE] * (lowest - before)
-    if now < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]):
+        previous_v = gauge[LOWEST_V]
+    reading_v = previous_v + limits[SHARE] * (lowest - previous_v)
+    if reading_v < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]):
         gauge[IS_BELOW] = 1.0
     else:
         gauge[IS_BELOW] = 0.0
-    gauge[LOWEST_V] = now
-    if now < limits[URGENT_V]:
+    gauge[LOWEST_V] = reading_v
+    if reading_v < limits[URGENT_V]:
         gauge[IS_URGENT] = 1.0
     else:
         gauge[IS_URGENT] = 0.0

@@ -97,8 +97,8 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
         return sign_x, 0.0, out_x
     if out_x <= 0.0:
         return 0.0, sign_y, out_y
-    far = math.hypot(out_x, out_y)
-    return sign_x * out_x / far, sign_y * out_y / far, far
+    distance = math.hypot(out_x, out_y)
+    return sign_x * out_x / distance, sign_y * out_y / distance, distance
 
 
 @kernel
@@ -155,12 +155,12 @@ def find_contacts(
     n = 0
     px = motion[X]
     py = motion[Y]
-    far = inertia[REACH] + NEAR_M
+    reach = inertia[REACH] + NEAR_M
     dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
     dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
     for o in range(obstacles.shape[0]):
         box = obstacles[o]
-        if is_beyond(box, px, py, far) or corner_on_box(box, px, py)[2] > far:
+        if is_beyond(box, px, py, reach) or corner_on_box(box, px, py)[2] > reach:
             continue
         for piece in range(pieces.shape[0]):
             first = pieces[piece, 0]
@@ -180,7 +180,7 @@ def find_contacts(
             for k in range(4):
                 x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
                 y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
-                if x * x + y * y > far * far:
+                if x * x + y * y > reach * reach:
                     continue
                 ex, ey, gap = corner_on_piece(
                     corners, first, n_corners, c * x + s * y, c * y - s * x
@@ -333,12 +333,12 @@ def load_hull(urdf: Path, link: str = "body") -> Hull:
     Raises:
         ValueError: If the link is missing, or has shapes other than spheres and Wavefront meshes.
     """
-    found = ElementTree.parse(urdf).getroot().find(f"link[@name='{link}']")
-    if found is None:
+    link_element = ElementTree.parse(urdf).getroot().find(f"link[@name='{link}']")
+    if link_element is None:
         raise ValueError(f"{urdf} has no link {link!r}")
     outlines = []
     margins = []
-    for shape in found.iterfind("collision"):
+    for shape in link_element.iterfind("collision"):
         at = _numbers(shape.find("origin"), "xyz", "0 0 0")[:2]
         sphere = shape.find("geometry/sphere")
         mesh = shape.find("geometry/mesh")
@@ -358,11 +358,11 @@ def load_hull(urdf: Path, link: str = "body") -> Hull:
     reach = np.linalg.norm(corners, axis=1) + np.repeat(radii, np.diff(first))
     inertia = np.array(
         [
-            *_numbers(found.find("inertial/mass"), "value", "nan"),
-            *_numbers(found.find("inertial/inertia"), "izz", "nan"),
-            *_numbers(found.find("inertial/origin"), "xyz", "0 0 0")[:2],
-            *_numbers(found.find("contact/lateral_friction"), "value", "0.5"),
-            *_numbers(found.find("contact/restitution"), "value", "0"),
+            *_numbers(link_element.find("inertial/mass"), "value", "nan"),
+            *_numbers(link_element.find("inertial/inertia"), "izz", "nan"),
+            *_numbers(link_element.find("inertial/origin"), "xyz", "0 0 0")[:2],
+            *_numbers(link_element.find("contact/lateral_friction"), "value", "0.5"),
+            *_numbers(link_element.find("contact/restitution"), "value", "0"),
             reach.max(),
         ]
     )

@@ -18,18 +18,21 @@ from horde_env.backend import State
 
 def attributes(thing: object, *names: str) -> State:
     """Return copies of an object's numbers, texts, lists of numbers and arrays; None becomes an empty array."""
-    found = {name: getattr(thing, name) for name in names}
-    return {name: np.zeros(0) if value is None else np.array(value) for name, value in found.items()}
+    values = {name: getattr(thing, name) for name in names}
+    return {
+        name: np.zeros(0) if value is None else np.array(value) for name, value in values.items()
+    }
 
 
 def restore_attributes(thing: object, state: State, *names: str) -> None:
     """Restore a state from `attributes`: in place for arrays and lists, else by assignment."""
     for name in names:
-        there, value = getattr(thing, name), state[name]
-        if isinstance(there, np.ndarray):
-            there[...] = value
-        elif isinstance(there, list):
-            there[:] = value.tolist()
+        current = getattr(thing, name)
+        value = state[name]
+        if isinstance(current, np.ndarray):
+            current[...] = value
+        elif isinstance(current, list):
+            current[:] = value.tolist()
         else:
             setattr(thing, name, None if value.shape == (0,) else value.tolist())
 
@@ -53,7 +56,9 @@ def nested(**parts: State) -> State:
 
 def inner(state: State, name: str) -> State:
     """Return the state of one of the objects joined by `nested`."""
-    return {key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")}
+    return {
+        key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")
+    }
 
 
 def text(value: Any) -> NDArray[Any]:

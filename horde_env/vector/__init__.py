@@ -26,7 +26,9 @@ def check_vector_arguments(
 ) -> None:
     """Raise ValueError if a number is not a positive integer, or the mode is unknown."""
     for name, number in (("num_envs", num_envs), ("max_episode_steps", max_episode_steps)):
-        is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+        is_whole = (
+            isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+        )
         if not is_whole and not (number is None and name == "max_episode_steps"):
             raise ValueError(f"{name} must be a positive integer, not {number!r}")
     try:
@@ -68,12 +70,21 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     ) -> None:
         check_vector_arguments(num_envs, max_episode_steps, autoreset_mode)
         self._mode = AutoresetMode(autoreset_mode)
-        self.num_envs, self.env = int(num_envs), env
-        self.metadata = env.metadata | {"autoreset_mode": self._mode, "restorable": False, "manoeuvres": []}
-        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+        self.num_envs = int(num_envs)
+        self.env = env
+        self.metadata = env.metadata | {
+            "autoreset_mode": self._mode,
+            "restorable": False,
+            "manoeuvres": [],
+        }
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
         self.observation_space = batch_space(env.observation_space, self.num_envs)
         self.action_space = batch_space(env.action_space, self.num_envs)
-        self._most_steps = np.iinfo(np.int64).max if max_episode_steps is None else int(max_episode_steps)
+        if max_episode_steps is None:
+            self._most_steps = np.iinfo(np.int64).max
+        else:
+            self._most_steps = int(max_episode_steps)
         self._make_fleet = make_fleet
         self._fleet: Any = None
         self._generators: list[Any] = [None] * self.num_envs
@@ -98,9 +109,14 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             ValueError: If `seed` or `options` is invalid.
         """
         n = self.num_envs
-        seeds = [None if seed is None else seed + i for i in range(n)] if isinstance(seed, int | None) else list(seed)
+        if isinstance(seed, int | None):
+            seeds = [None if seed is None else seed + i for i in range(n)]
+        else:
+            seeds = list(seed)
         if len(seeds) != n:
-            raise ValueError(f"seed must be an integer, None, or a list of {n}, one per robot; not {len(seeds)}")
+            raise ValueError(
+                f"seed must be an integer, None, or a list of {n}, one per robot; not {len(seeds)}"
+            )
         mask = self._mask(options)
         self._observations = self._observations.copy()
         self._begin(mask, seeds)
@@ -115,27 +131,43 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         """
         if self._fleet is None or not self._was_begun.all():
             raise ResetNeeded("not every robot has begun an episode: call reset() before step()")
-        over, before = self._is_over, self._observations
+        over = self._is_over
+        previous = self._observations
         if self._mode == AutoresetMode.DISABLED and over.any():
             raise ResetNeeded(
                 f"the episode of robot {np.flatnonzero(over)[0]} is over: reset(options={{'reset_mask': mask}}) first"
             )
         requests = self._requests(actions)
-        due, after = ~over, np.empty_like(before)
-        self._fleet.exchange(requests, due, after)
-        rewards = np.where(due, self.env.task(before, requests, after, self.env.robot), 0.0)
+        due = ~over
+        observations = np.empty_like(previous)
+        self._fleet.exchange(requests, due, observations)
+        rewards = np.where(
+            due, self.env.task(previous, requests, observations, self.env.robot), 0.0
+        )
         self._n_steps += due
         truncations = due & (self._n_steps >= self._most_steps)
-        self._observations, self._is_over, begun, infos = after, truncations.copy(), over, {}
+        self._observations = observations
+        self._is_over = truncations.copy()
+        begun = over
+        infos = {}
         if self._mode == AutoresetMode.SAME_STEP and truncations.any():
-            begun, final = truncations, np.full(self.num_envs, None, dtype=object)
+            begun = truncations
+            final = np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(begun):
-                final[i] = after[i].copy()
-            infos = _masked("final_obs", final, begun) | _masked("final_info", self._infos(begun), begun)
+                final[i] = observations[i].copy()
+            infos = _masked("final_obs", final, begun) | _masked(
+                "final_info", self._infos(begun), begun
+            )
         if begun.any():
             self._begin(begun, [None] * self.num_envs)
         infos |= self._infos(np.ones(self.num_envs, np.bool_))
-        return self._observations.copy(), rewards, np.zeros(self.num_envs, np.bool_), truncations, infos
+        return (
+            self._observations.copy(),
+            rewards,
+            np.zeros(self.num_envs, np.bool_),
+            truncations,
+            infos,
+        )
 
     def close_extras(self, **_: Any) -> None:
         """Free the simulation."""
@@ -146,8 +178,14 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         """Return which robots a reset begins."""
         if not options:
             return np.ones(self.num_envs, np.bool_)
-        mask = options.get("reset_mask") if isinstance(options, dict) and len(options) == 1 else None
-        is_mask = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
+        mask = None
+        if isinstance(options, dict) and len(options) == 1:
+            mask = options.get("reset_mask")
+        is_mask = (
+            isinstance(mask, np.ndarray)
+            and mask.dtype == np.bool_
+            and mask.shape == (self.num_envs,)
+        )
         if not isinstance(mask, np.ndarray) or not is_mask or not mask.any():
             raise ValueError(
                 f'options must be None or {{"reset_mask": array of {self.num_envs} bool, at least one True}}, not '
@@ -165,7 +203,9 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             if self._fleet is None:
                 self._fleet = self._make_fleet(self.env, self.num_envs)
             self._fleet.store(i, rng, info)
-        self._n_steps[mask], self._is_over[mask], self._was_begun[mask] = 0, False, True
+        self._n_steps[mask] = 0
+        self._is_over[mask] = False
+        self._was_begun[mask] = True
 
     def _requests(self, actions: Any) -> Floats:
         """Return each robot's request, m/s, m/s, rad/s, shape (num_envs, 3)."""
@@ -175,15 +215,21 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
     def _infos(self, mask: Bools) -> dict[str, Any]:
         """Return the infos of the robots in the mask, in Gymnasium's form."""
-        columns, masks = np.where(mask, self._fleet.numbers.T, 0.0), np.tile(mask, (len(self._fleet.names), 1))
+        columns = np.where(mask, self._fleet.numbers.T, 0.0)
+        masks = np.tile(mask, (len(self._fleet.names), 1))
         whole = columns.astype(np.int64)
         infos: dict[str, Any] = {}
         for k, name in enumerate(self._fleet.names):
-            infos[name], infos[f"_{name}"] = columns[k] if name in FRACTIONS else whole[k], masks[k]
+            if name in FRACTIONS:
+                infos[name] = columns[k]
+            else:
+                infos[name] = whole[k]
+            infos[f"_{name}"] = masks[k]
         return infos
 
 
-FRACTIONS = ("t", "sensor_age_s", "overrun_s", "x_m", "y_m", "heading_rad")  # the other numbers of an info are integers
+# The other numbers of an info are integers
+FRACTIONS = ("t", "sensor_age_s", "overrun_s", "x_m", "y_m", "heading_rad")
 
 
 def _masked(name: str, values: Any, mask: Bools) -> dict[str, Any]:

@@ -161,13 +161,13 @@ class Painter:
             members = self._spec.group(group)
             self._write(surface, top, group.replace("_", " "))
             for i, share in enumerate(observation[members]):
-                left = SIZE_PX + 126 + 10.5 * i
+                left_px = SIZE_PX + 126 + 10.5 * i
                 zero = 0.0
                 if self._spec.low[members.start + i] == -self._spec.high[members.start + i]:
                     zero = 0.5
                 low, upper = sorted((zero, float(share)))
-                bar = left, top + high * (1.0 - upper), 8, max(high * (upper - low), 1.0)
-                surface.fill(FAINT, [round(SCALE * v) for v in (left, top, 8, high)])
+                bar = left_px, top + high * (1.0 - upper), 8, max(high * (upper - low), 1.0)
+                surface.fill(FAINT, [round(SCALE * v) for v in (left_px, top, 8, high)])
                 surface.fill(GROUPS[k % len(GROUPS)], [round(SCALE * v) for v in bar])
 
     def _write(self, surface: Any, top: float, words: str) -> None:

@@ -55,21 +55,23 @@ def summary_of(run: Path | str) -> dict[str, Any]:
 
 def files() -> dict[Path, bytes | None]:
     """Return the contents of the files in the current folder; None for a folder."""
-    there = [path for path in Path.cwd().rglob("*") if path.name != ".lock"]
-    return {path: path.read_bytes() if path.is_file() else None for path in there}
+    paths = [path for path in Path.cwd().rglob("*") if path.name != ".lock"]
+    return {path: path.read_bytes() if path.is_file() else None for path in paths}
 
 
-def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_alone: bool = True) -> str:
+def refused(
+    words: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_alone: bool = True
+) -> str:
     """Run a command, check that it is refused in one line and changes no file, and return that line.
 
     Only the message about compiling may precede the line if it `is_alone`.
     """
     capsys.readouterr()
-    before = files()
+    contents = files()
     assert cli.main(list(words)) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert files() == before
+    assert files() == contents
     *others, line = err.splitlines()
     assert line.startswith("horde: ")
     assert not is_alone or set(others) <= {COMPILING}
@@ -90,7 +92,9 @@ def edited_manifest(snapshot: Path) -> Iterator[dict[str, Any]]:
     yield manifest
     text = json.dumps(manifest).encode()
     (snapshot / "manifest.json").write_bytes(text)
-    (snapshot / "manifest.sha256").write_text(f"{hashlib.sha256(text).hexdigest()}  manifest.json\n")
+    (snapshot / "manifest.sha256").write_text(
+        f"{hashlib.sha256(text).hexdigest()}  manifest.json\n"
+    )
 
 
 @contextmanager

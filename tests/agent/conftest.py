@@ -30,7 +30,9 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def elsewhere(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """An empty working folder, without a robot's settings."""
     monkeypatch.chdir(tmp_path)
     for folder in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
@@ -41,12 +43,14 @@ def elsewhere(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
 @pytest.fixture(scope="session", autouse=True)
 def _default_signals() -> Iterator[None]:
     """Enable signals that pytest was started to ignore, as under nohup or in the background of a script."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    for number, handler in before.items():
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in handlers.items():
         if handler is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
     yield
-    for number, handler in before.items():
+    for number, handler in handlers.items():
         if handler is signal.SIG_IGN:
             signal.signal(number, handler)
 
@@ -57,6 +61,8 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "_pictures", PICTURES)
-        words = f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
+        words = (
+            f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
+        )
         assert toy(words, patch) == 0
     return path

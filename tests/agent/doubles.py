@@ -47,12 +47,18 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         self.observation_space = spaces.Box(0.0, 1.0, (3,), np.float32)
         self.action_space = spaces.Discrete(N_ACTIONS)
         self.metadata = {
-            "channels": [{"name": n, "group": "obs", "unit": "1", "sensor": True} for n in ("age", "saw", "last")],
+            "channels": [
+                {"name": n, "group": "obs", "unit": "1", "sensor": True}
+                for n in ("age", "saw", "last")
+            ],
             "actions": ["left", "right", "stay"],
             "period_s": PERIOD_S,
         }
-        self.faults, self.drive_steps, self.on_step = faults or {}, drive_steps, on_step
-        self.age, self.last_action = 0, 0
+        self.faults = faults or {}
+        self.drive_steps = drive_steps
+        self.on_step = on_step
+        self.age = 0
+        self.last_action = 0
         self.manoeuvre_frames: list[Any] = []
         self.actions: list[tuple[int, int]] = []
         self.drives: list[int] = []
@@ -60,7 +66,9 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
             self.manoeuvre_observations: list[np.ndarray] = []
 
     def _observation(self) -> np.ndarray:
-        return np.array([self.age / SCALE, (self.age % 7) / 7, self.last_action / N_ACTIONS], np.float32)
+        return np.array(
+            [self.age / SCALE, (self.age % 7) / 7, self.last_action / N_ACTIONS], np.float32
+        )
 
     def _info(self) -> dict[str, Any]:
         return {"t": self.age * PERIOD_S, "gap": 0, "applied": 1, "x_m": 0.0, "y_m": 0.1} | dict(
@@ -83,7 +91,10 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
                 observations.append(self._observation())
         if hasattr(self, "manoeuvre_observations"):
             self.manoeuvre_observations = observations
-        return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": len(self.manoeuvre_frames)}
+        return self._observation(), self._info() | {
+            "gap": 1,
+            "manoeuvre_steps": len(self.manoeuvre_frames),
+        }
 
     def step(self, action: int) -> Any:
         self.actions.append((self.age, int(action)))
@@ -92,7 +103,13 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         self.age += 1
         self.last_action = int(action)
         info = self._info()
-        return self._observation(), 0.0, bool(info.pop("terminated", 0)), bool(info.pop("truncated", 0)), info
+        return (
+            self._observation(),
+            0.0,
+            bool(info.pop("terminated", 0)),
+            bool(info.pop("truncated", 0)),
+            info,
+        )
 
 
 def age_of(observation: np.ndarray) -> int:
@@ -111,7 +128,9 @@ class SpyHorde:
         self.n_demons = len(questions)
         self.calls: list[tuple[Any, ...]] = []
         self.on_learn = on_learn
-        self.n_updated, self.max_trace, self.diverged = 1, 0.0, []
+        self.n_updated = 1
+        self.max_trace = 0.0
+        self.diverged = []
         self.mspbe_scalar = np.zeros(self.n_demons)
         self.predictions = np.zeros(self.n_demons)
         self.n_waiting = 0
@@ -159,10 +178,15 @@ def toy_questions() -> list[GVF]:
     return excursions(Interface.of(ToyBody()), (0.0, 0.5))
 
 
-def horde_of(questions: Sequence[GVF], interface: Interface, mode: Mode = "eager", **config: Any) -> Horde:
+def horde_of(
+    questions: Sequence[GVF], interface: Interface, mode: Mode = "eager", **config: Any
+) -> Horde:
     """Return a Horde with the features of an interface; `config` are settings of LearnerConfig."""
-    coder, rules = interface.coder, LearnerConfig(**config)
-    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode)
+    coder = interface.coder
+    rules = LearnerConfig(**config)
+    return Horde(
+        questions, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode
+    )
 
 
 def constant(action: int) -> ConstantAction:

@@ -16,11 +16,15 @@ class Lives:
     """Two multi-threaded engines and a table of policies, used before the fork."""
 
     def __init__(self) -> None:
-        self.stream, questions = workload.stream(40), workload.constant_action_questions()[:300]
-        plain = Recorded(questions, self.stream, engine="plain", dtype="float64")  # kernels that other tests compile
+        self.stream = workload.stream(40)
+        questions = workload.constant_action_questions()[:300]
+        # Kernels that other tests compile
+        plain = Recorded(questions, self.stream, engine="plain", dtype="float64")
         self.learners = [Recorded(questions, self.stream), plain]
         rng = np.random.default_rng(0)
-        self.table = GibbsTable([Gibbs.random(rng, 3, 40, 4) for _ in range(2_048)], np.arange(2_048))
+        self.table = GibbsTable(
+            [Gibbs.random(rng, 3, 40, 4) for _ in range(2_048)], np.arange(2_048)
+        )
         self.go_on(0, 5)
 
     def go_on(self, first: int, last: int) -> list[str]:
@@ -30,7 +34,9 @@ class Lives:
                 learner(t)
         ratios = np.zeros(2_048)
         self.table.ratios(np.arange(first, last), 1, 0.5, ratios)
-        return [learner.horde.weights_sha256() for learner in self.learners] + [repr(float(ratios.sum()))]
+        return [learner.horde.weights_sha256() for learner in self.learners] + [
+            repr(float(ratios.sum()))
+        ]
 
 
 def in_fork(_: int) -> list[str]:

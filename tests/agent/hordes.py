@@ -8,21 +8,51 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, Gibbs, Horde, LearnerConfig, PolicyFunction, StickyRandom, Uniform
+from horde_agent import (
+    GVF,
+    Behaviour,
+    Channel,
+    Gibbs,
+    Horde,
+    LearnerConfig,
+    PolicyFunction,
+    StickyRandom,
+    Uniform,
+)
 
-N, N_ACTIVE, N_ACTIONS = 25, 4, 3
-IN_ALL = pytest.mark.parametrize(("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")])
+N = 25
+N_ACTIVE = 4
+N_ACTIONS = 3
+IN_ALL = pytest.mark.parametrize(
+    ("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")]
+)
 BOTH = pytest.mark.parametrize("engine", ["span", "plain"])
 BEHAVIOUR = Behaviour()
 
 
-def make(asked: list[GVF], engine: Any = "span", mode: Any = "eager", n_features: int = N, **settings: Any) -> Horde:
+def make(
+    asked: list[GVF],
+    engine: Any = "span",
+    mode: Any = "eager",
+    n_features: int = N,
+    **settings: Any,
+) -> Horde:
     """Return a Horde with estimates that move within a few steps, in float64 unless set otherwise."""
-    rules: Any = {"dtype": "float64", "secondary_ratio": 0.1, "mspbe_tau": 30.0, "engine": engine, **settings}
-    return Horde(asked, n_features=n_features, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode)
+    rules: Any = {
+        "dtype": "float64",
+        "secondary_ratio": 0.1,
+        "mspbe_tau": 30.0,
+        "engine": engine,
+        **settings,
+    }
+    return Horde(
+        asked, n_features=n_features, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode
+    )
 
 
-def ask(name: str, policy: Any = None, cumulant: Any = None, continuation: Any = 0.8, **more: Any) -> GVF:
+def ask(
+    name: str, policy: Any = None, cumulant: Any = None, continuation: Any = 0.8, **more: Any
+) -> GVF:
     return GVF(name, policy or Uniform(N_ACTIONS), cumulant or Channel(0), continuation, **more)
 
 
@@ -45,8 +75,12 @@ class RandomLife:
     """
 
     def __init__(self, *hordes: Any, p_break: float = 0.0) -> None:
-        self.rng, self.behaviour, self.hordes, self.t = np.random.default_rng(5), StickyRandom(N_ACTIONS), hordes, 0
-        self.state, self.p_break = self._state(), p_break
+        self.rng = np.random.default_rng(5)
+        self.behaviour = StickyRandom(N_ACTIONS)
+        self.hordes = hordes
+        self.t = 0
+        self.state = self._state()
+        self.p_break = p_break
         for horde in hordes:
             horde.begin(*self.state)
 
@@ -90,17 +124,30 @@ def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
 def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
     """Return a policy with NaN ratios at the steps `at`."""
     bad = [np.nan] * N_ACTIONS
-    return PolicyFunction(lambda o, tiles: bad if int(o[3]) + 1 in at else leaning(o, tiles), N_ACTIONS)
+    return PolicyFunction(
+        lambda o, tiles: bad if int(o[3]) + 1 in at else leaning(o, tiles), N_ACTIONS
+    )
 
 
 def assert_finite(horde: Horde) -> None:
-    values = [*horde.weights(), horde.predictions, horde.td_error, horde.mspbe_scalar, horde.rho, horde.ratio_totals()]
+    values = [
+        *horde.weights(),
+        horde.predictions,
+        horde.td_error,
+        horde.mspbe_scalar,
+        horde.rho,
+        horde.ratio_totals(),
+    ]
     values += [horde.mspbe_vector()] if horde.config.vector_mspbe else []
     for value in values:
         assert np.isfinite(value).all()
 
 
-def assert_same_weights(one: Horde, other: Horde, first: int = 0, its_first: int | None = None) -> None:
+def assert_same_weights(
+    one: Horde, other: Horde, first: int = 0, its_first: int | None = None
+) -> None:
     """Assert that theta and w of two Hordes are the same to the bit, from some demon on."""
     for mine, its in zip(one.weights(), other.weights(), strict=True):
-        np.testing.assert_array_equal(mine[first:], its[first if its_first is None else its_first :])
+        np.testing.assert_array_equal(
+            mine[first:], its[first if its_first is None else its_first :]
+        )

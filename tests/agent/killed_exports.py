@@ -50,7 +50,10 @@ def final_files(kind: str, out: Path) -> dict[str, int]:
         place = out / "horde" / "run-v0"
     if kind == "mcap":
         place = out / "life.mcap"
-    files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    if place.is_file():
+        files = [place]
+    else:
+        files = [path for path in place.rglob("*") if path.is_file()]
     return {str(path.relative_to(out)): path.stat().st_size for path in files}
 
 
@@ -63,10 +66,16 @@ def main(run: Path, kind: str, out: Path, every: int) -> None:
         shutil.rmtree(out.parent)
         out.parent.mkdir()
         code = export(run, kind, out, kill_at)
-        left = final_files(kind, out)
-        repeated = export(run, kind, out, None) if code < 0 else None
-        result = {"kill_at": kill_at, "code": code, "left": left, "repeated": repeated}
-        print(json.dumps(result | {"after": final_files(kind, out), "beside": sorted(os.listdir(out.parent))}))
+        files_left = final_files(kind, out)
+        repeated = None
+        if code < 0:
+            repeated = export(run, kind, out, None)
+        result = {"kill_at": kill_at, "code": code, "left": files_left, "repeated": repeated}
+        print(
+            json.dumps(
+                result | {"after": final_files(kind, out), "beside": sorted(os.listdir(out.parent))}
+            )
+        )
         if code >= 0:
             break
         kill_at += every

@@ -18,7 +18,9 @@ LOGS = "log/*.rec"
 
 def children(pid: int) -> list[int]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
+    if path.exists():
+        return [int(word) for word in path.read_text().split()]
+    return []
 
 
 def is_alive(pid: int) -> bool:
@@ -34,7 +36,9 @@ def rows_of(run: Path) -> int:
     return sum(file.stat().st_size for file in run.glob(LOGS))
 
 
-def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kills: int, span_s: float) -> int:
+def lived_with_kills(
+    run: Path, words: list[str], rng: np.random.Generator, kills: int, span_s: float
+) -> int:
     """Run `horde learn`, kill it or its environment's process up to `kills` times, and resume it until it is done.
 
     Each kill is at most `span_s` after a new record; return how many there were.
@@ -42,11 +46,22 @@ def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kill
     n_kills = 0
     while True:
         is_first = not (run / "log" / "life.rec").exists()
-        command = ["learn", *words, "--out", str(run)] if is_first else ["resume", str(run)]
-        line, recorded, began = [sys.executable, "-m", "horde_agent.cli", *command], rows_of(run), time.monotonic()
-        with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        if is_first:
+            command = ["learn", *words, "--out", str(run)]
+        else:
+            command = ["resume", str(run)]
+        line = [sys.executable, "-m", "horde_agent.cli", *command]
+        recorded = rows_of(run)
+        began = time.monotonic()
+        with subprocess.Popen(
+            line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
             if n_kills < kills:
-                while process.poll() is None and rows_of(run) <= recorded and time.monotonic() - began < 120.0:
+                while (
+                    process.poll() is None
+                    and rows_of(run) <= recorded
+                    and time.monotonic() - began < 120.0
+                ):
                     time.sleep(0.02)
                 try:
                     process.wait(rng.uniform(0.0, span_s))
@@ -60,17 +75,26 @@ def lived_with_kills(run: Path, words: list[str], rng: np.random.Generator, kill
         if process.returncode == 0 or (process.returncode == 2 and "larger --steps" in output):
             return n_kills
         if process.returncode not in (1, -signal.SIGKILL):
-            raise AssertionError(f"{' '.join(line)} ended with exit code {process.returncode}: {output}")
+            raise AssertionError(
+                f"{' '.join(line)} ended with exit code {process.returncode}: {output}"
+            )
 
 
 def differences(run: Path, other: Path) -> list[str]:
     """Return which results of two lives are not the same to the bit."""
-    found = []
+    deviations = []
     summary, another = (json.loads((r / "summary.json").read_text()) for r in (run, other))
-    found += [key for key in ("weights_sha256", "steps", "learning_steps", "gaps") if summary[key] != another[key]]
-    names = {file.relative_to(r) for r in (run, other) for file in r.glob(LOGS)} | {Path(name) for name in SAME}
+    deviations += [
+        key
+        for key in ("weights_sha256", "steps", "learning_steps", "gaps")
+        if summary[key] != another[key]
+    ]
+    names = {file.relative_to(r) for r in (run, other) for file in r.glob(LOGS)} | {
+        Path(name) for name in SAME
+    }
     for name in sorted(names):
-        one, two = run / name, other / name
+        one = run / name
+        two = other / name
         if not (one.exists() and two.exists() and one.read_bytes() == two.read_bytes()):
-            found.append(str(name))
-    return found
+            deviations.append(str(name))
+    return deviations

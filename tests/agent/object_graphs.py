@@ -45,7 +45,9 @@ class Pairing:
     def fits(self, a: object, b: object) -> bool:
         """Return whether a and b are a pair; two objects without a partner become one."""
         self._alive += (a, b)
-        return self._other.setdefault(id(a), id(b)) == id(b) and self._one.setdefault(id(b), id(a)) == id(a)
+        return self._other.setdefault(id(a), id(b)) == id(b) and self._one.setdefault(
+            id(b), id(a)
+        ) == id(a)
 
 
 def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozenset()) -> list[str]:
@@ -54,20 +56,25 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
     Ignore the `exceptions`: names of classes, and of attributes as "Class.attribute".
     """
     found: list[str] = []
-    objects, memory, addresses = Pairing(), Pairing(), dict[int, int]()
-    left = [(name, one, other)]
-    while left:
-        path, a, b = left.pop()
+    objects = Pairing()
+    memory = Pairing()
+    addresses = dict[int, int]()
+    pairs = [(name, one, other)]
+    while pairs:
+        path, a, b = pairs.pop()
         if type(a) is not type(b):
             found.append(f"{path}: {type(a).__name__} {a!r:.60} and {type(b).__name__} {b!r:.60}")
         elif type(a).__name__ in exceptions:
             continue
         elif isinstance(a, np.ndarray) and not a.dtype.hasobject:
             if (a.dtype, a.shape) != (b.dtype, b.shape) or not _are_equal(a, b):
-                found.append(f"{path}: {a.dtype}{a.shape} {a.ravel()[:8]} and {b.dtype}{b.shape} {b.ravel()[:8]}")
+                found.append(
+                    f"{path}: {a.dtype}{a.shape} {a.ravel()[:8]} and {b.dtype}{b.shape} {b.ravel()[:8]}"
+                )
             offset = _address(a) - _address(b)
             if a.size and not (
-                memory.fits(_owner(a), _owner(b)) and addresses.setdefault(id(_owner(a)), offset) == offset
+                memory.fits(_owner(a), _owner(b))
+                and addresses.setdefault(id(_owner(a)), offset) == offset
             ):
                 found.append(f"{path}: shares memory with other arrays here than there")
         elif isinstance(a, _PLAIN):
@@ -82,9 +89,15 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
         else:
             if not isinstance(a, _IMMUTABLE) and not objects.fits(a, b):
                 found.append(f"{path}: one object with other paths here than there")
-            parts, others = (dict(_parts(x, exceptions)) for x in (a, b))
-            found += [f"{path}{part}: in one of them only" for part in parts.keys() ^ others.keys()]
-            left += [(path + part, parts[part], others[part]) for part in parts if part in others]
+            parts, other_parts = (dict(_parts(x, exceptions)) for x in (a, b))
+            found += [
+                f"{path}{part}: in one of them only" for part in parts.keys() ^ other_parts.keys()
+            ]
+            pairs += [
+                (path + part, parts[part], other_parts[part])
+                for part in parts
+                if part in other_parts
+            ]
     return sorted(found)
 
 
@@ -92,7 +105,10 @@ def _parts(thing: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a container or an object, with their suffix of the path."""
     if isinstance(thing, Mapping):
         for k, (key, value) in enumerate(thing.items()):
-            shown = repr(key) if isinstance(key, str | int) else f"key {k}"
+            if isinstance(key, str | int):
+                shown = repr(key)
+            else:
+                shown = f"key {k}"
             yield from ((f"[{shown}]", value), (f"[{shown}] (key)", key))
     elif isinstance(thing, tuple) and hasattr(thing, "_fields"):
         yield from _attributes(thing, zip(thing._fields, thing, strict=True), exceptions)
@@ -105,16 +121,23 @@ def _parts(thing: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, np.random.Generator):
         yield ".state", thing.bit_generator.state
     elif isinstance(thing, FunctionType):
-        yield from (("()", thing.__code__.co_code), *((f"()[{k}]", c) for k, c in enumerate(thing.__closure__ or ())))
+        yield from (
+            ("()", thing.__code__.co_code),
+            *((f"()[{k}]", c) for k, c in enumerate(thing.__closure__ or ())),
+        )
     elif isinstance(thing, MethodType):
         yield from ((".__func__", thing.__func__), (".__self__", thing.__self__))
     elif isinstance(thing, partial):
         yield from ((".func", thing.func), (".args", thing.args), (".keywords", thing.keywords))
     else:
         slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-        values = getattr(thing, "__dict__", {}) | {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+        values = getattr(thing, "__dict__", {}) | {
+            name: getattr(thing, name) for name in slots if hasattr(thing, name)
+        }
         if not values and type(thing).__module__ == "builtins" and type(thing) is not object:
-            raise TypeError(f"{thing!r} cannot be compared: say how, or list the attribute that holds it")
+            raise TypeError(
+                f"{thing!r} cannot be compared: say how, or list the attribute that holds it"
+            )
         yield from _attributes(thing, values.items(), exceptions)
 
 

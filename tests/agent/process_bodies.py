@@ -38,7 +38,8 @@ class Odd(gymnasium.Env[np.ndarray, int]):
         self.observation_space = spaces.Box(-1.0, 1.0, (2, 3), np.float32)
         self.action_space = spaces.Discrete(9)
         self.n = 0
-        self._ended, self._told = threading.Event(), told
+        self._ended = threading.Event()
+        self._told = told
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Reset the count; with the option "wait", wait for `end_manoeuvre`."""
@@ -101,7 +102,11 @@ class DiesInReset(ToyBody):
         os._exit(3)
 
 
-gymnasium.register(id="DiesInReset-v0", entry_point=DiesInReset, disable_env_checker=True, order_enforce=False)
-gymnasium.register(id="DiesInStep-v0", entry_point=DiesInStep, disable_env_checker=True, order_enforce=False)
+gymnasium.register(
+    id="DiesInReset-v0", entry_point=DiesInReset, disable_env_checker=True, order_enforce=False
+)
+gymnasium.register(
+    id="DiesInStep-v0", entry_point=DiesInStep, disable_env_checker=True, order_enforce=False
+)
 gymnasium.register(id="Odd-v0", entry_point=Odd, disable_env_checker=True, order_enforce=False)
 gymnasium.register(id="Toy-v0", entry_point=ToyBody, disable_env_checker=True, order_enforce=False)

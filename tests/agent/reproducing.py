@@ -21,7 +21,9 @@ class LitToy(ToyBody):
         self.metadata["channels"][2]["group"] = "light"
 
 
-def toy_study(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)) -> Study:
+def toy_study(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)
+) -> Study:
     """Return a study with a toy robot; at the quick scale jobs run in this process, so monkeypatches apply."""
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
     return Study(folder, "quick", seeds, "simulator", lambda line: None)

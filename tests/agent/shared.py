@@ -60,26 +60,36 @@ class RandomStream(NamedTuple):
 
     def signals(self, t: int) -> Signals:
         """Return the signals of the transition from t to t + 1."""
-        return Signals(self.rho[t], self.gamma[t + 1], self.lam[t + 1], self.c[t + 1], self.z[t + 1])
+        return Signals(
+            self.rho[t], self.gamma[t + 1], self.lam[t + 1], self.c[t + 1], self.z[t + 1]
+        )
 
 
 def random_stream(
-    seed: int, n_steps: int, group: list[int], n_features: int = 30, n_active: int = 5, n_new: int = 0
+    seed: int,
+    n_steps: int,
+    group: list[int],
+    n_features: int = 30,
+    n_active: int = 5,
+    n_new: int = 0,
 ) -> RandomStream:
     """Return a stream in which rho (often 0), gamma, lambda, cumulant and outcome vary.
 
     With `n_new`, feature 0 is always active and only `n_new` active features change per step; otherwise all do.
     """
     rng = np.random.default_rng(seed)
-    n_groups, n_demons = max(group) + 1, len(group)
+    n_groups = max(group) + 1
+    n_demons = len(group)
     tiles = [rng.choice(n_features, n_active, replace=False) for _ in range(n_steps + 1)]
     if n_new:
-        now = np.arange(n_active)
+        active = np.arange(n_active)
         for t in range(n_steps + 1):
             off = rng.choice(np.arange(1, n_active), n_new, replace=False)
-            now = now.copy()
-            now[off] = rng.choice(np.setdiff1d(np.arange(n_features), now), n_new, replace=False)
-            tiles[t] = now
+            active = active.copy()
+            active[off] = rng.choice(
+                np.setdiff1d(np.arange(n_features), active), n_new, replace=False
+            )
+            tiles[t] = active
     return RandomStream(
         np.array(group),
         np.array(tiles),
@@ -103,7 +113,9 @@ def new_engine(
     **rules: Any,
 ) -> Any:
     """Return an engine in float64 unless `rules`, settings of LearnerConfig, say otherwise; `pace` is for span only."""
-    config = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 20.0, "algorithm": setup.algorithm} | rules)
+    config = LearnerConfig(
+        **{"dtype": "float64", "mspbe_tau": 20.0, "algorithm": setup.algorithm} | rules
+    )
     args = (np.asarray(group), n_features, alpha, alpha_w, config)
     if setup.engine == "plain":
         return PlainEngine(*args, policy=policy)

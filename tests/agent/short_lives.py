@@ -16,20 +16,29 @@ from horde_agent.kernels import vectors
 class Recorded:
     """A Horde and a recorded stream: call it with the number of each transition."""
 
-    def __init__(self, questions: Sequence[GVF], stream: workload.Stream, mode: Any = "eager", **config: Any) -> None:
-        self.stream, rules = stream, LearnerConfig(**config)
+    def __init__(
+        self, questions: Sequence[GVF], stream: workload.Stream, mode: Any = "eager", **config: Any
+    ) -> None:
+        self.stream = stream
+        rules = LearnerConfig(**config)
         args = {"n_features": stream.n_features, "n_active": stream.n_active}
         self.horde = Horde(questions, **args, config=rules, mode=mode)
         self.horde.begin(stream.sensors[0], stream.tiles[0])
 
     def __call__(self, t: int) -> None:
-        of = self.stream
-        self.horde.learn(int(of.actions[t]), float(of.probabilities[t]), of.sensors[t + 1], of.tiles[t + 1])
+        stream = self.stream
+        self.horde.learn(
+            int(stream.actions[t]),
+            float(stream.probabilities[t]),
+            stream.sensors[t + 1],
+            stream.tiles[t + 1],
+        )
 
 
 def hashes() -> list[str]:
     """Return the SHA-256 of the weights of each life."""
-    stream, lives = workload.stream(301), []
+    stream = workload.stream(301)
+    lives = []
     for mode in ("eager", "deferred"):
         learning = Recorded(workload.constant_action_questions()[:300], stream, mode)
         for t in range(300):
@@ -40,14 +49,15 @@ def hashes() -> list[str]:
 
 def weights() -> list[np.ndarray]:
     """Return theta, w and the vector estimates of other such lives, in float64."""
-    stream, found = workload.stream(151), []
+    stream = workload.stream(151)
+    arrays = []
     questions = [*workload.gibbs_questions(40), *workload.constant_action_questions()[:120]]
     for mode in ("eager", "deferred"):
         learning = Recorded(questions, stream, mode, dtype="float64", secondary_ratio=0.1)
         for t in range(150):
             learning(t)
-        found += [*learning.horde.weights(), learning.horde.mspbe_vector()]
-    return found
+        arrays += [*learning.horde.weights(), learning.horde.mspbe_vector()]
+    return arrays
 
 
 if __name__ == "__main__":

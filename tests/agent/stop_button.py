@@ -81,15 +81,39 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
     """
     run = folder / "run"
     (folder / "questions.toml").write_text(QUESTIONS, encoding="utf-8")
-    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config")}
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+    }
     with part(kind, "emulator.emulator").EMULATOR(seed=1) as emulator:
-        words = ["learn", "--robot", kind, "--backend", "serial", "--port", emulator.open_pty(), *PARITIES[kind]]
-        words += ["--questions", str(folder / "questions.toml"), "--repeat", "0.9", "--excursion-probability", "0"]
+        words = [
+            "learn",
+            "--robot",
+            kind,
+            "--backend",
+            "serial",
+            "--port",
+            emulator.open_pty(),
+            *PARITIES[kind],
+        ]
+        words += [
+            "--questions",
+            str(folder / "questions.toml"),
+            "--repeat",
+            "0.9",
+            "--excursion-probability",
+            "0",
+        ]
         words += ["--watch", "--out", str(run)]
         emulator.start()
         command = [sys.executable, "-m", "horde_agent.cli", *words]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
         )
         output = Output(process)
         try:
@@ -114,7 +138,10 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
             process.kill()
             process.wait()
             output.close()
-    latches = {path.stem: path.read_text(encoding="utf-8").strip() for path in (folder / "state").rglob("*.stop")}
+    latches = {
+        path.stem: path.read_text(encoding="utf-8").strip()
+        for path in (folder / "state").rglob("*.stop")
+    }
     return Press(
         rest_s=rest_time_s(poses) - robot_pressed_s,
         answer_s=answered_s - pressed_s,

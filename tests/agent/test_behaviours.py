@@ -15,7 +15,16 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
-from tests.agent.doubles import N_ACTIONS, SpyHorde, ToyBody, constant, horde_of, live, toy_life, toy_questions
+from tests.agent.doubles import (
+    N_ACTIONS,
+    SpyHorde,
+    ToyBody,
+    constant,
+    horde_of,
+    live,
+    toy_life,
+    toy_questions,
+)
 
 NEVER = ExcursionConfig(probability=0.0)
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -39,33 +48,50 @@ def test_a_behaviour_receives_the_observation_in_its_units_and_its_tiles() -> No
     """In float64, as functions of questions do, and as copies."""
 
     class Looking(StickyRandom):
-        def draw(self, rng: np.random.Generator, observation: Any = None, tiles: Any = None) -> tuple[int, float]:
+        def draw(
+            self, rng: np.random.Generator, observation: Any = None, tiles: Any = None
+        ) -> tuple[int, float]:
             seen.append((observation.copy(), tiles.copy()))
-            observation[:], tiles[:] = -1.0, 0
+            observation[:] = -1.0
+            tiles[:] = 0
             return super().draw(rng)
 
     seen: list[tuple[np.ndarray, np.ndarray]] = []
-    env = TransformObservation(ToyBody(), lambda seen: 200.0 * seen, spaces.Box(0.0, 200.0, (3,), np.float32))
+    env = TransformObservation(
+        ToyBody(), lambda seen: 200.0 * seen, spaces.Box(0.0, 200.0, (3,), np.float32)
+    )
     recorder = Recorder(3)
     face = Interface.of(env)
     horde = horde_of([GVF("saw", Behaviour(), Channel(1), 0.0)], face)
-    with Life(env, horde, Looking(N_ACTIONS), np.random.default_rng(0), excursions=NEVER, recorder=recorder) as life:
+    with Life(
+        env,
+        horde,
+        Looking(N_ACTIONS),
+        np.random.default_rng(0),
+        excursions=NEVER,
+        recorder=recorder,
+    ) as life:
         life.run(20)
 
     rows = recorder.stream().rows
     assert seen[6][0].dtype == np.float64
-    assert [float(o[1]) for o, _ in seen] == pytest.approx([200.0 * (age % 7) / 7 for age in range(20)], rel=1e-6)
+    assert [float(o[1]) for o, _ in seen] == pytest.approx(
+        [200.0 * (age % 7) / 7 for age in range(20)], rel=1e-6
+    )
     for (observation, tiles), row in zip(seen, rows, strict=False):
         np.testing.assert_array_equal(observation, row["observation"].astype(np.float64))
         np.testing.assert_array_equal(tiles, face.encode(row["observation"]))
-    again = horde_of(horde.questions, face)
-    relearn(recorder.stream(), again, face)
-    assert again.weights_sha256() == horde.weights_sha256(), "the behaviour changed the input of learning"
+    twin = horde_of(horde.questions, face)
+    relearn(recorder.stream(), twin, face)
+    assert twin.weights_sha256() == horde.weights_sha256(), (
+        "the behaviour changed the input of learning"
+    )
 
 
 def own_questions() -> list[GVF]:
     """Return questions of all kinds about two state-dependent policies and a constant one."""
-    steep, odd = BySaw(), BySaw(2.0)
+    steep = BySaw()
+    odd = BySaw(2.0)
     return [
         GVF("steep/g0.5/saw", steep, Channel(1), 0.5),
         GVF("steep/function", steep, lambda o, t: 1.0 + o[1], lambda o, t: 0.9 * o[1], outcome=2.0),
@@ -76,13 +102,17 @@ def own_questions() -> list[GVF]:
 
 def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> None:
     """Its b is pi(a) at the observation before the action; nothing is learned meanwhile."""
-    recorder, horde, looking = Recorder(3), SpyHorde(own_questions()), BySaw()
+    recorder = Recorder(3)
+    horde = SpyHorde(own_questions())
+    looking = BySaw()
     life = live(1_000, ToyBody(), horde, excursions=OFTEN, recorder=recorder)
     rows = recorder.stream().rows
     by_tag = {policy.tag: policy for policy in life.student.errors.policies}
     tested = rows[rows["phase"] == Phase.EXCURSION]
 
-    assert [call[1] for call in horde.learned] == rows["step"][rows["phase"] == Phase.BEHAVE].tolist()
+    assert [call[1] for call in horde.learned] == rows["step"][
+        rows["phase"] == Phase.BEHAVE
+    ].tolist()
     assert {by_tag[tag].name for tag in np.unique(tested["policy"])} == {"steep", "odd", "action 2"}
     assert (rows["policy"][rows["phase"] != Phase.EXCURSION] == 0).all()
     for row in tested:
@@ -98,7 +128,9 @@ def test_an_excursion_follows_any_policy_and_records_its_own_probabilities() -> 
     assert (life.student.errors.n_tests > 1).all()
 
 
-LOOPED = FACE.feeding_back(toy_questions(), [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
+LOOPED = FACE.feeding_back(
+    toy_questions(), [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}]
+)
 FAULTS: dict[int, Any] = {40: {"gap": 1}, 90: {"applied": 0}, 150: {"terminated": 1}}
 ENDS: dict[int, Any] = {age: {"terminated": 1} for age in range(13, 800, 13)}
 
@@ -111,19 +143,31 @@ ENDS: dict[int, Any] = {age: {"terminated": 1} for age in range(13, 800, 13)}
         (own_questions(), FACE, "deferred", FAULTS),
         *((nexting(FACE, (0.0, 0.9)), FACE, mode, ENDS) for mode in ("eager", "deferred")),
     ],
-    ids=["constant actions", "fed back, with faults", "any policy", "on-policy", "on-policy, deferred"],
+    ids=[
+        "constant actions",
+        "fed back, with faults",
+        "any policy",
+        "on-policy",
+        "on-policy, deferred",
+    ],
 )
 def test_relearning_the_record_gives_the_same_weights_and_scores(
     questions: Any, face: Interface, mode: Any, faults: Any
 ) -> None:
     """Bit for bit, and the same scores for some of the questions in another order."""
-    recorder, horde, again = Recorder(3), *(horde_of(questions, face, mode) for _ in "12")
-    lived = live(800, ToyBody(faults), horde, seed=5, interface=face, excursions=OFTEN, recorder=recorder).student
-    student, errors = relearn(recorder.stream(), again, face, excursions=OFTEN), lived.errors
+    recorder, horde, twin = Recorder(3), *(horde_of(questions, face, mode) for _ in "12")
+    live_student = live(
+        800, ToyBody(faults), horde, seed=5, interface=face, excursions=OFTEN, recorder=recorder
+    ).student
+    student = relearn(recorder.stream(), twin, face, excursions=OFTEN)
+    errors = live_student.errors
 
-    assert again.weights_sha256() == horde.weights_sha256()
-    assert student.learning_steps == lived.learning_steps
-    assert (student.errors.n_excursions, student.errors.n_discarded) == (errors.n_excursions, errors.n_discarded)
+    assert twin.weights_sha256() == horde.weights_sha256()
+    assert student.learning_steps == live_student.learning_steps
+    assert (student.errors.n_excursions, student.errors.n_discarded) == (
+        errors.n_excursions,
+        errors.n_discarded,
+    )
     assert errors.n_tests.min() > 5
     np.testing.assert_array_equal(student.errors.nmsre(), errors.nmsre())
     few = relearn(recorder.stream(), horde_of(questions[:0:-1], face, mode), face, excursions=OFTEN)
@@ -152,8 +196,12 @@ def test_in_an_excursion_fed_back_predictions_are_made_by_the_fixed_weights() ->
         assert face.feedback is not None
         fed_back = face.feedback.demons(horde.names)
         for (_, tiles), (observation, next_tiles) in itertools.pairwise(shown):
-            np.testing.assert_array_equal(next_tiles, face.encode(observation, horde.predict(tiles)[fed_back]))
-            assert not np.array_equal(next_tiles, face.encode(observation)), "as if the stream began there"
+            np.testing.assert_array_equal(
+                next_tiles, face.encode(observation, horde.predict(tiles)[fed_back])
+            )
+            assert not np.array_equal(next_tiles, face.encode(observation)), (
+                "as if the stream began there"
+            )
 
 
 def test_invalid_behaviours_generators_and_questions_are_refused() -> None:
@@ -166,14 +214,25 @@ def test_invalid_behaviours_generators_and_questions_are_refused() -> None:
         def forget(self) -> None:
             pass
 
-    sticky, rng = StickyRandom(3), np.random.default_rng(0)
+    sticky = StickyRandom(3)
+    rng = np.random.default_rng(0)
     for behaviour, generator, question, words in (
         (Blind(), rng, None, r"Blind must take \(rng, observation, tiles\)"),
         (BySaw(), rng, None, r"behaviour must have draw.*Follow\(policy\) makes one of a policy"),
         (StickyRandom, rng, None, "behaviour must have draw"),
         (StickyRandom(5), rng, None, "the behaviour chooses among 5 actions, but the body has 3"),
-        (sticky, 0, None, r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0"),
-        (sticky, rng, GVF("q", Uniform(5), Channel(0), 0.5), "'q' is about a policy with 5 actions, .* has 3: left"),
+        (
+            sticky,
+            0,
+            None,
+            r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0",
+        ),
+        (
+            sticky,
+            rng,
+            GVF("q", Uniform(5), Channel(0), 0.5),
+            "'q' is about a policy with 5 actions, .* has 3: left",
+        ),
         (sticky, rng, GVF("q", Uniform(3), Channel(3), 0.5), "channel 3"),
     ):
         horde: Any = SpyHorde([question] if question else toy_questions())

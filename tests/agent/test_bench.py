@@ -15,10 +15,13 @@ from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_
 from horde_agent.bench.workload import recorded
 
 
-@pytest.mark.parametrize(("is_dense", "n"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("is_dense", "n"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.slow)]
+)
 def test_yardsticks_learn_what_the_horde_learns(is_dense: bool, n: int) -> None:
     """The same predictions over 60 steps, within their type: else the ratios would compare different work."""
-    stream, questions = workload.stream(61), workload.gibbs_questions(40)
+    stream = workload.stream(61)
+    questions = workload.gibbs_questions(40)
     steps = of_own_policies(questions, stream, ratios(questions, stream, 60))
     yardsticks = {name: step for name, step in steps.items() if (name == "dense pass") is is_dense}
     assert len(yardsticks) == n
@@ -27,25 +30,35 @@ def test_yardsticks_learn_what_the_horde_learns(is_dense: bool, n: int) -> None:
 
 def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> None:
     """Under the w rule "importance-weighted": a demon is not updated unless its action is taken."""
-    stream, questions = workload.stream(31), workload.constant_action_questions()
+    stream = workload.stream(31)
+    questions = workload.constant_action_questions()
     few = Learning(questions[::20], stream, dtype="float64")
     check_against(few, of_constant_actions(questions, stream, 30), 30, every=20)
 
 
-def check_against(learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60, every: int = 1) -> None:
+def check_against(
+    learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60, every: int = 1
+) -> None:
     """Check that yardsticks predict what a Horde of every n-th question does, within 1e-4 of the largest prediction."""
     for t in range(n_steps):
         learning(t)
-        got = {name: step(t)[::every] for name, step in yardsticks.items()}
+        results = {name: step(t)[::every] for name, step in yardsticks.items()}
     want = learning.horde.predictions
     assert np.abs(want).max() > 0.1
-    for name, values in got.items():
-        np.testing.assert_allclose(values, want, rtol=0, atol=1e-4 * np.abs(want).max(), err_msg=name)
+    for name, values in results.items():
+        np.testing.assert_allclose(
+            values, want, rtol=0, atol=1e-4 * np.abs(want).max(), err_msg=name
+        )
 
 
-def test_the_object_has_exactly_the_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_object_has_exactly_the_keys(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Null for missing values; the same object in the folder; progress stays on stderr."""
-    assert cli.main(["bench", "--json", "--quick", "--only", "tile", "--out", str(tmp_path / "b")]) == 0
+    assert (
+        cli.main(["bench", "--json", "--quick", "--only", "tile", "--out", str(tmp_path / "b")])
+        == 0
+    )
     out, err = capsys.readouterr()
     answer = json.loads(out)
     assert list(answer) == list(KEYS)
@@ -59,7 +72,8 @@ def test_the_object_has_exactly_the_keys(capsys: pytest.CaptureFixture[str], tmp
 
 def test_the_workload_is_that_of_the_paper() -> None:
     """457 of 6,065 features, three tenths of the active ones switching per step; the coder has the same size."""
-    stream, coder = workload.stream(300), workload.coder()
+    stream = workload.stream(300)
+    coder = workload.coder()
     assert (coder.n_features, coder.n_active, coder.n_inputs) == (6065, 457, 53)
     assert np.mean(stream.tiles[1:] != stream.tiles[:-1]) == pytest.approx(0.3, abs=0.03)
 
@@ -79,14 +93,20 @@ def test_the_simulators_stream_is_coded_by_its_own_layout() -> None:
 @pytest.mark.parametrize(
     ("ms_per_demon", "memory", "disturbed_ms", "tried"),
     [
-        (0.0010, 20e9, 0.0, [63_000, 95_000]),  # 63,000 fit; then the number that their slowest step allows
+        # 63,000 fit; then the number that their slowest step allows
+        (0.0010, 20e9, 0.0, [63_000, 95_000]),
         (0.0016, 20e9, 0.0, [63_000, 59_000]),  # too slow, and fewer do
         (0.0010, 4e9, 0.0, [63_000]),  # memory allows no more than 65,000: not worth another try
-        (0.0010, 20e9, 57.0, [63_000, 49_000, 56_000]),  # others had the processors in a step of the first try
+        # Others had the processors in a step of the first try
+        (0.0010, 20e9, 57.0, [63_000, 49_000, 56_000]),
     ],
 )
 def test_the_most_demons_are_sought_by_time_and_memory(
-    ms_per_demon: float, memory: float, disturbed_ms: float, tried: list[int], monkeypatch: pytest.MonkeyPatch
+    ms_per_demon: float,
+    memory: float,
+    disturbed_ms: float,
+    tried: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """10,000 take 10 ms in the mean, of which the slowest step is guessed at 15."""
     sizes: list[int] = []
@@ -94,7 +114,9 @@ def test_the_most_demons_are_sought_by_time_and_memory(
 
     def many(name: str, n: int) -> command.Times:
         sizes.append(n)
-        return command.Times(0.5 * ms_per_demon * n, ms_per_demon * n + disturbed_ms * (len(sizes) == 1))
+        return command.Times(
+            0.5 * ms_per_demon * n, ms_per_demon * n + disturbed_ms * (len(sizes) == 1)
+        )
 
     monkeypatch.setattr(command, "available_memory", lambda: memory)
     monkeypatch.setattr(command, "Learning", lambda *_: None)

@@ -48,12 +48,20 @@ def rows_of_arrays(arrays: dict[str, Any], **columns: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1", 1.0), (" -2.5 ", -2.5), ("1e3", 1000.0), ("TRUE", 1.0), ("false", 0.0), ("2020_01", None), ("1,5", None)],
+    [
+        ("1", 1.0),
+        (" -2.5 ", -2.5),
+        ("1e3", 1000.0),
+        ("TRUE", 1.0),
+        ("false", 0.0),
+        ("2020_01", None),
+        ("1,5", None),
+    ],
 )
 def test_a_text_is_the_number_that_it_says_or_none(text: str, number: float | None) -> None:
-    found = cells.as_numbers(cells.from_texts([text, "7"]))
-    assert found[1] == 7.0
-    assert np.isnan(found[0]) if number is None else found[0] == number
+    numbers = cells.as_numbers(cells.from_texts([text, "7"]))
+    assert numbers[1] == 7.0
+    assert np.isnan(numbers[0]) if number is None else numbers[0] == number
 
 
 @pytest.mark.parametrize(
@@ -89,10 +97,10 @@ LARGE = 2**53 + 1
     ],
 )
 def test_whole_numbers_of_any_size_stay_apart(column: Any, whole: list[int] | None) -> None:
-    found, is_whole = cells.as_whole_numbers(column)
+    numbers, is_whole = cells.as_whole_numbers(column)
     assert is_whole.tolist() == [whole is not None] * len(column)
     if whole is not None:
-        assert [int(number) for number in found] == whole
+        assert [int(number) for number in numbers] == whole
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,9 @@ def test_whole_numbers_of_any_size_stay_apart(column: Any, whole: list[int] | No
         (np.array([0.1], dtype=np.float32), 1e-9, [True]),
     ],
 )
-def test_float32_holds_a_reading_or_it_is_noticed(values: Any, span: float, kept: list[bool]) -> None:
+def test_float32_holds_a_reading_or_it_is_noticed(
+    values: Any, span: float, kept: list[bool]
+) -> None:
     """Whole numbers exactly, others to a thousandth of the channel's range."""
     assert cells.are_kept_by_float32(values, values.astype(np.float64), span).tolist() == kept
 
@@ -126,22 +136,52 @@ def test_float32_holds_a_reading_or_it_is_noticed(values: Any, span: float, kept
         ("x\n16777216\n16777217", {}, "row 2, column 'x': 16777217 would be rounded"),
         ("x\n1\n2,5", {}, "row 2 has 2 cells, and the header 1 names"),
         ("x,x\n1,2", {}, "two columns are called 'x'"),
-        ("x,d\n1,no\n2,done", {"terminated": "d"}, "row 2, column 'd': 'done' must be true or false"),
-        ("x,d\n1,0\n2,", {"terminated": "d"}, "row 2, column 'd': an empty cell must be true or false"),
-        ("x,e\n1,7\n2,7.5", {"episode": "e"}, "row 2, column 'e': 7.5 must be the number of an episode"),
-        ("x,e\n1,a\n2,a", {"episode": "e"}, "row 1, column 'e': 'a' must be the number of an episode"),
+        (
+            "x,d\n1,no\n2,done",
+            {"terminated": "d"},
+            "row 2, column 'd': 'done' must be true or false",
+        ),
+        (
+            "x,d\n1,0\n2,",
+            {"terminated": "d"},
+            "row 2, column 'd': an empty cell must be true or false",
+        ),
+        (
+            "x,e\n1,7\n2,7.5",
+            {"episode": "e"},
+            "row 2, column 'e': 7.5 must be the number of an episode",
+        ),
+        (
+            "x,e\n1,a\n2,a",
+            {"episode": "e"},
+            "row 1, column 'e': 'a' must be the number of an episode",
+        ),
         ("x,k\n1,1\n2,1.5", {"step": "k"}, "row 2, column 'k': 1.5 must be the number of a step"),
-        ("x,k\n1,1\n2,9223372036854775808", {"step": "k"}, "row 2, column 'k': '9223372036854775808' must be below"),
+        (
+            "x,k\n1,1\n2,9223372036854775808",
+            {"step": "k"},
+            "row 2, column 'k': '9223372036854775808' must be below",
+        ),
         ("x,p\n1,0\n2,-1", {"policy": "p"}, "row 2, column 'p': -1 must be the number of a policy"),
         ("x,f\n1,1\n2,0.5", {"flags": "f"}, "row 2, column 'f': 0.5 must be 0..255"),
-        ("x,a\n1,0\n2,left\n3,0", {"action": "a"}, "row 2, column 'a': 'left' must be 0, the only action"),
-        ("x,t\n1,0\n2,2024-01-01T00:00:01", {"time": "t"}, "row 2, column 't': '2024-01-01T00:00:01' must be seconds"),
+        (
+            "x,a\n1,0\n2,left\n3,0",
+            {"action": "a"},
+            "row 2, column 'a': 'left' must be 0, the only action",
+        ),
+        (
+            "x,t\n1,0\n2,2024-01-01T00:00:01",
+            {"time": "t"},
+            "row 2, column 't': '2024-01-01T00:00:01' must be seconds",
+        ),
         ("x;t\n1;2", {}, "its header 'x;t' separates the names by semicolons, expected commas"),
         ("a\tx\n1\t2", {}, "separates the names by tabs"),
         ("y,z\n1,2", {}, "has no column 'x'; there are y, z"),
     ],
 )
-def test_a_cell_that_cannot_be_read_is_named(lines: str, columns: dict[str, Any], what: str, tmp_path: Path) -> None:
+def test_a_cell_that_cannot_be_read_is_named(
+    lines: str, columns: dict[str, Any], what: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=re.escape(what)):
         rows_in(csv_file(tmp_path, lines + "\n"), **columns)
 
@@ -160,10 +200,18 @@ def test_neighbouring_large_episode_numbers_are_two_episodes(first: int, tmp_pat
     text = "x,e\n" + "".join(f"1,{number}\n" for number in numbers)
     rows = rows_in(csv_file(tmp_path, text), episode="e")
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
-    kind = np.int64 if first < 2**62 else np.uint64 if first < 2**64 - 3 else object
+    if first < 2**62:
+        kind = np.int64
+    elif first < 2**64 - 3:
+        kind = np.uint64
+    else:
+        kind = object
     whole = {"x": np.ones(6), "e": np.array(numbers, dtype=kind)}
     assert rows_of_arrays(whole, episode="e").tobytes() == rows.tobytes()
-    halves = [{name: values[:3] for name, values in whole.items()}, {name: v[3:] for name, v in whole.items()}]
+    halves = [
+        {name: values[:3] for name, values in whole.items()},
+        {name: v[3:] for name, v in whole.items()},
+    ]
     parts = Table(lambda: chunks_of(halves), Columns((X,), episode="e"), "t")
     assert rows_of(parts).tobytes() == rows.tobytes()
 
@@ -185,10 +233,14 @@ def test_a_table_without_a_number_says_what_its_cells_hold(tmp_path: Path) -> No
     file = csv_file(tmp_path, 't,x\nMonday,"1,5"\nTuesday,"1,7"\n')
     with pytest.raises(BadInput, match=r"has no number in the column 'x'; its first cell is '1,5'"):
         open_table(file, Columns((ChannelColumn("x"),)))
-    with pytest.raises(BadInput, match=r"every one lacks a number .* row 1, column 'x': '1,5' is no number"):
+    with pytest.raises(
+        BadInput, match=r"every one lacks a number .* row 1, column 'x': '1,5' is no number"
+    ):
         rows_in(file, missing="gap")
     file.write_text("t,x\nMonday,1\nTuesday,2\n")
-    with pytest.raises(BadInput, match=r"every one lacks a number .* column 't': 'Monday' must be seconds"):
+    with pytest.raises(
+        BadInput, match=r"every one lacks a number .* column 't': 'Monday' must be seconds"
+    ):
         rows_in(file, missing="gap", time="t")
 
 
@@ -200,7 +252,8 @@ def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> 
         with file.open("wb") as opened:
             np.savez(opened, x=values)
     elif suffix == ".PARQUET":
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pa = pytest.importorskip("pyarrow")
+        pq = pytest.importorskip("pyarrow.parquet")
         pq.write_table(pa.table({"x": values}), file)
         assert open_table(tmp_path, Columns((X,))).where == str(tmp_path)
     else:
@@ -211,7 +264,8 @@ def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> 
 
 
 def test_two_columns_of_one_name_are_refused_in_any_table(tmp_path: Path) -> None:
-    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pd = pytest.importorskip("pandas")
+    pa = pytest.importorskip("pyarrow")
     frame = pd.DataFrame([[1.0, 2.0]] * 5, columns=["x", "x"])
     table = pa.Table.from_arrays([pa.array([1.0] * 5)] * 2, names=["x", "x"])
     for twice in (frame, table, {1: np.ones(5), "1": np.ones(5)}):
@@ -221,7 +275,9 @@ def test_two_columns_of_one_name_are_refused_in_any_table(tmp_path: Path) -> Non
 
 def vectors(values: list[Any], kind: str = "list", size: int = -1) -> Any:
     pa = pytest.importorskip("pyarrow")
-    return pa.table({"v": pa.array(values, pa.list_(getattr(pa, kind)(), size)), "x": [1.0] * len(values)})
+    return pa.table(
+        {"v": pa.array(values, pa.list_(getattr(pa, kind)(), size)), "x": [1.0] * len(values)}
+    )
 
 
 @pytest.mark.parametrize("size", [-1, 2])
@@ -229,7 +285,9 @@ def test_a_null_vector_stays_in_its_row(size: int, tmp_path: Path) -> None:
     """Row 2 lacks its vector, row 4 one number: both are dropped, and the others keep their numbers."""
     pq = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "v.parquet"
-    pq.write_table(vectors([[1, 2], [3, 4], None, [5, 6], [7, None], [9, 8]], "float32", size), file)
+    pq.write_table(
+        vectors([[1, 2], [3, 4], None, [5, 6], [7, None], [9, 8]], "float32", size), file
+    )
     channel = tuple(ChannelColumn(f"v_{i}", f"v{i}", low=0.0, high=10.0) for i in range(2))
     rows = rows_of(open_table(file, Columns(channel, missing="gap")))
     assert rows["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [9, 8]]
@@ -244,7 +302,9 @@ def test_vectors_of_several_lengths_are_refused(n_before: int, tmp_path: Path) -
     pq = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "v.parquet"
     longer = [[1, 2, 3]] * (1 if n_before < 8_192 else 5)
-    pq.write_table(vectors([[1, 2]] * (n_before + 1) + longer, "float64"), file, row_group_size=n_before + 1)
+    pq.write_table(
+        vectors([[1, 2]] * (n_before + 1) + longer, "float64"), file, row_group_size=n_before + 1
+    )
     with pytest.raises(BadInput, match=f"row {n_before + 2}.* a vector of 3 numbers, expected 2"):
         rows_of(open_table(file, Columns((ChannelColumn("v_0", "v", low=0.0, high=9.0),))))
 
@@ -252,7 +312,9 @@ def test_vectors_of_several_lengths_are_refused(n_before: int, tmp_path: Path) -
 def test_whole_numbers_beside_a_null_stay_exact() -> None:
     """Pyarrow gives them as float64, in which 2^53 and 2^53 + 1 are one number."""
     pa = pytest.importorskip("pyarrow")
-    table = pa.table({"x": [1.0] * 4, "e": [2**53, 2**53, 2**53 + 1, 2**53 + 1], "k": pa.array([1, None, 2, 2])})
+    table = pa.table(
+        {"x": [1.0] * 4, "e": [2**53, 2**53, 2**53 + 1, 2**53 + 1], "k": pa.array([1, None, 2, 2])}
+    )
     rows = rows_of(Table(lambda: chunks_of([table]), Columns((X,), episode="e"), "t"))
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2]
     chunk = next(iter(chunks_of([table])))
@@ -266,7 +328,9 @@ def npz_with(file: Path, header: str, change: Any = None) -> Path:
     """Write an npz file whose array x has this header."""
     text = header.encode().ljust(118) + b"\n"
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16))
+        archive.writestr(
+            "x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16)
+        )
     if change is not None:
         file.write_bytes(change(file.read_bytes()))
     return file
@@ -316,7 +380,9 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
     with pytest.raises(BadInput, match=r"bad.npz"):
         list(read_files([file], ["x"]))
     columns = csv_file(tmp_path, 'period_s = 1\n[[channel]]\ncolumn = "x"\n', "columns.toml")
-    assert cli.main(f"learn --data {file} --columns {columns} --out {tmp_path / 'run'}".split()) == 2
+    assert (
+        cli.main(f"learn --data {file} --columns {columns} --out {tmp_path / 'run'}".split()) == 2
+    )
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -331,12 +397,15 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
     ],
     ids=lambda text: text[:8],
 )
-def test_a_hostile_toml_file_is_refused_at_once(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_toml_file_is_refused_at_once(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The standard library takes 35 s for a key of 20,000 dots, and recurses into tables."""
     began = time.process_time()
     with pytest.raises(ValueError, match=r"a key has more than 32 dots|nested too deeply"):
         parsed_toml(text)
-    file, table = csv_file(tmp_path, text, "bad.toml"), csv_file(tmp_path, "x\n1\n2\n")
+    file = csv_file(tmp_path, text, "bad.toml")
+    table = csv_file(tmp_path, "x\n1\n2\n")
     for words in (f"--data {table} --columns {file}", f"--config {file}", f"--questions {file}"):
         assert cli.main(f"learn {words} --out {tmp_path / 'run'}".split()) == 2
     assert capsys.readouterr().err.count("\n") == 3

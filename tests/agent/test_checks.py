@@ -9,46 +9,60 @@ from horde_agent.kernels import checks
 from horde_agent.kernels.vectors import bind, hold
 from tests.oracles.checks import SlowSignals, first_wrong
 
-pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]  # interpreted: inf * 0
+# Interpreted: inf * 0
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-N_CHANNELS, N_FEATURES, N_ACTIVE, N_ACTIONS = 4, 12, 3, 3
+N_CHANNELS = 4
+N_FEATURES = 12
+N_ACTIVE = 3
+N_ACTIONS = 3
 
 
 def test_the_first_wrong_place_of_a_state_is_found() -> None:
     """Values that are not finite, tiles out of range and tiles named twice, at random places, several at once."""
-    rng, seen = np.random.default_rng(0), np.zeros(N_FEATURES + 1, dtype=np.int64)
-    found = []
+    rng = np.random.default_rng(0)
+    marks = np.zeros(N_FEATURES + 1, dtype=np.int64)
+    places = []
     for _ in range(400):
-        observation, tiles = rng.random(N_CHANNELS), rng.choice(N_FEATURES, 5, replace=False)
+        observation = rng.random(N_CHANNELS)
+        tiles = rng.choice(N_FEATURES, 5, replace=False)
         if rng.random() < 0.3:
             observation[rng.integers(N_CHANNELS)] = rng.choice([np.nan, np.inf, -np.inf])
         if rng.random() < 0.3:
             tiles[rng.integers(5)] = rng.choice([-1, N_FEATURES])
         if rng.random() < 0.5:
-            one, other = rng.choice(5, 2, replace=False)
-            tiles[one] = tiles[other]
-        found.append(checks.first_wrong(observation, tiles, seen))
-        assert found[-1] == first_wrong(observation, tiles, N_FEATURES), (observation, tiles)
-    assert {*range(N_CHANNELS), *range(-11, 0)} - {-7} == set(found)  # the first tile is never the second of two
+            one, another = rng.choice(5, 2, replace=False)
+            tiles[one] = tiles[another]
+        places.append(checks.first_wrong(observation, tiles, marks))
+        assert places[-1] == first_wrong(observation, tiles, N_FEATURES), (observation, tiles)
+    # The first tile is never the second of two
+    assert {*range(N_CHANNELS), *range(-11, 0)} - {-7} == set(places)
 
 
-@pytest.mark.parametrize("max_finite", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "max_finite", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"]
+)
 @pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
 @pytest.mark.parametrize("has_reference", [False, True], ids=["as they are", "less a reference"])
-def test_signals_bounds_and_totals_equal_the_slow_twin(has_reference: bool, is_fixed: bool, max_finite: float) -> None:
+def test_signals_bounds_and_totals_equal_the_slow_twin(
+    has_reference: bool, is_fixed: bool, max_finite: float
+) -> None:
     """Numbers grow and shrink, continuations too, and some are not finite or larger than the engine's type holds.
 
     With `is_fixed` only the channels and the ratios of constant policies change.
     """
     rng = np.random.default_rng(1)
     wild = [np.nan, np.inf, 1e39]
-    channel = np.array([0, 3, 3, 1, 2, 0]) if is_fixed else np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
+    if is_fixed:
+        channel = np.array([0, 3, 3, 1, 2, 0])
+    else:
+        channel = np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
     constant = np.array([0, 2, checks.ON_POLICY, *([] if is_fixed else [checks.ELSEWHERE] * 2)])
     n = channel.size
     reference = np.zeros(N_CHANNELS if is_fixed else n)
     if has_reference:
         reference[:] = rng.normal(size=reference.size)
-    of = checks.SignalArrays(
+    arrays = checks.SignalArrays(
         action=constant,
         rho=np.zeros(constant.size),
         gamma=np.array([0.0, 0.5, 0.9]),
@@ -70,32 +84,50 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(has_reference: bool, is_f
         is_fixed=is_fixed,
         is_by_channel=is_fixed,
     )
-    slow, tiles = SlowSignals(of), np.arange(N_ACTIVE)
-    finish_signals = bind(checks.finish_signals, hold(of), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0))
+    slow = SlowSignals(arrays)
+    tiles = np.arange(N_ACTIVE)
+    finish_signals = bind(
+        checks.finish_signals, hold(arrays), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0)
+    )
     n_broken = 0
     for t in range(300):
         observation = rng.normal(size=N_CHANNELS) * rng.choice([1e-3, 1.0, 10.0 + t])
         if rng.random() < 0.1:
             observation[rng.integers(N_CHANNELS)] = rng.choice([1e39, -1e300])
         if not is_fixed:
-            of.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], of.rho.size)
-            of.gamma[:], of.lam[:] = rng.choice([0.0, 0.5, 0.9, 0.99, 1.0], 3), rng.choice([0.0, 0.9, 1.0], 3)
-            of.c[:], of.z[:] = rng.normal(size=n), rng.normal(size=n) * (rng.random() < 0.5)
-            for numbers, sign in ((of.rho, 1), (of.c, -1), (of.z, rng.choice([-1, 1]))):
+            arrays.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], arrays.rho.size)
+            arrays.gamma[:] = rng.choice([0.0, 0.5, 0.9, 0.99, 1.0], 3)
+            arrays.lam[:] = rng.choice([0.0, 0.9, 1.0], 3)
+            arrays.c[:] = rng.normal(size=n)
+            arrays.z[:] = rng.normal(size=n) * (rng.random() < 0.5)
+            for numbers, sign in ((arrays.rho, 1), (arrays.c, -1), (arrays.z, rng.choice([-1, 1]))):
                 numbers[rng.random(numbers.size) < 0.01] = sign * rng.choice(wild)
-            for numbers in (of.gamma, of.lam):
+            for numbers in (arrays.gamma, arrays.lam):
                 numbers[rng.random(numbers.size) < 0.01] = np.nan
-        action, probability = int(rng.integers(N_ACTIONS)), float(rng.choice([0.2, 1.0]))
-        before = [a.copy() for a in (of.rho, of.c, of.largest, of.bound, of.totals)]
-        assert finish_signals(observation, np.array([1, 2, 1]), action, probability) == checks.STATE_WRONG
-        for array, was in zip((of.rho, of.c, of.largest, of.bound, of.totals), before, strict=True):
+        action = int(rng.integers(N_ACTIONS))
+        probability = float(rng.choice([0.2, 1.0]))
+        copies = [
+            a.copy() for a in (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals)
+        ]
+        assert (
+            finish_signals(observation, np.array([1, 2, 1]), action, probability)
+            == checks.STATE_WRONG
+        )
+        for array, was in zip(
+            (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals), copies, strict=True
+        ):
             np.testing.assert_array_equal(array, was)
         slow.finish_signals(observation, action, probability)
-        found = finish_signals(observation, tiles, action, probability)
-        assert bool(found & checks.BROKEN) == slow.is_broken, t
+        flags = finish_signals(observation, tiles, action, probability)
+        assert bool(flags & checks.BROKEN) == slow.is_broken, t
         n_broken += slow.is_broken
         for name in ("rho", "largest", "longest", "totals", "bound"):
-            np.testing.assert_allclose(getattr(of, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}")
-        cumulant = of.c[channel] if is_fixed else of.c
+            np.testing.assert_allclose(
+                getattr(arrays, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}"
+            )
+        if is_fixed:
+            cumulant = arrays.c[channel]
+        else:
+            cumulant = arrays.c
         np.testing.assert_array_equal(cumulant, slow.cumulant, err_msg=f"cumulants {t}")
     assert 0 < n_broken < 200 or (is_fixed and max_finite > 1e300)

@@ -41,9 +41,9 @@ def test_physics_bullet_without_pybullet_is_refused(
     for module in [name for name in sys.modules if name.startswith("horde_env.sim")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "pybullet", None)
-    said = refused(["learn", "--steps", "30", "--physics", "bullet"], capsys)
-    assert "PyBullet is not installed" in said
-    assert "physics='planar'" in said
+    message = refused(["learn", "--steps", "30", "--physics", "bullet"], capsys)
+    assert "PyBullet is not installed" in message
+    assert "physics='planar'" in message
 
 
 def test_without_pybullet_the_planar_engine_is_used(
@@ -96,7 +96,10 @@ def test_unknown_scores_are_null_and_explained(
     assert toy("learn --steps 60 --questions nexting --out a", monkeypatch) == 0
     assert "Not scored: 9 questions (fewer than 2 complete tests" in capsys.readouterr().err
     summary = summary_of(elsewhere / "a")
-    assert [summary[key] for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")] == [None] * 4
+    assert [
+        summary[key]
+        for key in ("n_excursions", "mean_nmsre", "median_nmsre", "share_nmsre_below_1")
+    ] == [None] * 4
     assert summary["n_updated_per_step"] == 9.0
 
 
@@ -105,7 +108,22 @@ def test_unknown_scores_are_null_and_explained(
 @pytest.mark.usefixtures("pictures")
 def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
     """998 observations: 699 are learned from (698 updates in a pass), 298 of the others have a return."""
-    assert cli.main(["learn", "--backend", "replay", "--log", str(REAL_LOG), "--passes", "1", "--out", "real"]) == 0
+    assert (
+        cli.main(
+            [
+                "learn",
+                "--backend",
+                "replay",
+                "--log",
+                str(REAL_LOG),
+                "--passes",
+                "1",
+                "--out",
+                "real",
+            ]
+        )
+        == 0
+    )
     summary = summary_of(elsewhere / "real")
     assert (summary["steps"], summary["n_questions"], summary["backend"]) == (997, 159, "replay")
     assert (summary["learning_steps"], summary["gaps"]) == (698, 0)
@@ -117,7 +135,9 @@ def test_the_real_robots_log_is_learned_from(elsewhere: Path) -> None:
 def test_plain_traces_are_warned_of_by_time_scale() -> None:
     """Repeat .5 over five actions: rho 1.667 on repeats gives .864 at gamma .8 and 1.218 at .95 (lambda .9)."""
     questions = [
-        GVF(f"{g}/{k}", ConstantAction(k, 5), Channel(0), continuation=g) for g in (0.0, 0.5, 0.8, 0.95) for k in (0, 3)
+        GVF(f"{g}/{k}", ConstantAction(k, 5), Channel(0), continuation=g)
+        for g in (0.0, 0.5, 0.8, 0.95)
+        for k in (0, 3)
     ]
     assert heavy_traces(questions, StickyRandom(5)) == [
         "the traces of 2 questions at gamma 0.8, lambda 0.9 have heavy tails: the second moment is multiplied by 0.864 "
@@ -130,23 +150,31 @@ def test_plain_traces_are_warned_of_by_time_scale() -> None:
 def test_a_step_that_removes_more_than_the_error_is_warned_of() -> None:
     """The largest ratio of a constant action is 1 / .1 = 10 under the sticky behaviour; that of the behaviour is 1."""
     questions = [GVF(f"{k}", ConstantAction(k, 5), Channel(0), continuation=0.5) for k in range(3)]
-    questions.append(GVF("own", Behaviour(), Channel(0), continuation=0.5, algorithm="intentional_td:eta=0.9"))
+    questions.append(
+        GVF("own", Behaviour(), Channel(0), continuation=0.5, algorithm="intentional_td:eta=0.9")
+    )
     assert unsafe_rules(questions, "intentional_td", "clipped", StickyRandom(5)) == []
     (warning,) = unsafe_rules(questions, "intentional_td:eta=0.2", "clipped", StickyRandom(5))
     assert re.search(r"eta = 0.2 .* '0' and 2 others, 10, .* at most 0.1", warning)
     (warning,) = unsafe_rules(
-        [replace(questions[0], continuation=0.95, algorithm="etd")], "gtd", "clipped", StickyRandom(5)
+        [replace(questions[0], continuation=0.95, algorithm="etd")],
+        "gtd",
+        "clipped",
+        StickyRandom(5),
     )
     assert "etd" in warning
 
 
 def test_emphases_are_warned_of_whatever_the_questions_lambda() -> None:
     """They grow as traces of lambda 1: at lambda 0 the question's own trace does not grow at all."""
-    question = GVF("q", ConstantAction(0, 5), Channel(0), continuation=0.95, lam=0.0, algorithm="etd")
+    question = GVF(
+        "q", ConstantAction(0, 5), Channel(0), continuation=0.95, lam=0.0, algorithm="etd"
+    )
     assert heavy_traces([question], StickyRandom(5)) == []
     (warning,) = unsafe_rules([question], "gtd", "clipped", StickyRandom(5))
     assert (
-        "algorithm etd, trace rule clipped: the traces of 1 questions at gamma 0.95, lambda 1 have infinite" in warning
+        "algorithm etd, trace rule clipped: the traces of 1 questions at gamma 0.95, lambda 1 have infinite"
+        in warning
     )
 
 
@@ -157,7 +185,9 @@ def test_only_rules_with_the_plain_trace_are_warned_of_it() -> None:
     assert unsafe_rules(bounded, "gtd", "plain", StickyRandom(5)) == []
     for name in ("vtrace", "tree_backup", "abtd"):
         assert unsafe_rules([question], name, "plain", StickyRandom(5)) == []
-    (warning,) = unsafe_rules([*bounded, replace(question, algorithm="td")], "gtd", "plain", StickyRandom(5))
+    (warning,) = unsafe_rules(
+        [*bounded, replace(question, algorithm="td")], "gtd", "plain", StickyRandom(5)
+    )
     assert warning.startswith("algorithm td, trace rule plain: the traces of 1 questions")
 
 
@@ -167,14 +197,27 @@ def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:
         '[[family]]\npolicies = ["behaviour", "action_0"]\ngammas = [0.0, 0.9]\nchannels = ["obs_2"]\n'
         '[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\nchannels = ["obs_1"]\ntested = false\n'
     )
-    words = ["learn", "--env", "CartPole-v1", "--steps", "400", "--questions", "mine.toml", "--out", "here"]
+    words = [
+        "learn",
+        "--env",
+        "CartPole-v1",
+        "--steps",
+        "400",
+        "--questions",
+        "mine.toml",
+        "--out",
+        "here",
+    ]
     assert cli.main(words) == 0
     summary = summary_of(elsewhere / "here")
     assert summary["backend"] == "gymnasium"
     assert summary["n_questions"] == 5
     assert summary["learning_steps"] > 350
     details = json.loads((elsewhere / "here" / "details.json").read_text())
-    assert (summary["n_excursions"], details["n_on_policy_tests"]) == (None, summary["learning_steps"] // 50)
+    assert (summary["n_excursions"], details["n_on_policy_tests"]) == (
+        None,
+        summary["learning_steps"] // 50,
+    )
     assert summary["mean_nmsre"] is not None
     off_policy, untested = details["not_scored"]
     assert (off_policy["n"], off_policy["first"]) == (2, "action_0/g0/obs_2")
@@ -187,12 +230,14 @@ def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as end:
         cli.main(["--tyro-print-completion", "bash"])
     assert not end.value.code
-    said = capsys.readouterr().out
-    assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", said))
-    assert "--physics" in said
+    output = capsys.readouterr().out
+    assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", output))
+    assert "--physics" in output
 
 
-@pytest.mark.parametrize(("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")])
+@pytest.mark.parametrize(
+    ("named", "kept", "parity"), [("none", "", "none"), (None, "even", "even"), (None, "", "odd")]
+)
 def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
     named: str | None, kept: str, parity: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +251,10 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
-        ('steps = 500\nstep_size = 1\nout = "here"', {"steps": 500, "step_size": 1.0, "out": Path("here")}),
+        (
+            'steps = 500\nstep_size = 1\nout = "here"',
+            {"steps": 500, "step_size": 1.0, "out": Path("here")},
+        ),
         ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
         ("shards = 4", {"shards": "4"}),
         ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark

@@ -30,7 +30,10 @@ from horde_agent.record.snapshots import SnapshotDamaged
 from horde_agent.saving import State, untext
 from tests.agent.commands import flip
 
-N_FEATURES, N_ACTIVE, N_ACTIONS, N_CHANNELS = 40, 6, 3, 4
+N_FEATURES = 40
+N_ACTIVE = 6
+N_ACTIONS = 3
+N_CHANNELS = 4
 KIND = {"n_features": N_FEATURES, "n_active": N_ACTIVE}
 MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
 F64 = LearnerConfig(dtype="float64")
@@ -39,7 +42,12 @@ F64 = LearnerConfig(dtype="float64")
 def constant_questions(n: int = 96) -> list[GVF]:
     """Return questions about three constant actions, mixed: three flush groups that can be idle."""
     return [
-        GVF(f"q{i}", ConstantAction(i % N_ACTIONS, N_ACTIONS), Channel(i % N_CHANNELS), (0.0, 0.5, 0.8)[i // 7 % 3])
+        GVF(
+            f"q{i}",
+            ConstantAction(i % N_ACTIONS, N_ACTIONS),
+            Channel(i % N_CHANNELS),
+            (0.0, 0.5, 0.8)[i // 7 % 3],
+        )
         for i in range(n * N_ACTIONS)
     ]
 
@@ -48,15 +56,22 @@ def gibbs_list(n: int) -> list[GVF]:
     """Return questions about different random policies: many share a flush group, and no group is idle."""
     rng = np.random.default_rng(3)
     return [
-        GVF(f"g{i}", Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9), Channel(i % N_CHANNELS), (0.0, 0.5, 0.8, 0.95)[i % 4])
+        GVF(
+            f"g{i}",
+            Gibbs.random(rng, N_ACTIONS, N_FEATURES, 9),
+            Channel(i % N_CHANNELS),
+            (0.0, 0.5, 0.8, 0.95)[i % 4],
+        )
         for i in range(n)
     ]
 
 
 def both() -> list[GVF]:
     """Return questions of both kinds, and some about the behaviour itself."""
-    own = [GVF(f"b{i}", Behaviour(), Channel(i % N_CHANNELS), 0.9) for i in range(60)]
-    return [*constant_questions(50), *gibbs_list(2_100), *own]
+    on_policy_questions = [
+        GVF(f"b{i}", Behaviour(), Channel(i % N_CHANNELS), 0.9) for i in range(60)
+    ]
+    return [*constant_questions(50), *gibbs_list(2_100), *on_policy_questions]
 
 
 def mixed() -> list[GVF]:
@@ -65,25 +80,44 @@ def mixed() -> list[GVF]:
     One of the fast rules, and the plain one, have cumulants that are predictions of the other fast rule.
     """
     rules = (None, "tdrc:beta=0.5")
-    questions = [replace(q, algorithm=rules[i // N_ACTIONS % 2]) for i, q in enumerate(constant_questions(100))]
+    questions = [
+        replace(q, algorithm=rules[i // N_ACTIONS % 2])
+        for i, q in enumerate(constant_questions(100))
+    ]
     questions[3] = replace(questions[3], cumulant=Prediction("q9"))
-    plain = [GVF(f"p{i}", ConstantAction(i % 3, 3), Channel(i % 2), 0.8, algorithm="tidbd") for i in range(5)]
+    plain = [
+        GVF(f"p{i}", ConstantAction(i % 3, 3), Channel(i % 2), 0.8, algorithm="tidbd")
+        for i in range(5)
+    ]
     return [*questions, *plain, GVF("p5", Behaviour(), Prediction("q10"), 0.5, algorithm="tidbd")]
 
 
 def control() -> list[GVF]:
     """Return questions that find policies, 60 and 1 about these, and others."""
-    found = [GVF("seek", Greedy(N_ACTIONS), Channel(0), 0.9), GVF("shun", Greedy(3), Channel(1), 0.8, algorithm="qrc")]
-    about = [GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)]
-    others = constant_questions(50)
-    return [*others[:70], found[0], *about, *others[70:], found[1], GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8)]
+    seekers = [
+        GVF("seek", Greedy(N_ACTIONS), Channel(0), 0.9),
+        GVF("shun", Greedy(3), Channel(1), 0.8, algorithm="qrc"),
+    ]
+    about = [
+        GVF(f"seek{i}", Greedy(N_ACTIONS, "seek"), Channel(i % N_CHANNELS), 0.5) for i in range(60)
+    ]
+    predictions = constant_questions(50)
+    return [
+        *predictions[:70],
+        seekers[0],
+        *about,
+        *predictions[70:],
+        seekers[1],
+        GVF("shun0", Greedy(3, "shun"), Channel(2), 0.8),
+    ]
 
 
 class Actor:
     """A process with a shard."""
 
     def __init__(self, number: int) -> None:
-        self.shard, self.is_dead = Shard(number), False
+        self.shard = Shard(number)
+        self.is_dead = False
 
     def die(self) -> None:
         """Lose everything in memory."""
@@ -101,12 +135,15 @@ class LocalCluster:
         pending: Calls without a reply; None if all are answered at once.
     """
 
-    is_own, n_cpus, memory = True, 64, 1 << 40
+    is_own = True
+    n_cpus = 64
+    memory = 1 << 40
 
     def __init__(self, address: str | None = None, n_cpus: int = 1) -> None:
         self.actors: list[Actor] = []
         self.ended: list[Actor] = []
-        self.n_calls, self.is_closed = 0, False
+        self.n_calls = 0
+        self.is_closed = False
         self.dies_at: dict[int, tuple[int, bool]] = {}
         self.pending: list[tuple[Future[Any], Actor, str, tuple[Any, ...]]] | None = None
 
@@ -122,7 +159,9 @@ class LocalCluster:
         self.do(future, actor, method, arguments)
         return future
 
-    def do(self, future: Future[Any], actor: Actor, method: str, arguments: tuple[Any, ...]) -> None:
+    def do(
+        self, future: Future[Any], actor: Actor, method: str, arguments: tuple[Any, ...]
+    ) -> None:
         """Answer a call."""
         self.n_calls += 1
         who, is_done = self.dies_at.pop(self.n_calls, (None, False))
@@ -158,10 +197,10 @@ class LocalCluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
     """Replace the cluster of every `ShardedHorde`, and do not wait for the disk."""
-    made = LocalCluster()
-    monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: made)
+    local_cluster = LocalCluster()
+    monkeypatch.setattr(sharded, "Cluster", lambda address, n_cpus: local_cluster)
     monkeypatch.setattr("os.fsync", lambda _: None)
-    return made
+    return local_cluster
 
 
 @pytest.fixture
@@ -179,8 +218,12 @@ class Life:
     def __init__(self, n_steps: int, seed: int = 0, n_features: int = N_FEATURES) -> None:
         rng = np.random.default_rng(seed)
         self.n_steps = n_steps
-        self.tiles = np.array([rng.choice(n_features, N_ACTIVE, replace=False) for _ in range(n_steps + 1)])
-        self.observation = rng.uniform(size=(n_steps + 1, N_CHANNELS)) * np.linspace(1, 3, n_steps + 1)[:, None]
+        self.tiles = np.array(
+            [rng.choice(n_features, N_ACTIVE, replace=False) for _ in range(n_steps + 1)]
+        )
+        self.observation = (
+            rng.uniform(size=(n_steps + 1, N_CHANNELS)) * np.linspace(1, 3, n_steps + 1)[:, None]
+        )
         self.action = rng.integers(N_ACTIONS, size=n_steps)
         self.b = rng.choice([0.2, 0.5, 0.6], size=n_steps)
         self.begins = rng.random(n_steps) < 0.03
@@ -206,7 +249,16 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     np.testing.assert_array_equal(many.ratio_totals(), one.ratio_totals())
     if one.config.vector_mspbe:
         np.testing.assert_array_equal(many.mspbe_vector(), one.mspbe_vector())
-    for name in ("predictions", "offsets", "td_error", "mspbe_scalar", "max_trace", "max_traces", "rho", "n_skipped"):
+    for name in (
+        "predictions",
+        "offsets",
+        "td_error",
+        "mspbe_scalar",
+        "max_trace",
+        "max_traces",
+        "rho",
+        "n_skipped",
+    ):
         np.testing.assert_array_equal(getattr(many, name), getattr(one, name), err_msg=name)
     assert many.divergence_reason == one.divergence_reason
     assert many.skipped_because == one.skipped_because
@@ -236,7 +288,8 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
     """No sum crosses a lane, and shards are divided between the flush groups of each rule."""
     if config.dtype == "float64":
         request.getfixturevalue("narrow")
-    questions, life = make(), Life(140)
+    questions = make()
+    life = Life(140)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
     with ShardedHorde(questions, config=config, mode=mode, shards=shards, **KIND) as many:
@@ -246,14 +299,21 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
 
 
 @MODES
-def test_broken_cumulants_and_diverging_demons_do_not_change_others(cluster: LocalCluster, mode: Mode) -> None:
+def test_broken_cumulants_and_diverging_demons_do_not_change_others(
+    cluster: LocalCluster, mode: Mode
+) -> None:
     """A function that returns NaN, a varying continuation, and a step size at which weights diverge."""
     questions = constant_questions()
     for i in (5, 100, 200):
-        questions[i] = replace(questions[i], cumulant=lambda o, _: float("nan") if o[0] > 0.9 else float(o[0]))
+        questions[i] = replace(
+            questions[i], cumulant=lambda o, _: float("nan") if o[0] > 0.9 else float(o[0])
+        )
     questions[7] = replace(questions[7], cumulant=Feature(3))
-    questions[11] = replace(questions[11], continuation=lambda observation, tiles: 0.5 + 0.4 * (observation[1] > 1))
-    config, life = LearnerConfig(step_size=25.0, trace_rule="plain"), Life(400)
+    questions[11] = replace(
+        questions[11], continuation=lambda observation, tiles: 0.5 + 0.4 * (observation[1] > 1)
+    )
+    config = LearnerConfig(step_size=25.0, trace_rule="plain")
+    life = Life(400)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
     assert len(one.diverged) > 3
@@ -265,9 +325,12 @@ def test_broken_cumulants_and_diverging_demons_do_not_change_others(cluster: Loc
 
 
 @MODES
-def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: LocalCluster, mode: Mode) -> None:
+def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(
+    cluster: LocalCluster, mode: Mode
+) -> None:
     """Also those that are added; its values are those of the steps so far, before any other shard has caught up."""
-    questions, life = control(), Life(200)
+    questions = control()
+    life = Life(200)
     one = Horde(questions, mode=mode, **KIND)
     with ShardedHorde(questions, mode=mode, shards="auto", **KIND) as many:
         assert len(many.shards) == 5
@@ -282,11 +345,17 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: Loc
         for names in (["seek", "seek0", "seek59"], ["shun", "shun0", "new"]):
             demons = [many.names.index(name) for name in names]
             assert sum(bool(np.isin(demons, link.demons).all()) for link in many._links) == 1
-        assert many.weights(np.array([many.names.index("shun")]))[0].shape == (1, N_ACTIONS * N_FEATURES)
+        assert many.weights(np.array([many.names.index("shun")]))[0].shape == (
+            1,
+            N_ACTIONS * N_FEATURES,
+        )
         new = [GVF("wider", Greedy(3, "shun"), Prediction("q0"), 0.5)]
         for call, match in (
             (lambda: many.weights(), "weights for each action"),
-            (lambda: many.reset_weights(np.zeros((many.n_demons, N_FEATURES))), "weights for each action"),
+            (
+                lambda: many.reset_weights(np.zeros((many.n_demons, N_FEATURES))),
+                "weights for each action",
+            ),
             (lambda: many.remove(["shun"]), "no question finds the policy 'shun'"),
             (lambda: many.action_values("dock", life.tiles[0]), "no demon 'dock'"),
             (lambda: many.action_values("q1", life.tiles[0]), "no question finds the policy 'q1'"),
@@ -297,21 +366,27 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(cluster: Loc
 
 
 def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> None:
-    questions, life, names = constant_questions(), Life(60), ["q7", "q100", "q5"]
+    questions = constant_questions()
+    life = Life(60)
+    names = ["q7", "q100", "q5"]
     one = Horde(questions, **KIND)
     places = [one.names.index(name) for name in names]
     with ShardedHorde(questions, shards=3, **KIND) as many:
         state = life.observation[0], life.tiles[0]
         np.testing.assert_array_equal(many.begin(*state, ask=names), one.begin(*state)[places])
         for t in range(50):
-            np.testing.assert_array_equal(many.learn(*life.step(t), ask=names), one.learn(*life.step(t))[places])
+            np.testing.assert_array_equal(
+                many.learn(*life.step(t), ask=names), one.learn(*life.step(t))[places]
+            )
         assert many.learn(*life.step(50)).size == 0
 
 
 def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
     """`n_updated` of the last step, and `n_updates` of all steps; reading them changes nothing."""
-    questions, life = constant_questions(), Life(200)
-    one, n = Horde(questions, **KIND), 0
+    questions = constant_questions()
+    life = Life(200)
+    one = Horde(questions, **KIND)
+    n = 0
     one.begin(life.observation[0], life.tiles[0])
     with ShardedHorde(questions, mode="deferred", shards=3, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
@@ -337,21 +412,32 @@ def test_after_a_shard_dies_the_stream_continues_from_the_latest_state_to_the_sa
     cluster: LocalCluster, tmp_path: Path, mode: Mode, has_folder: bool
 ) -> None:
     """Shards die at random calls, before or after the call: restore, and send the stream since then again."""
-    questions, life, rng = constant_questions(), Life(900), np.random.default_rng(5)
+    questions = constant_questions()
+    life = Life(900)
+    rng = np.random.default_rng(5)
     one = Horde(questions, mode=mode, **KIND)
     life.teach(one)
-    at, states, n_lost, folder = 0, {}, 0, tmp_path if has_folder else None
+    at = 0
+    states = {}
+    n_lost = 0
+    folder = tmp_path if has_folder else None
     while at < life.n_steps:
         with ShardedHorde(questions, mode=mode, shards=3, folder=folder, **KIND) as many:
             if n_lost < 6:
-                calls = (20, 400) if mode == "eager" else (10, 30)
-                cluster.dies_at = {cluster.n_calls + int(rng.integers(*calls)): (-1 - n_lost % 3, bool(n_lost % 2))}
+                if mode == "eager":
+                    calls = (20, 400)
+                else:
+                    calls = (10, 30)
+                cluster.dies_at = {
+                    cluster.n_calls + int(rng.integers(*calls)): (-1 - n_lost % 3, bool(n_lost % 2))
+                }
             try:
                 if at:
                     many.restore(states[at])
                 while at < life.n_steps:
                     life.teach(many, at, at + 50)
-                    state, entry = many.state(), many.at
+                    state = many.state()
+                    entry = many.at
                     many.wait_for_snapshot(entry)
                     at += 50
                     states[at] = state
@@ -374,8 +460,8 @@ def test_a_lost_shard_is_named_in_the_error_of_every_method(cluster: LocalCluste
         for ask in (many.wait, many.state, many.weights_sha256, lambda: many.predictions):
             with pytest.raises(ShardLost, match="shard 1"):
                 ask()
-        again = pickle.loads(pickle.dumps(lost.value))
-        assert (str(again), again.number) == (str(lost.value), 1)
+        error_copy = pickle.loads(pickle.dumps(lost.value))
+        assert (str(error_copy), error_copy.number) == (str(lost.value), 1)
 
 
 def test_a_shard_that_does_not_answer_is_lost_after_patience_s(cluster: LocalCluster) -> None:
@@ -388,7 +474,9 @@ def test_a_shard_that_does_not_answer_is_lost_after_patience_s(cluster: LocalClu
 
 
 @pytest.mark.parametrize(("mode", "most"), [("eager", 64 + 1 + 63), ("deferred", 4 * 64 + 63)])
-def test_learning_waits_for_a_shard_that_is_far_behind(cluster: LocalCluster, mode: Mode, most: int) -> None:
+def test_learning_waits_for_a_shard_that_is_far_behind(
+    cluster: LocalCluster, mode: Mode, most: int
+) -> None:
     """No message is answered: 2 or 4 of them are in flight, and entries are collected until another is full."""
     life = Life(300)
     with ShardedHorde(constant_questions(), mode=mode, shards=3, patience_s=0.05, **KIND) as many:
@@ -406,7 +494,8 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
     def fails(observation: NDArray[Any], tiles: NDArray[np.int64]) -> float:
         raise ZeroDivisionError("no such sensor")
 
-    questions, life = constant_questions(), Life(20)
+    questions = constant_questions()
+    life = Life(20)
     questions[1] = replace(questions[1], cumulant=fails)
     with ShardedHorde(questions, shards=3, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
@@ -420,17 +509,27 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
 
 @pytest.mark.usefixtures("narrow")
 @MODES
-@pytest.mark.parametrize(("make", "has_folder"), [(constant_questions, False), (mixed, True), (control, True)])
+@pytest.mark.parametrize(
+    ("make", "has_folder"), [(constant_questions, False), (mixed, True), (control, True)]
+)
 def test_a_restored_horde_continues_to_the_same_bits(
-    cluster: LocalCluster, tmp_path: Path, mode: Mode, make: Callable[[], list[GVF]], has_folder: bool
+    cluster: LocalCluster,
+    tmp_path: Path,
+    mode: Mode,
+    make: Callable[[], list[GVF]],
+    has_folder: bool,
 ) -> None:
     """After 333 steps, in another driver; demons were added and removed before; `n_updates` continues."""
-    questions, life = make(), Life(700)
+    questions = make()
+    life = Life(700)
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(1), 0.7) for i in range(5)]
-    state, ends = None, []
+    state = None
+    ends = []
     for _ in range(2):
         folder = tmp_path if has_folder else None
-        with ShardedHorde(questions, config=F64, mode=mode, shards=3, folder=folder, **KIND) as horde:
+        with ShardedHorde(
+            questions, config=F64, mode=mode, shards=3, folder=folder, **KIND
+        ) as horde:
             if state is None:
                 life.teach(horde, 0, 200)
             horde.add(newcomers)
@@ -477,7 +576,8 @@ def entries(folder: Path, number: int) -> list[int]:
 def test_all_shards_write_a_snapshot_of_the_same_entry_and_old_ones_are_dropped(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    life, at = Life(300), []
+    life = Life(300)
+    at = []
     with in_two(tmp_path) as many:
         for first in (0, 100, 200):
             life.teach(many, first, first + 100)
@@ -488,11 +588,14 @@ def test_all_shards_write_a_snapshot_of_the_same_entry_and_old_ones_are_dropped(
         assert entries(tmp_path, 0) == entries(tmp_path, 1) == at[1:]
 
 
-def test_a_return_to_a_state_removes_the_snapshots_of_later_entries(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_return_to_a_state_removes_the_snapshots_of_later_entries(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     life = Life(300)
     with in_two(tmp_path) as many:
         life.teach(many, 0, 100)
-        state, at = saved(many), many.at
+        state = saved(many)
+        at = many.at
         life.teach(many, 100, 200)
         saved(many)
     with in_two(tmp_path) as again:
@@ -510,7 +613,9 @@ def test_snapshots_of_another_life_are_removed_when_the_first_own_one_is_written
     assert len(list(tmp_path.glob("life-*"))) == 1
 
 
-def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """A damaged array is found when it is read."""
     with in_two(tmp_path) as many:
         Life(50).teach(many)
@@ -518,8 +623,8 @@ def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(cluster: 
     flip(next(tmp_path.glob("life-*/shard-0001/*/small.bin")), 100)
     with in_two(tmp_path) as again, pytest.raises(ClusterError, match=r"shard 1 .*horde doctor"):
         again.restore(state)
-    own = untext(state["own/sharded"])
-    where = tmp_path, own["life"], own["at"], own["n_shards"]
+    facts = untext(state["own/sharded"])
+    where = tmp_path, facts["life"], facts["at"], facts["n_shards"]
     check_snapshots(*where)
     manifest = next(tmp_path.glob("life-*/shard-0000/*/manifest.json"))
     text = manifest.read_text()
@@ -553,7 +658,9 @@ def test_a_snapshot_that_cannot_be_written_is_an_error_of_the_snapshot_alone(
         assert entries(tmp_path, 0) == entries(tmp_path, 1) == [many.at]
 
 
-def test_waiting_for_a_snapshot_ends_when_the_shard_is_lost(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_waiting_for_a_snapshot_ends_when_the_shard_is_lost(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     with in_two(tmp_path) as many:
         Life(50).teach(many)
         many.state()
@@ -572,8 +679,12 @@ def test_added_and_removed_demons_change_the_rounding_of_others_only(
     cluster: LocalCluster, mode: Mode, algorithm: str, added: str | None
 ) -> None:
     """A rule may lose all its demons and return, and waiting processes its queued steps."""
-    questions, life, config = constant_questions(), Life(400), replace(F64, algorithm=algorithm)
-    newcomers = [GVF(f"n{i}", ConstantAction(i, 3), Channel(i), 0.8, algorithm=added) for i in range(3)]
+    questions = constant_questions()
+    life = Life(400)
+    config = replace(F64, algorithm=algorithm)
+    newcomers = [
+        GVF(f"n{i}", ConstantAction(i, 3), Channel(i), 0.8, algorithm=added) for i in range(3)
+    ]
     one = Horde(questions, config=config, mode=mode, **KIND)
     with ShardedHorde(questions, config=config, mode=mode, shards=2, **KIND) as many:
         for horde in (one, many):
@@ -591,12 +702,17 @@ def test_added_and_removed_demons_change_the_rounding_of_others_only(
         assert many.ratio_totals().shape == (3, one.n_demons)
 
 
-def test_an_invalid_addition_or_removal_is_refused_and_changes_nothing(cluster: LocalCluster) -> None:
-    questions, life = constant_questions(), Life(100)
+def test_an_invalid_addition_or_removal_is_refused_and_changes_nothing(
+    cluster: LocalCluster,
+) -> None:
+    questions = constant_questions()
+    life = Life(100)
     questions[3] = replace(questions[3], cumulant=Prediction("q0"))
     one = Horde(questions, **KIND)
     life.teach(one)
-    wrong = GVF("wrong", PolicyFunction(lambda observation, tiles: [2.0, 0.0, 0.0], 3), Channel(0), 0.5)
+    wrong = GVF(
+        "wrong", PolicyFunction(lambda observation, tiles: [2.0, 0.0, 0.0], 3), Channel(0), 0.5
+    )
     with ShardedHorde(questions, shards=2, **KIND) as many:
         life.teach(many, 0, 50)
         many.begin(life.observation[50], life.tiles[50])
@@ -636,7 +752,10 @@ def test_bad_input_is_refused_in_one_sentence_and_no_process_is_left(
     n_actors = len(cluster.actors)
     for given, match in (
         ([replace(questions[0], algorithm="sarsa")], "question 'q0': algorithm .*'sarsa'"),
-        ([GVF("about", Greedy(3, "lamp"), Channel(0), 0.5)], "question 'about': no question finds the policy 'lamp'"),
+        (
+            [GVF("about", Greedy(3, "lamp"), Channel(0), 0.5)],
+            "question 'about': no question finds the policy 'lamp'",
+        ),
     ):
         with pytest.raises(ValueError, match=match):
             ShardedHorde(given, **KIND)
@@ -644,7 +763,10 @@ def test_bad_input_is_refused_in_one_sentence_and_no_process_is_left(
     with pytest.raises(ClusterError, match="real-valued features"):
         ShardedHorde(questions, shards=2, real_valued=True, **KIND)
     monkeypatch.setattr(LocalCluster, "memory", 1_000_000)
-    with pytest.raises(ClusterError, match=r"288 demons in 3 shards need up to 1\.\d GB, \d,\d+ bytes each, and the"):
+    with pytest.raises(
+        ClusterError,
+        match=r"288 demons in 3 shards need up to 1\.\d GB, \d,\d+ bytes each, and the",
+    ):
         ShardedHorde(questions, shards=3, **KIND)
     assert cluster.is_closed
     assert len(cluster.ended) == len(cluster.actors)
@@ -658,7 +780,9 @@ class _Unsendable:
         raise TypeError("it holds an open port")
 
 
-def test_another_version_in_a_shard_is_refused(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_in_a_shard_is_refused(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("horde_agent.cluster.shards.versions", lambda: {"numba": "0.1"})
     with pytest.raises(ClusterError, match=r"has numba 0\.\d+\.\d+ instead of 0\.1"):
         ShardedHorde(constant_questions(), shards=2, **KIND)
@@ -689,7 +813,9 @@ def test_wrong_states_are_refused_before_anything_is_sent(cluster: LocalCluster)
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
 def test_an_address_without_a_cluster_is_refused_in_one_sentence(address: str) -> None:
-    with pytest.raises(ClusterError, match=f"no Ray cluster could be joined at '{address}'") as raised:
+    with pytest.raises(
+        ClusterError, match=f"no Ray cluster could be joined at '{address}'"
+    ) as raised:
         Cluster(address, 1)
     assert "\n" not in str(raised.value)
 
@@ -700,7 +826,9 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         ShardedHorde(constant_questions(), shards=2, **KIND)
 
 
-def test_rays_files_are_in_a_folder_that_only_this_user_can_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rays_files_are_in_a_folder_that_only_this_user_can_enter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ray opens its own temporary folder to all users, who could then replace its sockets."""
     modes = []
 

@@ -33,10 +33,13 @@ pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter
 
 
 def run(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    own, line = {**os.environ, **environment}, [sys.executable, *words]
-    done = subprocess.run(line, env=own, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+    variables = {**os.environ, **environment}
+    line = [sys.executable, *words]
+    process = subprocess.run(
+        line, env=variables, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 def lived(**environment: str) -> list[str]:
@@ -46,10 +49,10 @@ def lived(**environment: str) -> list[str]:
 
 def test_cached_kernels_round_as_the_process_that_compiled_them() -> None:
     """`make test` begins with an empty cache: this process compiles the kernels that the others read from it."""
-    here = hashes()
-    assert len(set(here)) == 2  # the modes round differently
-    assert lived() == here
-    assert lived(NUMBA_THREADING_LAYER="workqueue") == here  # as without OpenMP
+    own_hashes = hashes()
+    assert len(set(own_hashes)) == 2  # the modes round differently
+    assert lived() == own_hashes
+    assert lived(NUMBA_THREADING_LAYER="workqueue") == own_hashes  # as without OpenMP
 
 
 @pytest.mark.slow
@@ -60,8 +63,10 @@ def test_a_processor_without_wide_vectors_has_the_same_weights(tmp_path: Path) -
 
 @pytest.mark.slow  # compiles all kernels again: 90 s
 def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
-    done = run("-m", "tests.agent.short_lives", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1")
-    assert done.stdout == "portable\n", done.stderr
+    process = run(
+        "-m", "tests.agent.short_lives", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1"
+    )
+    assert process.stdout == "portable\n", process.stderr
     with np.load(tmp_path / "found.npz") as found:
         for got, want in zip(found.values(), weights(), strict=True):
             assert np.abs(want).max() > 0
@@ -81,34 +86,42 @@ print(table._n_threads, float(out.sum()))
 
 def test_a_process_may_begin_with_a_parallel_loop_from_the_cache() -> None:
     """The second process calls it from the cache before it uses numba's threads in any other way."""
-    said = [run("-c", _COMPUTE_RATIOS, NUMBA_NUM_THREADS="2").stdout for _ in range(2)]
-    assert said[0] == said[1]
-    assert said[0].startswith("2 ")
+    outputs = [run("-c", _COMPUTE_RATIOS, NUMBA_NUM_THREADS="2").stdout for _ in range(2)]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("2 ")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_continues_with_one_thread() -> None:
     """OpenMP terminates a fork that uses its parent's threads, and a Pool then starts another one, without end."""
-    said = run("-m", "tests.agent.forked_lives", NUMBA_NUM_THREADS="2").stdout.split()
-    continued, created, parent = (said[k : k + 3] for k in (0, 3, 6))
+    words = run("-m", "tests.agent.forked_lives", NUMBA_NUM_THREADS="2").stdout.split()
+    continued, created, parent = (words[k : k + 3] for k in (0, 3, 6))
     assert continued == created == parent
     assert len(set(parent)) == 3
 
 
 def test_two_threads_learn_the_same_as_one_after_the_other() -> None:
     """Numba's work queue, as without OpenMP, aborts a process in which two threads run parallel loops."""
-    process = run("-m", "tests.agent.threaded_lives", NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2")
+    process = run(
+        "-m", "tests.agent.threaded_lives", NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2"
+    )
     hashes_of_lives = process.stdout.split()
     n_lives = len(hashes_of_lives) // 3
-    in_turn, forwards, backwards = (hashes_of_lives[k * n_lives : (k + 1) * n_lives] for k in range(3))
+    in_turn, forwards, backwards = (
+        hashes_of_lives[k * n_lives : (k + 1) * n_lives] for k in range(3)
+    )
     assert forwards == backwards == in_turn
     assert len(set(in_turn)) == n_lives == 6
 
 
-def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(tmp_path: Path) -> None:
+def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
+    tmp_path: Path,
+) -> None:
     """Numba's own cache does not: after an upgrade it would use the old kernels."""
     package = tmp_path / "horde_agent"
-    shutil.copytree(Path(horde_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(horde_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     head = "from horde_agent.kernels._jit import inner_kernel, kernel\n"
     (package / "kernels" / "caller.py").write_text(
         f"{head}from horde_agent.kernels.callee import times\n@kernel\ndef twice(x):\n    return times(x)\n"
@@ -117,7 +130,9 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
     outputs = []
     for factor in (1, 1, 2):
-        (package / "kernels" / "callee.py").write_text(f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n")
+        (package / "kernels" / "callee.py").write_text(
+            f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n"
+        )
         outputs.append(run("-c", code, cwd=tmp_path, **environment).stdout.split())
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
@@ -125,8 +140,11 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
 TORN: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda index: index[:0],
     "cut short": lambda index: index[: len(index) // 2],
-    "of other types": lambda index: index.replace(b"numba.core", b"numba.gone"),  # as of another version
-    "of a module that is gone": lambda index: index[: len(pickle.dumps(numba.__version__))] + b"cgone\nthing\n.",
+    # As of another version
+    "of other types": lambda index: index.replace(b"numba.core", b"numba.gone"),
+    "of a module that is gone": lambda index: (
+        index[: len(pickle.dumps(numba.__version__))] + b"cgone\nthing\n."
+    ),
     "text": lambda _: b"there is nothing here\n",
 }
 
@@ -139,7 +157,8 @@ def test_an_index_of_cached_kernels_that_cannot_be_read_counts_as_empty(
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     source = tmp_path / "mine.py"
     source.write_text(
-        "from horde_agent.kernels._jit import kernel\n@kernel\ndef twice(x):\n    return 2.0 * x\n", encoding="utf-8"
+        "from horde_agent.kernels._jit import kernel\n@kernel\ndef twice(x):\n    return 2.0 * x\n",
+        encoding="utf-8",
     )
 
     def imported() -> Any:
@@ -176,8 +195,12 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A kernel is compiled while the Horde is built, and another before the robot moves."""
-    make_run, warm_up, said = learn.make_run, jobs.warm_up, list[str]()
-    monkeypatch.setattr(CompileNotice, "on_end", lambda *_: said.append(capsys.readouterr().err))
+    make_run = learn.make_run
+    warm_up = jobs.warm_up
+    messages = list[str]()
+    monkeypatch.setattr(
+        CompileNotice, "on_end", lambda *_: messages.append(capsys.readouterr().err)
+    )
 
     def first(*arguments: Any) -> Any:
         kernel("horde_agent.kernels.first")(1.0)
@@ -191,8 +214,8 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     monkeypatch.setattr(learn, "make_run", first)
     monkeypatch.setattr(jobs, "warm_up", second)
     assert cli.main(["learn", "--steps", "5", "--out", str(tmp_path / "run")]) == 0
-    assert [COMPILING in text for text in said] == [True] + [False] * (len(said) - 1)
-    assert len(said) >= 2
+    assert [COMPILING in text for text in messages] == [True] + [False] * (len(messages) - 1)
+    assert len(messages) >= 2
     assert COMPILING not in capsys.readouterr().err
 
 
@@ -211,8 +234,8 @@ def test_python_announces_compiling_once_unless_a_command_does() -> None:
         "kernel('horde_agent.kernels.x', 3)\n"
         "kernel('horde_env.sim.y', 4)\n"
     )
-    done = run("-c", code)
-    assert (done.stdout, done.stderr) == ("first\n", f"{COMPILING}\n")
+    process = run("-c", code)
+    assert (process.stdout, process.stderr) == ("first\n", f"{COMPILING}\n")
 
 
 COMPILED_SINCE = """
@@ -247,18 +270,27 @@ for name in ("CritterbotPen", "CreatePen"):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(tmp_path: Path) -> None:
+def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(
+    tmp_path: Path,
+) -> None:
     cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", "from horde_agent import cli; cli.main(['warm'])"]
-    subprocess.run(command, env={**os.environ, **cache}, cwd=ROOT, check=True, capture_output=True, timeout=1_200)
+    subprocess.run(
+        command,
+        env={**os.environ, **cache},
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=1_200,
+    )
     assert run("-c", COMPILED_SINCE, **cache).stdout == ""
 
 
 def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:
     file = io.StringIO()
-    done = kernel("horde_agent.kernels.mine")
-    done(1.0)
+    own_kernel = kernel("horde_agent.kernels.mine")
+    own_kernel(1.0)
     with CompileNotice(Console(file=file)).installed():
-        done(2.0)
+        own_kernel(2.0)
         kernel("somebody.else")(1.0)
     assert file.getvalue() == ""

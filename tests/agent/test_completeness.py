@@ -37,17 +37,30 @@ MAY_DIFFER = {
     "Durations": "times measured in this process",
     "Student._untimed_s": "a time measured in this process",
     **dict.fromkeys(
-        ("SpanMemory._held", "SpanMemory.entry", "SpanEngine._step", "SpanEngine._step_of", "SignalMaker._finish"),
+        (
+            "SpanMemory._held",
+            "SpanMemory.entry",
+            "SpanEngine._step",
+            "SpanEngine._step_of",
+            "SignalMaker._finish",
+        ),
         "compiled functions bound to addresses in this process",
     ),
     **dict.fromkeys(
-        ("SpanEngine._signals", "MixedEngine._signals", "MixedEngine._parts"), "arguments of the latest step"
+        ("SpanEngine._signals", "MixedEngine._signals", "MixedEngine._parts"),
+        "arguments of the latest step",
     ),
     "SpanArrays.n_threads": "threads of this process; no sum crosses a lane",
     "SpanArrays.overlap": "computed from `bits` for each batch",
     **dict.fromkeys(
         [f"SpanArrays.{name}" for name in SpanArrays._fields if name.startswith("run_")]
-        + ["SpanArrays.n_runs", "SpanArrays.table", "SpanArrays.foreseen", "SignalArrays.seen", "InputChecker._seen"],
+        + [
+            "SpanArrays.n_runs",
+            "SpanArrays.table",
+            "SpanArrays.foreseen",
+            "SignalArrays.seen",
+            "InputChecker._seen",
+        ],
         "scratch memory of one call of a kernel",
     ),
     "Gibbs._by_feature": "a cache, filled when the policy is first asked",
@@ -90,7 +103,9 @@ def leaning(observation: Any, _tiles: Any) -> list[float]:
 
 
 def becomes_invalid(observation: Any, _tiles: Any) -> list[float]:
-    return [0.5, 0.5, 0.0] if observation[0] < 0.01 else [2.0, 0.0, 0.0]
+    if observation[0] < 0.01:
+        return [0.5, 0.5, 0.0]
+    return [2.0, 0.0, 0.0]
 
 
 def saw(observation: Any, _tiles: Any) -> float:
@@ -102,22 +117,28 @@ def fades(observation: Any, _tiles: Any) -> float:
 
 
 def breaks(observation: Any, _tiles: Any) -> float:
-    return float("nan") if observation[1] > 0.8 else 1.0
+    if observation[1] > 0.8:
+        return float("nan")
+    return 1.0
 
 
 def explodes(observation: Any, _tiles: Any) -> float:
-    return 1e300 if observation[0] > 0.012 else 1.0
+    if observation[0] > 0.012:
+        return 1e300
+    return 1.0
 
 
 def functions() -> list[GVF]:
     """Return questions with functions, some of which break, and a prediction as a cumulant."""
-    left = constant(0)
+    leftward = constant(0)
     return [
-        GVF("left/function", left, saw, 0.5),
-        GVF("left/fading", left, Channel(1), fades, lam=0.5, outcome=1.0),
+        GVF("left/function", leftward, saw, 0.5),
+        GVF("left/fading", leftward, Channel(1), fades, lam=0.5, outcome=1.0),
         GVF("looks/function", PolicyFunction(leaning, N_ACTIONS), saw, fades, outcome=saw),
         GVF("looks/plain", PolicyFunction(leaning, N_ACTIONS), Channel(2), 0.8),
-        GVF("lost policy", PolicyFunction(becomes_invalid, N_ACTIONS), Channel(1), 0.8, tested=False),
+        GVF(
+            "lost policy", PolicyFunction(becomes_invalid, N_ACTIONS), Channel(1), 0.8, tested=False
+        ),
         GVF("breaking", Uniform(N_ACTIONS), breaks, 0.8),
         GVF("exploding", constant(1), explodes, 0.8, tested=False),
         GVF("of another", constant(2), Prediction("left/function"), 0.5),
@@ -129,7 +150,9 @@ def functions() -> list[GVF]:
 def gibbs_questions(n_features: int, n_policies: int) -> list[GVF]:
     rng = np.random.default_rng(3)
     policies = [Gibbs.random(rng, N_ACTIONS, n_features, 9) for _ in range(n_policies)]
-    return [GVF(f"gibbs {i}/{g}", p, Channel(1), g) for i, p in enumerate(policies) for g in (0.0, 0.9)]
+    return [
+        GVF(f"gibbs {i}/{g}", p, Channel(1), g) for i, p in enumerate(policies) for g in (0.0, 0.9)
+    ]
 
 
 def make_life(
@@ -145,11 +168,13 @@ def make_life(
     """Return a new life, with most kinds of events within 700 steps."""
     body = RestorableBody(is_restorable=is_restorable)
     interface = Interface.of(body)
-    asked = excursions(interface, (0.0, 0.5, 0.9)) + (functions() if with_functions else [])
+    questions = excursions(interface, (0.0, 0.5, 0.9)) + (functions() if with_functions else [])
     if feedback:
-        interface = interface.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
-    asked += gibbs_questions(interface.coder.n_features, n_gibbs)
-    horde = horde_of(asked, interface, mode, **config)
+        interface = interface.feeding_back(
+            questions, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}]
+        )
+    questions += gibbs_questions(interface.coder.n_features, n_gibbs)
+    horde = horde_of(questions, interface, mode, **config)
     options: dict[str, Any] = {
         "interface": interface,
         "excursions": ExcursionConfig(probability=0.05, horizon=12),
@@ -160,7 +185,13 @@ def make_life(
     if n_robots == 1:
         return Life(body, horde, behaviours[0], np.random.default_rng(4), **options)
     bodies = [body, *(RestorableBody(is_restorable=is_restorable) for _ in behaviours[1:])]
-    return Robots(bodies, horde, behaviours, [np.random.default_rng(4 + k) for k in range(n_robots)], **options)
+    return Robots(
+        bodies,
+        horde,
+        behaviours,
+        [np.random.default_rng(4 + k) for k in range(n_robots)],
+        **options,
+    )
 
 
 KINDS: dict[str, Callable[[], Life]] = {
@@ -173,25 +204,43 @@ KINDS: dict[str, Callable[[], Life]] = {
     "span, robots, functions": partial(make_life, n_robots=3, with_functions=True),
     "plain, robots, functions": partial(make_life, n_robots=3, with_functions=True, engine="plain"),
     "span, offsets": partial(make_life, offset="mean"),
-    "span, offsets, robots, functions": partial(make_life, n_robots=3, with_functions=True, offset="mean"),
+    "span, offsets, robots, functions": partial(
+        make_life, n_robots=3, with_functions=True, offset="mean"
+    ),
 }
-DEFERRED = {"span", "span, many policies", "span, plain trace, vector", "span, feedback", "span, robots, functions"} | {
+DEFERRED = {
+    "span",
+    "span, many policies",
+    "span, plain trace, vector",
+    "span, feedback",
+    "span, robots, functions",
+} | {
     "span, offsets",
     "span, offsets, robots, functions",
 }
 
 
 def add(life: Life) -> None:
-    life.add([GVF(f"new {a} {c}", constant(a), Channel(c), 0.7) for a in range(N_ACTIONS) for c in (0, 1)])
+    life.add(
+        [
+            GVF(f"new {a} {c}", constant(a), Channel(c), 0.7)
+            for a in range(N_ACTIONS)
+            for c in (0, 1)
+        ]
+    )
     life.add([GVF("new/function", constant(0), saw, 0.4)])
 
 
 def remove(life: Life) -> None:
-    life.remove([name for name in life.horde.names[:9] if "/g0.5/" not in name and name != "left/function"])
+    life.remove(
+        [name for name in life.horde.names[:9] if "/g0.5/" not in name and name != "left/function"]
+    )
 
 
 def saved(life: Life) -> State:
-    return nested(life=life.state(), **{f"observer{k}": o.state() for k, o in enumerate(life.observers)})
+    return nested(
+        life=life.state(), **{f"observer{k}": o.state() for k, o in enumerate(life.observers)}
+    )
 
 
 def restored(life: Life, state: State, folder: Path) -> Life:
@@ -201,7 +250,10 @@ def restored(life: Life, state: State, folder: Path) -> Life:
     for k, observer in enumerate(life.observers):
         observer.restore(inner(read, f"observer{k}"))
     for array in read.values():
-        array[...] = np.ones(1, array.dtype)[0] if array.dtype.kind != "U" else "x"
+        if array.dtype.kind != "U":
+            array[...] = np.ones(1, array.dtype)[0]
+        else:
+            array[...] = "x"
     return life
 
 
@@ -212,9 +264,16 @@ class Whole:
     whether the observation was learned, `seen` at each comparison. One restored life of `every` is continued.
     """
 
-    def __init__(self, make: Callable[[], Life], folder: Path, at: set[int], every: int = 1) -> None:
-        self._make, self._folder, self._at, self._every = make, folder, at, every
-        self.life, self.seen, self.followers = self._made(), list[tuple[Phase, int, bool, bool]](), list[Life]()
+    def __init__(
+        self, make: Callable[[], Life], folder: Path, at: set[int], every: int = 1
+    ) -> None:
+        self._make = make
+        self._folder = folder
+        self._at = at
+        self._every = every
+        self.life = self._made()
+        self.seen = list[tuple[Phase, int, bool, bool]]()
+        self.followers = list[Life]()
         self._changes: list[Callable[[Life], None]] = []
 
     def _made(self) -> Life:
@@ -247,18 +306,21 @@ class Whole:
 
     def compare(self) -> None:
         """Compare the life with one that is restored from its state."""
-        again = self._made()
+        second_life = self._made()
         for change in self._changes:
-            change(again)
-        self.assert_same(restored(again, saved(self.life), self._folder))
+            change(second_life)
+        self.assert_same(restored(second_life, saved(self.life), self._folder))
         if len(self.seen) % self._every == self._every - 1:
-            self.followers.append(again)
+            self.followers.append(second_life)
         self.seen.append(self._situation)
 
     def assert_same(self, again: Life) -> None:
-        found = differences(self.life, again, "life", MAY_DIFFER.keys())
-        if found:
-            pytest.fail("\n".join((f"step {self.life.steps}, {self._situation}:", *found)), pytrace=False)
+        deviations = differences(self.life, again, "life", MAY_DIFFER.keys())
+        if deviations:
+            pytest.fail(
+                "\n".join((f"step {self.life.steps}, {self._situation}:", *deviations)),
+                pytrace=False,
+            )
 
 
 @pytest.fixture(autouse=True)
@@ -290,7 +352,13 @@ def test_a_restored_life_equals_the_saved_one(kind: str, tmp_path: Path) -> None
 
 
 def remove_followed(life: Life) -> None:
-    life.remove([q.name for q in life.horde.questions if q.target_policy == constant(0) or q.name == "of another"])
+    life.remove(
+        [
+            q.name
+            for q in life.horde.questions
+            if q.target_policy == constant(0) or q.name == "of another"
+        ]
+    )
 
 
 @pytest.mark.parametrize("change", [add, remove, remove_followed])
@@ -300,7 +368,11 @@ def test_a_life_whose_questions_change_during_an_excursion_is_restored(
     """Demons are moved, new ones are not tested by it; the excursion ends if its policy was removed."""
     whole = Whole(partial(make_life, with_functions=True), tmp_path, set())
     student = whole.life.student
-    while student._test is None or student._test.policy_name != "action 0" or student._test.n_terms != 3:
+    while (
+        student._test is None
+        or student._test.policy_name != "action 0"
+        or student._test.n_terms != 3
+    ):
         whole.life.run(1)
     whole.followers.clear()
     whole.change(change)
@@ -316,13 +388,14 @@ def test_an_excursion_of_a_real_robot_is_not_continued_after_the_gap() -> None:
     whole = make_life(is_restorable=False)
     while not (whole.excursions.phase is Phase.EXCURSION and whole.excursions._n_taken == 3):
         whole.run(1)
-    again = make_life(is_restorable=False)
-    again.restore(whole.state())
-    again.excursions.config = ExcursionConfig(probability=0.0)
-    again.recorder = Recorder(len(again.interface.channels))
-    n_before, n_discarded = again.student.errors.n_excursions, again.student.errors.n_discarded
-    again.run(30)
-    again.close()
-    assert set(again.recorder.stream().rows["phase"].tolist()) == {Phase.BEHAVE, Phase.END}
-    assert again.student.errors.n_excursions == n_before
-    assert again.student.errors.n_discarded == n_discarded + 1
+    robot_life = make_life(is_restorable=False)
+    robot_life.restore(whole.state())
+    robot_life.excursions.config = ExcursionConfig(probability=0.0)
+    robot_life.recorder = Recorder(len(robot_life.interface.channels))
+    n_before = robot_life.student.errors.n_excursions
+    n_discarded = robot_life.student.errors.n_discarded
+    robot_life.run(30)
+    robot_life.close()
+    assert set(robot_life.recorder.stream().rows["phase"].tolist()) == {Phase.BEHAVE, Phase.END}
+    assert robot_life.student.errors.n_excursions == n_before
+    assert robot_life.student.errors.n_discarded == n_discarded + 1

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Uniform
+from horde_agent import (
+    GVF,
+    Behaviour,
+    Channel,
+    ConstantAction,
+    Greedy,
+    Horde,
+    LearnerConfig,
+    Uniform,
+)
 from horde_agent.kernels import rules
 from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
@@ -27,22 +36,30 @@ class ControlDemon(OneDemon):
     """A demon that finds a policy; it learns from the action taken."""
 
     def __init__(self, entry: str, parameters: dict[str, float], n: int) -> None:
-        self.n, self.is_first = n, True
-        given = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
-        given |= {"rho_max": np.inf} if "rho_max" in rules.rule(entry).RANGES else {}
-        config = LearnerConfig(algorithm=entry, parameters=given, dtype="float64")
-        self.engine = PlainEngine(ONE, n, parameters["alpha"], parameters["alpha_w"], config, n_actions=2)
+        self.n = n
+        self.is_first = True
+        rule_parameters = {
+            key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")
+        }
+        rule_parameters |= {"rho_max": np.inf} if "rho_max" in rules.rule(entry).RANGES else {}
+        config = LearnerConfig(algorithm=entry, parameters=rule_parameters, dtype="float64")
+        self.engine = PlainEngine(
+            ONE, n, parameters["alpha"], parameters["alpha_w"], config, n_actions=2
+        )
 
     def learn(self, step: Any) -> None:
         """Take a step; pi is greedy in the weights before it."""
-        phi, phi_tp1 = self.phi(step.tiles_t), self.phi(step.tiles_tp1)
+        phi = self.phi(step.tiles_t)
+        phi_tp1 = self.phi(step.tiles_tp1)
         if self.is_first:
             self.engine.begin(phi)
             self.is_first = False
         is_best = (q := self.engine.action_values(0, phi)) == q.max()
         rho = is_best[step.action] / is_best.sum() / step.b
         numbers = (rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
-        self.engine.learn(phi_tp1, Signals(*(np.full(1, x) for x in numbers), action_t=np.array([step.action])))
+        self.engine.learn(
+            phi_tp1, Signals(*(np.full(1, x) for x in numbers), action_t=np.array([step.action]))
+        )
 
 
 @pytest.mark.parametrize("entry", FINDING)
@@ -69,9 +86,12 @@ class Slow(DenseControl):
     """The slow twin of `seek`, with the methods of a Horde."""
 
     def __init__(self, rule: str) -> None:
-        alpha, own = 0.1 / N_ACTIVE, rules.rule(rule)
-        beta = getattr(own.parameters(), "beta", 0.0)
-        super().__init__(rule, N_ACTIONS, N, alpha, own.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0)
+        alpha = 0.1 / N_ACTIVE
+        update_rule = rules.rule(rule)
+        beta = getattr(update_rule.parameters(), "beta", 0.0)
+        super().__init__(
+            rule, N_ACTIONS, N, alpha, update_rule.SECONDARY_RATIO * alpha, beta=beta, rho_max=1.0
+        )
 
     def begin(self, _seen: Any, tiles: NDArray[np.int64]) -> None:  # type: ignore[override]
         super().begin(binary(tiles, N))
@@ -83,10 +103,14 @@ class Slow(DenseControl):
 
 
 @pytest.mark.parametrize("rule", FINDING)
-def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_same(rule: str) -> None:
+def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_same(
+    rule: str,
+) -> None:
     """In one Horde, with gaps and ends: the predictions' weights are those of a Horde without control, to the bit."""
-    asked, slow = predictions(), Slow(rule)
-    mixed, alone = new_horde([asked[0], seek(algorithm=rule), *asked[1:]]), new_horde(asked)
+    questions = predictions()
+    slow = Slow(rule)
+    mixed = new_horde([questions[0], seek(algorithm=rule), *questions[1:]])
+    alone = new_horde(questions)
     life = RandomLife(mixed, alone, slow, p_break=0.1)
     life.run(300)
     theta, w = mixed.weights(np.array([1]))
@@ -124,7 +148,9 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
     alpha_w = 0.25
     gamma = 0.9
     lam = 0.4
-    engine = PlainEngine(ONE, 3, alpha, alpha_w, LearnerConfig(algorithm="greedy_gq", dtype="float64"), n_actions=3)
+    engine = PlainEngine(
+        ONE, 3, alpha, alpha_w, LearnerConfig(algorithm="greedy_gq", dtype="float64"), n_actions=3
+    )
     theta = np.zeros((3, 3))
     if n_equal == 2:
         theta[1, 2] = -1.0
@@ -132,7 +158,9 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
 
     def step(tile: int, cumulant: float, next_gamma: float) -> None:
         numbers = (1.0, next_gamma, lam, cumulant, 0.0, 1.0)
-        engine.learn(np.array([tile]), Signals(*(np.full(1, x) for x in numbers), action_t=np.array([0])))
+        engine.learn(
+            np.array([tile]), Signals(*(np.full(1, x) for x in numbers), action_t=np.array([0]))
+        )
 
     engine.begin(np.array([0]))
     step(1, cumulant=1.0, next_gamma=0.0)  # theta(0, 0) = alpha, w(0, 0) = alpha_w
@@ -148,15 +176,18 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
     assert change[0, 0] == pytest.approx(alpha * (1.0 - alpha))
 
 
-N_STATES, GOAL = 6, 5
+N_STATES = 6
+GOAL = 5
 
 
 def corridor(horde: Horde, n_steps: int) -> None:
     """Act at random in six states: action 1 goes right, 0 left; channel 0 is 1 at the end, then it restarts."""
-    rng, s = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    s = 0
 
     def arrival(s: int) -> tuple[Any, Any]:
-        return np.array([float(s == GOAL)]), np.array([s, N_STATES])  # one tile per state, and one always active
+        # One tile per state, and one always active
+        return np.array([float(s == GOAL)]), np.array([s, N_STATES])
 
     horde.begin(*arrival(s))
     for _ in range(n_steps):
@@ -169,18 +200,27 @@ def corridor(horde: Horde, n_steps: int) -> None:
 
 
 @pytest.mark.parametrize("rule", FINDING)
-def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_follows_from_it(rule: str) -> None:
+def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_follows_from_it(
+    rule: str,
+) -> None:
     """From random actions: values .9^(k - 1), k steps from the end, and the discounted number of steps under it."""
     questions = [
-        GVF("steps", Greedy(3, "find"), lambda observation, tiles: 1.0, 0.9, lam=0.0, algorithm="gtd"),
+        GVF(
+            "steps",
+            Greedy(3, "find"),
+            lambda observation, tiles: 1.0,
+            0.9,
+            lam=0.0,
+            algorithm="gtd",
+        ),
         GVF("find", Greedy(3), Channel(0), 0.9, lam=0.0),
     ]
     config = LearnerConfig(algorithm=rule, step_size=0.5, dtype="float64")
     horde = Horde(questions, n_features=N_STATES + 1, n_active=2, config=config)
     corridor(horde, 12_000)
     states = [np.array([s, N_STATES]) for s in range(GOAL)]
-    found = [int(horde.action_values("find", tiles).argmax()) for tiles in states]
-    assert found == [1] * GOAL
+    best_actions = [int(horde.action_values("find", tiles).argmax()) for tiles in states]
+    assert best_actions == [1] * GOAL
     values = [horde.predict(tiles) for tiles in states]
     n_steps = np.arange(GOAL, 0, -1.0)
     np.testing.assert_allclose([v[1] for v in values], 0.9 ** (n_steps - 1), atol=0.03)
@@ -192,8 +232,8 @@ def test_the_ratio_of_a_found_policy_is_that_of_the_weights_at_the_time_and_ties
     horde = new_horde([about(Greedy(N_ACTIONS, "seek")), seek()])
     life = RandomLife(horde)
     for t in range(40):
-        before = horde.action_values("seek", life.state[1])
-        pi = (before == before.max()) / (before == before.max()).sum()
+        action_values = horde.action_values("seek", life.state[1])
+        pi = (action_values == action_values.max()) / (action_values == action_values.max()).sum()
         life.run(1)
         expected = pi[life.action] / life.b
         np.testing.assert_allclose(horde.rho, [expected, expected], rtol=1e-15)
@@ -222,17 +262,22 @@ def test_a_diverging_control_demon_and_those_about_its_policy_are_set_aside_and_
     steps = iter(range(10_000))
 
     def explodes(observation: Any, tiles: Any) -> float:
-        return 1e200 if next(steps) == 60 else 1.0
+        if next(steps) == 60:
+            return 1e200
+        return 1.0
 
     bad = GVF("bad", Greedy(N_ACTIONS), explodes, 0.9)
     about_bad = GVF("about bad", Greedy(N_ACTIONS, "bad"), Channel(0), 0.5)
-    horde, other = new_horde([bad, about_bad, *predictions(), seek()]), new_horde([*predictions(), seek()])
-    life = RandomLife(horde, other, p_break=0.1)
+    horde = new_horde([bad, about_bad, *predictions(), seek()])
+    twin = new_horde([*predictions(), seek()])
+    life = RandomLife(horde, twin, p_break=0.1)
     life.run(200)
     assert set(horde.diverged) == {"bad", "about bad"}
     assert "'bad'" in horde.divergence_reason["about bad"]
-    np.testing.assert_array_equal(horde.weights(np.array([2, 3, 4])), other.weights(np.array([0, 1, 2])))
-    np.testing.assert_array_equal(horde.weights(np.array([5])), other.weights(np.array([3])))
+    np.testing.assert_array_equal(
+        horde.weights(np.array([2, 3, 4])), twin.weights(np.array([0, 1, 2]))
+    )
+    np.testing.assert_array_equal(horde.weights(np.array([5])), twin.weights(np.array([3])))
     policy = horde.questions[1].target_policy
     np.testing.assert_allclose(policy.probabilities(*life.state), 1 / N_ACTIONS)
 
@@ -277,7 +322,8 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epsilon-greedy with epsilon 0.3: b is 0.06, plus 0.7 shared by the best actions."""
-    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)  # on one thread, whose kernel other tests compile
+    # On one thread, whose kernel other tests compile
+    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)
     (tmp_path / "q.toml").write_text(CONTROL)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3"
     assert commands.horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
@@ -289,7 +335,9 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     assert not whole["diverged"]
     rows = read(tmp_path / "whole" / "log" / "life.rec").rows
     b = rows["b"][rows["phase"] == Phase.BEHAVE]
-    assert np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
+    assert (
+        np.isclose(b[:, None], [0.06, 0.06 + 0.7, 0.06 + 0.7 / 2, 0.06 + 0.7 / 5]).any(axis=1).all()
+    )
     assert (b > 0.7).mean() > 0.4
     assert commands.horde(f"resume {tmp_path}/parts --steps 470 --remove lamp") == 2
     assert "the robot's behaviour is greedy:lamp" in " ".join(capsys.readouterr().err.split())

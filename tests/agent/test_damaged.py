@@ -27,11 +27,17 @@ def run(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to be damaged; its pictures are composed, but not painted, which takes the longest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pictures, "save", lambda _figure, path: path.write_bytes(b""))
-    return Path(shutil.copytree(toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")))
+    return Path(
+        shutil.copytree(
+            toy_run, tmp_path / "run", ignore=shutil.ignore_patterns("*.png", "report.html")
+        )
+    )
 
 
 def put(content: str | bytes) -> Damage:
-    data = content.encode() if isinstance(content, str) else content
+    data = content
+    if isinstance(content, str):
+        data = content.encode()
     return lambda file: file.write_bytes(data) and None  # type: ignore[func-returns-value]
 
 
@@ -51,7 +57,9 @@ def folder(file: Path) -> None:
 
 def changed(table: dict[str, Any], changes: dict[str, Any]) -> str:
     """Return JSON with other values; None leaves one out."""
-    return json.dumps({name: v for name, v in (table | changes).items() if v is not None or name not in changes})
+    return json.dumps(
+        {name: v for name, v in (table | changes).items() if v is not None or name not in changes}
+    )
 
 
 def key(**changes: Any) -> Damage:
@@ -64,7 +72,8 @@ def header(**changes: Any) -> Damage:
         content = file.read_bytes()
         at = content.index(b"\n") + 1
         file.write_bytes(
-            changed(json.loads(content[:at]), changes).encode().ljust(at - 1)[: at - 1] + content[at - 1 :]
+            changed(json.loads(content[:at]), changes).encode().ljust(at - 1)[: at - 1]
+            + content[at - 1 :]
         )
 
     return change
@@ -94,7 +103,10 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "learning_curve.csv, a folder": ("learning_curve.csv", folder),
     "life.rec, another file": ("log/life.rec", put("step,action\n1,2\n")),
     "life.rec, gone": ("log/life.rec", gone),
-    "life.rec, a row cut off": ("log/life.rec", lambda file: os.truncate(file, file.stat().st_size - 5)),
+    "life.rec, a row cut off": (
+        "log/life.rec",
+        lambda file: os.truncate(file, file.stat().st_size - 5),
+    ),
     "life.rec, another version": ("log/life.rec", header(version=3)),
     "life.rec, rows without a step": ("log/life.rec", header(dtype=[["t", "<f8"]])),
     "life.rec, no offset": ("log/life.rec", header(offset=None)),
@@ -137,7 +149,9 @@ def test_a_whole_folder_has_nothing_to_note(run: Path) -> None:
     assert "Missing or damaged" not in (run / "report.html").read_text()
 
 
-def test_a_page_that_cannot_be_written_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_that_cannot_be_written_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run / "report.html").mkdir()
     assert cli.main(["report", str(run)]) == 2
     assert f"{run / 'report.html'} cannot be written (Is a directory)" in capsys.readouterr().err
@@ -156,7 +170,9 @@ def test_a_picture_that_cannot_be_written_is_noted(
 
 def test_the_page_says_how_much_of_a_file_is_cut_off(run: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
-    os.truncate(run / "log" / "life.rec", (run / "log" / "life.rec").stat().st_size - 300 * rows.itemsize)
+    os.truncate(
+        run / "log" / "life.rec", (run / "log" / "life.rec").stat().st_size - 300 * rows.itemsize
+    )
     questions = (run / "questions.csv").read_text().splitlines()
     (run / "questions.csv").write_text("\n".join(questions[:11]) + "\n")
     assert cli.main(["report", str(run)]) == 0
@@ -171,8 +187,8 @@ def test_the_page_says_how_much_of_a_file_is_cut_off(run: Path) -> None:
 def doctor(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
     capsys.readouterr()
     code = cli.main(["doctor", str(run)])
-    said = capsys.readouterr()
-    return code, said.out.splitlines(), said.err
+    streams = capsys.readouterr()
+    return code, streams.out.splitlines(), streams.err
 
 
 def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +196,13 @@ def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFix
     assert code == 0
     assert all(line.startswith("sound") for line in lines)
     names = {line.split()[1].rstrip(":") for line in lines}
-    assert {"config.toml", "log/life.rec", "log/excursions.rec", "summary.json", "checkpoint/000000001200"} <= names
+    assert {
+        "config.toml",
+        "log/life.rec",
+        "log/excursions.rec",
+        "summary.json",
+        "checkpoint/000000001200",
+    } <= names
 
 
 def test_a_file_without_a_header_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,14 +216,30 @@ def test_a_file_without_a_header_is_removed(run: Path, capsys: pytest.CaptureFix
 
 def kinds(run: Path) -> dict[str, Path]:
     """Return a file of each kind in a run folder, except pages and pictures."""
-    top = ("config.toml", "summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv")
-    names = (*top, "traces.csv", "sums.sha256", "log/life.rec", "log/excursions.rec", "log/events.jsonl")
+    top = (
+        "config.toml",
+        "summary.json",
+        "details.json",
+        "questions.csv",
+        "learning_curve.csv",
+        "mspbe_curve.csv",
+    )
+    names = (
+        *top,
+        "traces.csv",
+        "sums.sha256",
+        "log/life.rec",
+        "log/excursions.rec",
+        "log/events.jsonl",
+    )
     snapshot = next(snapshots.found(run / "checkpoint"))
     return {name: run / name for name in names} | {path.name: path for path in snapshot.iterdir()}
 
 
 @pytest.mark.parametrize("n", [3, pytest.param(50, marks=pytest.mark.slow)])
-def test_a_flipped_bit_in_any_file_is_found_and_named(run: Path, n: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_any_file_is_found_and_named(
+    run: Path, n: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Also in a file that can still be read: another digit in a table, another letter in an event."""
     rng = np.random.default_rng(17)
     for _ in range(n):
@@ -212,9 +250,12 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(run: Path, n: int, capsys:
             if file.suffix == ".rec" and len(sound[:end].rstrip()) <= place < end:
                 continue  # padding of a recording's header
             flip(file, place, int(rng.integers(8)))
-            said = [line for line in doctor(run, capsys)[1] if not line.startswith("sound")]
-            assert said, (name, place)
-            assert any(name in line or file.parent.name in line or "sums.sha256" in line for line in said), (name, said)
+            complaints = [line for line in doctor(run, capsys)[1] if not line.startswith("sound")]
+            assert complaints, (name, place)
+            assert any(
+                name in line or file.parent.name in line or "sums.sha256" in line
+                for line in complaints
+            ), (name, complaints)
             for aside in (run / "checkpoint").glob("damaged-*"):
                 aside.rename(aside.with_name(aside.name.removeprefix("damaged-")))
             file.write_bytes(sound)
@@ -262,12 +303,14 @@ def test_a_stray_file_named_as_an_unfinished_snapshot_is_removed(
     assert (run / "log" / "life.rec").is_file()
 
 
-def test_a_row_that_is_damaged_stays_and_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_that_is_damaged_stays_and_is_named(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = run / "log" / "life.rec"
     flip(file, -500)
     damaged = file.read_bytes()
     for _ in range(2):
-        code, _, said = doctor(run, capsys)
+        code, _, errors = doctor(run, capsys)
         assert code == 1
-        assert "damaged and not repairable: log/life.rec" in said
+        assert "damaged and not repairable: log/life.rec" in errors
     assert file.read_bytes() == damaged

@@ -50,8 +50,14 @@ def stream(n: int = N, seed: int = 3) -> dict[str, np.ndarray]:
     """Two actions with b = .25 and .75; x shows the action before, y a sawtooth; float32 as in a record."""
     rng = np.random.default_rng(seed)
     a = (rng.random(n) < 0.75).astype(np.int64)
-    x, y = np.append(0, a[:-1]), (np.arange(n) % 7) / 7
-    return {"x": x.astype(np.float32), "y": y.astype(np.float32), "a": a, "p": np.where(a == 1, 0.75, 0.25)}
+    x = np.append(0, a[:-1])
+    y = (np.arange(n) % 7) / 7
+    return {
+        "x": x.astype(np.float32),
+        "y": y.astype(np.float32),
+        "a": a,
+        "p": np.where(a == 1, 0.75, 0.25),
+    }
 
 
 def learned(out: Path, table: Any, **changes: Any) -> dict[str, Any]:
@@ -75,18 +81,25 @@ def columns(tmp_path: Path) -> Path:
 def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: Path) -> None:
     """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
     table = stream()
-    interface = Interface.of(HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header))
+    interface = Interface.of(
+        HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header)
+    )
     horde = horde_of(questions.excursions(interface), interface, "deferred", offset="mean")
-    seen = np.column_stack([table["x"], table["y"]])
-    horde.begin(seen[0], interface.encode(seen[0]))
+    observations = np.column_stack([table["x"], table["y"]])
+    horde.begin(observations[0], interface.encode(observations[0]))
     for t in range(1, N):
-        horde.learn(int(table["a"][t - 1]), float(table["p"][t - 1]), seen[t], interface.encode(seen[t]))
+        horde.learn(
+            int(table["a"][t - 1]),
+            float(table["p"][t - 1]),
+            observations[t],
+            interface.encode(observations[t]),
+        )
         if t == 1000:
             horde.catch_up()  # as a run does for its sample of the MSPBE
     expected = horde.weights_sha256()
     pa, pq, pd = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pandas"))
     halves = [{k: v[:500] for k, v in table.items()}, {k: v[500:] for k, v in table.items()}]
-    vectors = {"observation": seen, "a": table["a"], "p": table["p"]}
+    vectors = {"observation": observations, "a": table["a"], "p": table["p"]}
     tables = {
         "a dict": table,
         "pandas": pd.DataFrame(table),
@@ -97,20 +110,32 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
     }
     for k, (name, given) in enumerate(tables.items()):
         assert learned(tmp_path / f"{k}", given)["weights_sha256"] == expected, name
-    by_array = {"channels": ["x", "y"], "b": table["p"], "ranges": [[0, 1]] * 2, "questions": "excursions"}
-    run = learn_from(seen, table["a"], period_s=0.1, out=tmp_path / "array", **by_array)
+    by_array = {
+        "channels": ["x", "y"],
+        "b": table["p"],
+        "ranges": [[0, 1]] * 2,
+        "questions": "excursions",
+    }
+    run = learn_from(observations, table["a"], period_s=0.1, out=tmp_path / "array", **by_array)
     assert run.summary["weights_sha256"] == expected == run.horde.weights_sha256()
     pq.write_table(pa.table(table), tmp_path / "t.parquet", row_group_size=300)
     np.savez(tmp_path / "t.npz", **table)
     rows = zip(*(values.tolist() for values in table.values()), strict=True)
     lines = [",".join(table), *(",".join(map(str, row)) for row in rows)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "vectors.toml").write_text(COLUMNS.replace('"x"', '"observation_0"').replace('"y"', '"observation_1"'))
+    (tmp_path / "vectors.toml").write_text(
+        COLUMNS.replace('"x"', '"observation_0"').replace('"y"', '"observation_1"')
+    )
     np.savez(tmp_path / "v.npz", **vectors)
     for file in ("t.parquet", "t.npz", "t.csv", "v.npz"):
-        which = tmp_path / "vectors.toml" if file == "v.npz" else columns
+        columns_file = columns
+        if file == "v.npz":
+            columns_file = tmp_path / "vectors.toml"
         out = tmp_path / file.replace(".", "-")
-        assert cli.main(f"learn --data {tmp_path / file} --columns {which} --out {out}".split()) == 0
+        assert (
+            cli.main(f"learn --data {tmp_path / file} --columns {columns_file} --out {out}".split())
+            == 0
+        )
         assert summary_of(out)["weights_sha256"] == expected, file
 
 
@@ -147,10 +172,10 @@ def test_episodes_and_late_rows_end_what_is_learned() -> None:
 
 
 def test_two_passes_are_two_passes_of_one_horde(tmp_path: Path) -> None:
-    once, twice = (learned(tmp_path / f"{n}", stream(), passes=n) for n in (1, 2))
-    assert (once["learning_steps"], twice["learning_steps"]) == (N - 1, 2 * (N - 1))
+    one_pass, twice = (learned(tmp_path / f"{n}", stream(), passes=n) for n in (1, 2))
+    assert (one_pass["learning_steps"], twice["learning_steps"]) == (N - 1, 2 * (N - 1))
     assert (twice["steps"], twice["gaps"]) == (2 * (N - 1), 0)
-    assert once["weights_sha256"] != twice["weights_sha256"]
+    assert one_pass["weights_sha256"] != twice["weights_sha256"]
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -158,7 +183,8 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
     passes: int, tmp_path: Path, columns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C at row 700 of 1,200: the run ends in order, and `horde resume` and `horde report` know how far it came."""
-    file, seen = tmp_path / "t.npz", 0
+    file = tmp_path / "t.npz"
+    seen = 0
     np.savez(file, **stream())
     words = f"learn --data {file} --columns {columns} --passes {passes} --out".split()
     assert cli.main([*words, f"{tmp_path / 'whole'}"]) == 0
@@ -176,7 +202,8 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
     cut = summary_of(tmp_path / "cut")
     assert (cut["steps"], cut["stopped_early"]) == (699, True)
     assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 0
-    resumed, whole = summary_of(tmp_path / "cut"), summary_of(tmp_path / "whole")
+    resumed = summary_of(tmp_path / "cut")
+    whole = summary_of(tmp_path / "whole")
     for key in ("steps", "learning_steps", "gaps", "weights_sha256", "mean_nmsre", "stopped_early"):
         assert resumed[key] == whole[key], key
     assert cli.main(["resume", f"{tmp_path / 'cut'}"]) == 2
@@ -220,20 +247,24 @@ def test_an_invalid_value_is_named_before_anything_is_learned(
     columns.write_text('time = "t"\nepisode = "e"\n' + COLUMNS)
     np.savez(tmp_path / "bad.npz", **table)  # type: ignore[arg-type]
     out = tmp_path / "out"
-    assert cli.main(f"learn --data {tmp_path / 'bad.npz'} --columns {columns} --out {out}".split()) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"bad.npz, row {row}, column '{column}': {what}" in said
+    assert (
+        cli.main(f"learn --data {tmp_path / 'bad.npz'} --columns {columns} --out {out}".split())
+        == 2
+    )
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"bad.npz, row {row}, column '{column}': {what}" in message
     assert not out.exists()
     assert len(closed) == 1
 
 
 def test_arguments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    table, once = stream(50), iter([stream(50)])
+    table = stream(50)
+    iterator = iter([stream(50)])
     out = tmp_path / "o"
     with pytest.raises(BadInput, match="ranges must have the shape"):
         learned(out, table, ranges=[[0, 1]])
     with pytest.raises(BadInput, match="read only once"):
-        learned(out, once, ranges=None)
+        learned(out, iterator, ranges=None)
     with pytest.raises(BadInput, match="unknown setting 'colour'"):
         learned(out, table, colour=1)
     with pytest.raises(BadInput, match="the same number of rows"):
@@ -254,11 +285,17 @@ def biased(n: int, seed: int) -> tuple[Table, np.ndarray]:
     x = rng.random(n)
     p = 1 / (1 + np.exp(3 - 6 * x))
     a = (rng.random(n) < p).astype(int)
-    columns = Columns((ChannelColumn("x", "x", "x", low=0.0, high=1.0),), action="a", actions=("0", "1"))
-    return Table(lambda: chunks_of([{"x": x, "a": a}]), columns, "biased"), np.where(a == 1, p, 1 - p)
+    columns = Columns(
+        (ChannelColumn("x", "x", "x", low=0.0, high=1.0),), action="a", actions=("0", "1")
+    )
+    return Table(lambda: chunks_of([{"x": x, "a": a}]), columns, "biased"), np.where(
+        a == 1, p, 1 - p
+    )
 
 
-def test_an_estimated_b_is_near_the_true_one_and_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimated_b_is_near_the_true_one_and_calibrated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The log-loss cannot be below the entropy of b, .46 here; the frequencies alone reach log 2 = .69."""
     monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 24_000)
     table, b = biased(8_000, seed=5)
@@ -279,7 +316,11 @@ def with_other_actions(share: str, n: int = 40_000) -> Table:
     batch = np.arange(n) // 256
     is_held_out = batch % 5 == 4
     is_judged = is_held_out & ((batch // 5) % 2 == 1)
-    shares = {"none": np.zeros(n, dtype=bool), "judged": is_judged, "chosen": is_held_out & ~is_judged}
+    shares = {
+        "none": np.zeros(n, dtype=bool),
+        "judged": is_judged,
+        "chosen": is_held_out & ~is_judged,
+    }
     shares["learned"] = ~is_held_out
 
     def chunks() -> Iterator[dict[str, np.ndarray]]:
@@ -290,7 +331,9 @@ def with_other_actions(share: str, n: int = 40_000) -> Table:
     return Table(chunks, table.columns, share)
 
 
-def test_an_estimated_b_uses_each_share_of_the_rows_for_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimated_b_uses_each_share_of_the_rows_for_one_thing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Four fifths teach the weights, half of the rest chooses the temperature, the other half gives the log-loss.
 
     Exchanged actions in one share must not change what the other shares decide.
@@ -319,8 +362,13 @@ def test_an_estimated_probability_is_tempered_and_never_below_a_millionth() -> N
     assert p.tolist() == pytest.approx([1e-6, 1.0, 1e-6], rel=1e-5)
 
 
-def test_the_report_says_how_b_was_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"b": "estimate", "questions": [GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)]}
+def test_the_report_says_how_b_was_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {
+        "b": "estimate",
+        "questions": [GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)],
+    }
     monkeypatch.setattr(behaviour, "_ENOUGH_ROWS", 8_000)
     learned(tmp_path / "run", stream(4_000), **given)
     (note,) = json.loads((tmp_path / "run/details.json").read_text())["notes"]
@@ -333,8 +381,9 @@ def test_the_report_says_how_b_was_estimated(tmp_path: Path, monkeypatch: pytest
 
 def test_b_of_a_policy_is_that_of_its_column(tmp_path: Path) -> None:
     policy = PolicyFunction(lambda *_: [0.25, 0.75], n_actions=2)
-    one, other = learned(tmp_path / "a", stream()), learned(tmp_path / "b", stream(), b=policy)
-    assert one["weights_sha256"] == other["weights_sha256"]
+    one = learned(tmp_path / "a", stream())
+    by_policy = learned(tmp_path / "b", stream(), b=policy)
+    assert one["weights_sha256"] == by_policy["weights_sha256"]
 
 
 def test_b_of_a_policy_depends_on_the_observation_before_the_action(tmp_path: Path) -> None:
@@ -346,14 +395,19 @@ def test_b_of_a_policy_depends_on_the_observation_before_the_action(tmp_path: Pa
     question = [GVF("q", ConstantAction(1, n_actions=2), Channel(0), 0.5)]
     given: dict[str, Any] = {"actions": a, "questions": question, "ranges": [[0, 1]]}
     column = learn_from(
-        x[:, None], b=np.where(a == 1, np.float32(x), 1 - np.float32(x)), out=tmp_path / "column", **given
+        x[:, None],
+        b=np.where(a == 1, np.float32(x), 1 - np.float32(x)),
+        out=tmp_path / "column",
+        **given,
     )
-    asked = learn_from(x[:, None], b=policy, out=tmp_path / "policy", **given)
-    recorded = [read(run.path / "log/life.rec").rows["b"][:-1] for run in (column, asked)]
+    policy_run = learn_from(x[:, None], b=policy, out=tmp_path / "policy", **given)
+    recorded = [read(run.path / "log/life.rec").rows["b"][:-1] for run in (column, policy_run)]
     np.testing.assert_allclose(recorded[0], recorded[1], rtol=1e-6)
 
 
-def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_part_of_a_table_is_in_memory_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The part before the last one is freed when the next is read."""
     alive: list[Any] = []
 
@@ -364,7 +418,9 @@ def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch:
         import weakref
 
         for k in range(6):
-            part = Part({name: values[100 * k : 100 * (k + 1)] for name, values in stream(600).items()})
+            part = Part(
+                {name: values[100 * k : 100 * (k + 1)] for name, values in stream(600).items()}
+            )
             alive.append(weakref.ref(part))
             assert sum(ref() is not None for ref in alive) <= 3
             yield part
@@ -372,10 +428,17 @@ def test_one_part_of_a_table_is_in_memory_at_a_time(tmp_path: Path, monkeypatch:
     assert learned(tmp_path / "run", parts)["steps"] == 599
 
 
-def test_a_run_with_questions_from_python_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    learned(tmp_path / "run", stream(60), questions=[GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)])
+def test_a_run_with_questions_from_python_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned(
+        tmp_path / "run", stream(60), questions=[GVF("q", ConstantAction(0, 2), Channel("y"), 0.5)]
+    )
     assert 'questions = "python"' in (tmp_path / "run/config.toml").read_text()
-    assert cli.main(f"learn --backend replay --log {tmp_path / 'run'} --out {tmp_path / 'b'}".split()) == 2
+    assert (
+        cli.main(f"learn --backend replay --log {tmp_path / 'run'} --out {tmp_path / 'b'}".split())
+        == 2
+    )
     assert "given in Python" in capsys.readouterr().err
 
 
@@ -389,11 +452,24 @@ def test_after_a_kill_during_the_import_every_command_says_what_to_do(
         "cli.main(sys.argv[1:])"
     )
     np.savez(tmp_path / "t.npz", **stream(100))
-    words = f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {tmp_path / 'run'}".split()
-    assert subprocess.run([sys.executable, "-c", code, *words], check=False).returncode == -signal.SIGKILL
-    for command in ("resume {0}", "report {0}", "export {0}", "learn --backend replay --log {0} --out {0}-again"):
+    words = (
+        f"learn --data {tmp_path / 't.npz'} --columns {columns} --out {tmp_path / 'run'}".split()
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code, *words], check=False).returncode
+        == -signal.SIGKILL
+    )
+    for command in (
+        "resume {0}",
+        "report {0}",
+        "export {0}",
+        "learn --backend replay --log {0} --out {0}-again",
+    ):
         assert cli.main(command.format(tmp_path / "run").split()) == 2
-        assert "the import was interrupted: remove the folder and run the same `horde learn`" in capsys.readouterr().err
+        assert (
+            "the import was interrupted: remove the folder and run the same `horde learn`"
+            in capsys.readouterr().err
+        )
     assert not (tmp_path / "run/summary.json").exists()
     shutil.rmtree(tmp_path / "run")
     assert cli.main(words) == 0
@@ -423,8 +499,11 @@ def log_file(folder: Path, n: int, **changes: list[Any]) -> tuple[Path, Path]:
         "phase": (k % 8).astype(float).tolist(),
     }
     rows = zip(*(columns | changes).values(), strict=True)
-    log, described = folder / "log.csv", folder / "log.toml"
-    log.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    log = folder / "log.csv"
+    described = folder / "log.toml"
+    log.write_text(
+        "\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n"
+    )
     described.write_text(LOG_COLUMNS)
     return log, described
 
@@ -432,13 +511,17 @@ def log_file(folder: Path, n: int, **changes: list[Any]) -> tuple[Path, Path]:
 def test_rows_of_a_log_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path: Path) -> None:
     """Row 3 has no number and is dropped; row 6 is 2 s late; row 8 is earlier than row 7."""
     light: list[Any] = [4.0, 0.0, 0.0, "broken", 0.0, 0.0, 0.0, 0.0, 4.0, 0.0]
-    file, columns = log_file(tmp_path, 10, Light0=light, stamp=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 5.5, 1.0, 1.5])
+    file, columns = log_file(
+        tmp_path, 10, Light0=light, stamp=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 5.5, 1.0, 1.5]
+    )
     log = open_table(file, replace(Columns.read(columns), missing="gap"))
     rows = np.concatenate([part.rows for part in log])
     assert rows["observation"][:, 1].tolist() == [0, 1, 2, 4, 5, 6, 7, 0, 1]
     assert (rows["flags"] & Flag.GAP).tolist() == [1, 0, 0, 1, 0, 1, 0, 1, 0]
     dropped, gaps = log.notes
-    assert dropped.endswith("are dropped; the first is row 4, column 'Light0': 'broken' is no number.")
+    assert dropped.endswith(
+        "are dropped; the first is row 4, column 'Light0': 'broken' is no number."
+    )
     assert gaps.startswith("3 of 9 rows (33%) follow a gap")
     assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
     assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
@@ -448,7 +531,12 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
     """The light of the next row follows from the phase of this one: NMSRE far below 1."""
     log, columns = log_file(tmp_path, 400)
     run = tmp_path / "run"
-    assert cli.main(f"learn --backend replay --log {log} --columns {columns} --passes 20 --out {run}".split()) == 0
+    assert (
+        cli.main(
+            f"learn --backend replay --log {log} --columns {columns} --passes 20 --out {run}".split()
+        )
+        == 0
+    )
     summary = summary_of(run)
     assert (summary["steps"], summary["gaps"]) == (399, 0)
     assert summary["median_nmsre"] < 0.2

@@ -34,7 +34,9 @@ def learned(out: Path, observations: Any = X[:, None], **given: Any) -> Any:
 
 def rows_of(arrays: dict[str, Any], **columns: Any) -> Any:
     described = Columns(columns.pop("channel", (CHANNEL,)), **columns)
-    return np.concatenate([part.rows for part in Table(lambda: chunks_of([arrays]), described, "t")])
+    return np.concatenate(
+        [part.rows for part in Table(lambda: chunks_of([arrays]), described, "t")]
+    )
 
 
 # ---- time ------------------------------------------------------------------------------------------------------------
@@ -43,14 +45,19 @@ def rows_of(arrays: dict[str, Any], **columns: Any) -> Any:
 @pytest.mark.parametrize(
     ("times", "what"),
     [
-        (np.arange(N) * 1e3, "the median time between rows is 1000 s, and period_s is 1 s.* seem to be milliseconds"),
+        (
+            np.arange(N) * 1e3,
+            "the median time between rows is 1000 s, and period_s is 1 s.* seem to be milliseconds",
+        ),
         (np.arange(N) * 1e9, "seem to be nanoseconds"),
         (np.arange(N) * 0.1, r"the median time between rows is 0\.1 s, and period_s is 1 s"),
         (np.arange(N) * 1.6, "the median time between rows is 1.6 s"),
     ],
 )
 @pytest.mark.parametrize("missing", ["error", "gap"])
-def test_times_that_do_not_fit_the_period_are_refused(times: Any, what: str, missing: str, tmp_path: Path) -> None:
+def test_times_that_do_not_fit_the_period_are_refused(
+    times: Any, what: str, missing: str, tmp_path: Path
+) -> None:
     """Milliseconds, nanoseconds, a forgotten period: before, each row followed a gap, with exit code 0."""
     with pytest.raises(BadInput, match=what):
         learned(tmp_path / "run", times=times, missing=missing)
@@ -67,7 +74,9 @@ def test_rows_with_the_newest_first_are_refused(tmp_path: Path) -> None:
     times = np.arange(N)[::-1].astype(float)
     with pytest.raises(BadInput, match=r"row 2, column '.*': 198 must increase within an episode"):
         learned(tmp_path / "run", times=times)
-    with pytest.raises(BadInput, match="the times do not increase from row to row: sort the rows, the oldest first"):
+    with pytest.raises(
+        BadInput, match="the times do not increase from row to row: sort the rows, the oldest first"
+    ):
         learned(tmp_path / "run", times=times, missing="gap")
 
 
@@ -75,12 +84,16 @@ def test_rounded_times_are_no_gaps(tmp_path: Path) -> None:
     """float32 has steps of .0078 s after 28 hours, so rows 10 ms apart seem to be .0078 or .0156 s apart."""
     times = (1e5 + np.arange(3_000) / 100).astype(np.float32)
     with pytest.warns(UserWarning, match="rounded to more than a quarter of period_s"):
-        run = learned(tmp_path / "run", np.sin(np.arange(3_000) / 9)[:, None], times=times, period_s=0.01)
+        run = learned(
+            tmp_path / "run", np.sin(np.arange(3_000) / 9)[:, None], times=times, period_s=0.01
+        )
     assert run.summary["gaps"] == 0
     late = times.copy()
     late[1_000:] += np.float32(0.05)
     with pytest.warns(UserWarning, match="rounded"):
-        run = learned(tmp_path / "late", np.sin(np.arange(3_000) / 9)[:, None], times=late, period_s=0.01)
+        run = learned(
+            tmp_path / "late", np.sin(np.arange(3_000) / 9)[:, None], times=late, period_s=0.01
+        )
     assert run.summary["gaps"] == 1
 
 
@@ -96,7 +109,9 @@ def notes_of(run: Path) -> list[str]:
 
 
 def test_more_than_a_fifth_of_gaps_is_said_at_once_and_fewer_in_the_report(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"66 of 200 rows \(33%\) follow a gap, .* period_s is 1 s"):
+    with pytest.warns(
+        UserWarning, match=r"66 of 200 rows \(33%\) follow a gap, .* period_s is 1 s"
+    ):
         run = learned(tmp_path / "many", times=with_late_rows(3))
     assert run.summary["gaps"] == 66
     run = learned(tmp_path / "few", times=with_late_rows(14))
@@ -104,9 +119,14 @@ def test_more_than_a_fifth_of_gaps_is_said_at_once_and_fewer_in_the_report(tmp_p
     assert [note for note in notes_of(run.path) if "14 of 200 rows (7%) follow a gap" in note]
 
 
-def test_the_command_prints_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, columns = tmp_path / "t.csv", tmp_path / "c.toml"
-    table.write_text("t,x\n" + "".join(f"{t},{x}\n" for t, x in zip(with_late_rows(3), X, strict=True)))
+def test_the_command_prints_what_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    columns = tmp_path / "c.toml"
+    table.write_text(
+        "t,x\n" + "".join(f"{t},{x}\n" for t, x in zip(with_late_rows(3), X, strict=True))
+    )
     columns.write_text('period_s = 1\ntime = "t"\n[[channel]]\ncolumn = "x"\n')
     for source in (f"--data {table}", f"--backend replay --log {table} --passes 2"):
         run = tmp_path / f"run{len(source)}"
@@ -125,16 +145,27 @@ def test_a_data_set_without_a_transition_ends_with_the_reason(
     with pytest.raises(NothingToLearn, match="because each episode has one row"):
         learned(tmp_path / "run", episodes=np.arange(N))
     times = np.cumsum(np.tile([1.0, 9.0], 4))
-    with pytest.raises(NothingToLearn, match=r"every row comes more than 1.5 periods after .* is 9 s, and period_s is"):
+    with pytest.raises(
+        NothingToLearn,
+        match=r"every row comes more than 1.5 periods after .* is 9 s, and period_s is",
+    ):
         learned(tmp_path / "run", X[:3, None], times=np.array([0.0, 9.0, 18.0]))
     with pytest.warns(UserWarning, match="4 of 8 rows"):
         assert learned(tmp_path / "some", X[:8, None], times=times).summary["learning_steps"] == 3
-    table, columns = tmp_path / "t.csv", tmp_path / "c.toml"
+    table = tmp_path / "t.csv"
+    columns = tmp_path / "c.toml"
     table.write_text("e,x\n" + "".join(f"{i},{x}\n" for i, x in enumerate(X)))
     columns.write_text('period_s = 1\nepisode = "e"\n[[channel]]\ncolumn = "x"\n')
-    for source in (f"--data {table}", f"--data {table} --steps 5", f"--backend replay --log {table}"):
+    for source in (
+        f"--data {table}",
+        f"--data {table} --steps 5",
+        f"--backend replay --log {table}",
+    ):
         assert cli.main(f"learn {source} --columns {columns} --out {tmp_path / 'run'}".split()) == 1
-        assert "no step can be learned from, because each episode has one row" in capsys.readouterr().err
+        assert (
+            "no step can be learned from, because each episode has one row"
+            in capsys.readouterr().err
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -146,8 +177,15 @@ def acted(n_actions: int, first: int = 0) -> Any:
 
 
 def test_an_action_that_never_occurs_is_remarked_unless_it_was_named(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"actions": acted(3, first=1), "b": np.full(N, 1 / 3), "questions": "excursions"}
-    with pytest.warns(UserWarning, match="from 0 to 3, and 0 never occurs: if they are numbered from 1, subtract 1"):
+    given: dict[str, Any] = {
+        "actions": acted(3, first=1),
+        "b": np.full(N, 1 / 3),
+        "questions": "excursions",
+    }
+    with pytest.warns(
+        UserWarning,
+        match="from 0 to 3, and 0 never occurs: if they are numbered from 1, subtract 1",
+    ):
         run = learned(tmp_path / "run", **given)
     assert run.interface.actions == ("action_0", "action_1", "action_2", "action_3")
     learned(tmp_path / "named", **given, action_names=["none", "a", "b", "c"])
@@ -159,7 +197,12 @@ def test_b_of_one_for_two_actions_is_remarked(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="b is 1 in every row, but 2 actions were taken"):
         learned(tmp_path / "two", actions=acted(2), **given)
     learned(tmp_path / "one", actions=np.zeros(N, dtype=int), **given)
-    learned(tmp_path / "half", actions=acted(2), questions="excursions", b=np.where(np.arange(N) == 7, 0.5, 1.0))
+    learned(
+        tmp_path / "half",
+        actions=acted(2),
+        questions="excursions",
+        b=np.where(np.arange(N) == 7, 0.5, 1.0),
+    )
     learned(tmp_path / "unknown", actions=acted(2))
 
 
@@ -171,11 +214,20 @@ def chain(n_episodes: int = 400) -> dict[str, Any]:
     states = np.tile(np.eye(5), (n_episodes, 1))
     table: dict[str, Any] = {name: states[:, i] for i, name in enumerate("vwxyz")}
     table["r"] = np.tile([0, 0, 0, 0, 1.0], n_episodes)
-    return table | {"d": table["r"] == 1, "a": np.zeros(5 * n_episodes, dtype=int), "b": np.ones(5 * n_episodes)}
+    return table | {
+        "d": table["r"] == 1,
+        "a": np.zeros(5 * n_episodes, dtype=int),
+        "b": np.ones(5 * n_episodes),
+    }
 
 
 RETURN = [GVF("return", Behaviour(), Channel("r"), 0.9)]
-CHAIN: dict[str, Any] = {"b": "b", "terminations": "d", "channels": [*"vwxyz", "r"], "questions": RETURN}
+CHAIN: dict[str, Any] = {
+    "b": "b",
+    "terminations": "d",
+    "channels": [*"vwxyz", "r"],
+    "questions": RETURN,
+}
 
 
 @pytest.mark.parametrize("kind", ["dict", "csv", "parquet", "array"])
@@ -183,22 +235,29 @@ def test_rows_of_transitions_are_learned_with_their_last_reward(kind: str, tmp_p
     """The values are .9^k for k steps before the end: .66, .73, .81, .9, 1. One row off: .73, .81, .9, 1, .53."""
     table = chain()
     source: Any = table
-    given = {**CHAIN, "rewards": ["r"], "convention": "transition", "out": tmp_path / "run"}
+    arguments = {**CHAIN, "rewards": ["r"], "convention": "transition", "out": tmp_path / "run"}
     if kind == "csv":
         source = tmp_path / "chain.csv"
         rows = zip(*(values.tolist() for values in table.values()), strict=True)
-        source.write_text("\n".join([",".join(table), *(",".join(map(str, row)) for row in rows)]) + "\n")
+        source.write_text(
+            "\n".join([",".join(table), *(",".join(map(str, row)) for row in rows)]) + "\n"
+        )
     elif kind == "parquet":
-        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pa = pytest.importorskip("pyarrow")
+        pq = pytest.importorskip("pyarrow.parquet")
         source = tmp_path / "chain.parquet"
         pq.write_table(pa.table(table), source)
     if kind == "array":
         source = np.column_stack([table[name] for name in CHAIN["channels"]])
-        run = learn_from(source, table["a"], **{**given, "b": table["b"], "terminations": table["d"]})
+        run = learn_from(
+            source, table["a"], **{**arguments, "b": table["b"], "terminations": table["d"]}
+        )
     else:
-        run = learn_from(source, "a", **given)
+        run = learn_from(source, "a", **arguments)
     assert run.summary["learning_steps"] == 2_000
-    values = [run.horde.predict(run.interface.encode(np.append(state, 0.0)))[0] for state in np.eye(5)]
+    values = [
+        run.horde.predict(run.interface.encode(np.append(state, 0.0)))[0] for state in np.eye(5)
+    ]
     np.testing.assert_allclose(values, 0.9 ** np.arange(4, -1, -1), atol=0.01)
 
 
@@ -216,12 +275,22 @@ def test_terminal_rows_are_added_where_actions_led_to_them(size: int) -> None:
     }
     columns = Columns(
         (CHANNEL, ChannelColumn("r", "r", "r", low=0.0, high=9.0, transition=True)),
-        **{"action": "a", "actions": ("one",), "b": "b", "time": "t", "episode": "e", "terminated": "d"},
+        **{
+            "action": "a",
+            "actions": ("one",),
+            "b": "b",
+            "time": "t",
+            "episode": "e",
+            "terminated": "d",
+        },
         convention="transition",
     )
-    parts = [{name: values[k : k + size] for name, values in table.items()} for k in range(0, 8, size)]
+    parts = [
+        {name: values[k : k + size] for name, values in table.items()} for k in range(0, 8, size)
+    ]
     rows = np.concatenate([part.rows for part in Table(lambda: chunks_of(parts), columns, "t")])
-    end, terminal = int(Phase.END), np.array([3, 6])
+    end = int(Phase.END)
+    terminal = np.array([3, 6])
     assert rows["observation"][:, 1].tolist() == [0, 1, 2, 3, 0, 4, 5, 0, 6, 7]
     assert (rows["observation"][:, 0] * 8).tolist() == [0, 1, 2, 2, 3, 4, 4, 5, 6, 7]
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == terminal.tolist()
@@ -235,10 +304,15 @@ def test_terminal_rows_are_added_where_actions_led_to_them(size: int) -> None:
 
 def test_an_action_and_b_in_a_terminal_row_are_refused_with_the_remedy(tmp_path: Path) -> None:
     table = chain(2)
-    with pytest.raises(BadInput, match=r"row 5, column 'd': True marks a terminal row .* convention = \"transition\""):
+    with pytest.raises(
+        BadInput,
+        match=r"row 5, column 'd': True marks a terminal row .* convention = \"transition\"",
+    ):
         learn_from(table, "a", **CHAIN, out=tmp_path / "run")
     run = learn_from(table, "a", **CHAIN, convention="observation", out=tmp_path / "run")
-    assert np.flatnonzero(read(run.path / "log/life.rec").rows["flags"] & Flag.TERMINATED).tolist() == [4, 9]
+    assert np.flatnonzero(
+        read(run.path / "log/life.rec").rows["flags"] & Flag.TERMINATED
+    ).tolist() == [4, 9]
     table["a"][4::5] = -1  # such a row has none
     learn_from(table, "a", **CHAIN, out=tmp_path / "none")
     with pytest.raises(BadInput, match="convention must be observation or transition, not 'gym'"):
@@ -258,7 +332,9 @@ def test_a_reward_that_is_not_marked_in_rows_of_transitions_is_remarked(tmp_path
 
 
 def test_rewards_have_no_tiles_by_default(tmp_path: Path) -> None:
-    run = learn_from(chain(2), "a", **CHAIN, rewards=["r"], convention="transition", out=tmp_path / "run")
+    run = learn_from(
+        chain(2), "a", **CHAIN, rewards=["r"], convention="transition", out=tmp_path / "run"
+    )
     tiles = [run.interface.encode(np.append(np.eye(5)[0], reward)) for reward in (0.0, 1.0)]
     assert tiles[0].tolist() == tiles[1].tolist()
 
@@ -309,7 +385,8 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the keys that are not used written out, too, it is a table that `Columns` knows."""
-    table, file = tmp_path / "t.csv", tmp_path / "columns.toml"
+    table = tmp_path / "t.csv"
+    file = tmp_path / "columns.toml"
     table.write_text(TABLE.replace(",p,", ",b,"))
     assert cli.main(["columns", str(table)]) == 0
     text = capsys.readouterr().out
@@ -333,7 +410,9 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
 def test_only_columns_that_hold_what_their_name_promises_are_drafted(tmp_path: Path) -> None:
     """Times that do not increase, actions that are no whole numbers, and b above 1 are channels."""
     table = tmp_path / "t.csv"
-    table.write_text("t,a,b,e,d,step\n" + "".join(f"{-i},{i + 0.5},{i},{-i},{i},{-i}\n" for i in range(9)))
+    table.write_text(
+        "t,a,b,e,d,step\n" + "".join(f"{-i},{i + 0.5},{i},{-i},{i},{-i}\n" for i in range(9))
+    )
     columns = Columns.of(tomllib.loads(draft_columns(table)))
     assert [channel.column for channel in columns.channel] == ["t", "a", "b", "e", "d", "step"]
     assert columns.others == {}
@@ -350,7 +429,13 @@ def test_any_name_of_a_column_survives_the_file(name: str, tmp_path: Path) -> No
 def test_no_remark_about_a_plain_data_set(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = learned(tmp_path / "run", actions=acted(2), b=np.full(N, 0.5), times=np.arange(N), questions="excursions")
+        run = learned(
+            tmp_path / "run",
+            actions=acted(2),
+            b=np.full(N, 0.5),
+            times=np.arange(N),
+            questions="excursions",
+        )
     assert notes_of(run.path) == []
     assert open_table(run_table(tmp_path), Columns((CHANNEL,))).remarks == []
 
@@ -361,11 +446,16 @@ def run_table(folder: Path) -> Path:
     return file
 
 
-def test_two_sources_of_steps_are_refused_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_sources_of_steps_are_refused_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before, the advice was to leave out --backend gymnasium, which nobody had given."""
     table = run_table(tmp_path)
     assert cli.main(f"learn --data {table} --env CartPole-v1 --out {tmp_path / 'run'}".split()) == 2
-    assert f"--data {table} and --env CartPole-v1 are two sources of steps: give one" in capsys.readouterr().err
+    assert (
+        f"--data {table} and --env CartPole-v1 are two sources of steps: give one"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_table_without_columns_is_refused_with_the_command_that_writes_them(
@@ -387,7 +477,9 @@ def test_an_action_of_a_horde_without_actions_counts_from_zero() -> None:
 
 def test_dates_are_refused_with_their_conversion(tmp_path: Path) -> None:
     dates = np.datetime64("2026-01-01") + np.arange(N) * np.timedelta64(1, "s")
-    with pytest.raises(BadInput, match=r"holds dates, expected seconds: convert it by \(t - t\[0\]\)"):
+    with pytest.raises(
+        BadInput, match=r"holds dates, expected seconds: convert it by \(t - t\[0\]\)"
+    ):
         learned(tmp_path / "run", times=dates)
     seconds = (dates - dates[0]) / np.timedelta64(1, "s")
     assert learned(tmp_path / "run", times=seconds).summary["learning_steps"] == N - 1

@@ -36,7 +36,12 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", f"{tmp_path / 'minari'}")
 
 
-def made(name: str, episodes: list[dict[str, Any]], action_space: spaces.Space[Any], observation: Any = BOX) -> Any:
+def made(
+    name: str,
+    episodes: list[dict[str, Any]],
+    action_space: spaces.Space[Any],
+    observation: Any = BOX,
+) -> Any:
     """Create a Minari data set below MINARI_DATASETS_PATH."""
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
@@ -44,17 +49,20 @@ def made(name: str, episodes: list[dict[str, Any]], action_space: spaces.Space[A
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about an author and others that are not given
         return minari.create_dataset_from_buffers(
-            name, [EpisodeBuffer(**one) for one in episodes], observation_space=observation, action_space=action_space
+            name,
+            [EpisodeBuffer(**one) for one in episodes],
+            observation_space=observation,
+            action_space=action_space,
         )
 
 
 def episode(n: int, *, ends: bool, seed: int = 0, **changes: Any) -> dict[str, Any]:
     """Return an episode of n steps of two channels and two actions with b = .5; the last observation is (1, 1)."""
     rng = np.random.default_rng(seed)
-    seen = rng.random((n + 1, 2)).astype(np.float32)
-    seen[-1] = 1.0
+    observations = rng.random((n + 1, 2)).astype(np.float32)
+    observations[-1] = 1.0
     facts: dict[str, Any] = {
-        "observations": seen,
+        "observations": observations,
         "actions": rng.integers(2, size=n),
         "rewards": np.arange(1.0, n + 1),
         "terminations": np.arange(n) == (n - 1 if ends else n),
@@ -66,7 +74,9 @@ def episode(n: int, *, ends: bool, seed: int = 0, **changes: Any) -> dict[str, A
 
 def test_the_episodes_of_a_minari_data_set_end_as_it_says(tmp_path: Path) -> None:
     """Three rows and a termination, then five and a truncation; the reward belongs to the row that it led to."""
-    data = made("toy/two-v0", [episode(3, ends=True), episode(5, ends=False, seed=1)], spaces.Discrete(2))
+    data = made(
+        "toy/two-v0", [episode(3, ends=True), episode(5, ends=False, seed=1)], spaces.Discrete(2)
+    )
     interface = interface_of(data)
     assert interface.names == ("obs_0", "obs_1", "reward")
     assert interface.actions == ("action_0", "action_1")
@@ -84,37 +94,62 @@ def test_the_episodes_of_a_minari_data_set_end_as_it_says(tmp_path: Path) -> Non
 
 def test_a_dict_of_boxes_is_one_vector(tmp_path: Path) -> None:
     space = spaces.Dict({"pos": spaces.Box(-1, 1, (1,)), "vel": spaces.Box(-np.inf, np.inf, (2,))})
-    seen = {"pos": np.full((5, 1), 0.5, np.float32), "vel": np.arange(10, dtype=np.float32).reshape(5, 2)}
-    data = made("toy/dict-v0", [episode(4, ends=False, observations=seen)], spaces.Discrete(2), space)
+    observations = {
+        "pos": np.full((5, 1), 0.5, np.float32),
+        "vel": np.arange(10, dtype=np.float32).reshape(5, 2),
+    }
+    data = made(
+        "toy/dict-v0",
+        [episode(4, ends=False, observations=observations)],
+        spaces.Discrete(2),
+        space,
+    )
     table = open_minari(data)
     rows = np.concatenate([part.rows for part in table])
     assert rows["observation"][1].tolist() == [0.5, 2.0, 3.0, 1.0]
-    assert (table.header["low"][:3], table.header["high"][:3]) == ([-1.0, None, None], [1.0, None, None])
+    assert (table.header["low"][:3], table.header["high"][:3]) == (
+        [-1.0, None, None],
+        [1.0, None, None],
+    )
 
 
 def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     """Behaviour N(0, 1), target N(1, .7), the next channel is the action: its mean is 1; without rho it would be 0."""
-    rng, n = np.random.default_rng(3), 4_000
+    rng = np.random.default_rng(3)
+    n = 4_000
     actions = rng.normal(size=(n, 1))
-    seen = np.zeros((n + 1, 2), dtype=np.float32)
-    seen[1:, 0] = actions[:, 0]
+    observations = np.zeros((n + 1, 2), dtype=np.float32)
+    observations[1:, 0] = actions[:, 0]
     density = np.exp(-0.5 * actions[:, 0] ** 2) / np.sqrt(2 * np.pi)
-    one = episode(n, ends=False, observations=seen, actions=actions, infos={"b": np.append(np.nan, density)})
+    one = episode(
+        n,
+        ends=False,
+        observations=observations,
+        actions=actions,
+        infos={"b": np.append(np.nan, density)},
+    )
     wide = spaces.Box(-5, 5, (2,), np.float32)
     data = made("toy/cont-v0", [one], spaces.Box(-np.inf, np.inf, (1,), np.float64), wide)
     interface = interface_of(data)
     assert interface.names == ("obs_0", "obs_1", "reward", "action_0", "b")
     policy = Gaussian([1.0], [0.7], [interface.index("action_0")], interface.index("b"))
     question = GVF("next", policy, Channel("obs_0"), continuation=0.0)
-    learned = learn_from(data, questions=[question], out=tmp_path / "run", step_size=0.02, trace_rule="plain")
-    tiles = [interface.encode(row["observation"]) for row in read(tmp_path / "run/log/life.rec").rows[-500:]]
+    learned = learn_from(
+        data, questions=[question], out=tmp_path / "run", step_size=0.02, trace_rule="plain"
+    )
+    tiles = [
+        interface.encode(row["observation"])
+        for row in read(tmp_path / "run/log/life.rec").rows[-500:]
+    ]
     weights = learned.horde.predict(tiles[0])
     assert isinstance(learned.horde, Horde)
     assert np.mean([learned.horde.predict(t)[0] for t in tiles]) == pytest.approx(1.0, abs=0.3)
     assert np.isfinite(weights).all()
-    own = GVF("own", Behaviour(), Channel("obs_0"), continuation=0.5)
-    with pytest.raises(BadInput, match="no action probabilities b, by which the trace rule 'abtd' of 'own'"):
-        learn_from(data, questions=[own], out=tmp_path / "refused", algorithm="abtd")
+    on_policy = GVF("own", Behaviour(), Channel("obs_0"), continuation=0.5)
+    with pytest.raises(
+        BadInput, match="no action probabilities b, by which the trace rule 'abtd' of 'own'"
+    ):
+        learn_from(data, questions=[on_policy], out=tmp_path / "refused", algorithm="abtd")
     with pytest.raises(ValueError, match="std must be > 0"):
         Gaussian([1.0], [0.0], [0], 1)
     with pytest.raises(ValueError, match="same shape"):
@@ -130,7 +165,12 @@ SOURCES = {
 
 @pytest.mark.parametrize(
     ("kind", "family"),
-    [("parquet", "excursions"), ("parquet", "nexting"), ("minari", "excursions"), ("lerobot", "nexting")],
+    [
+        ("parquet", "excursions"),
+        ("parquet", "nexting"),
+        ("minari", "excursions"),
+        ("lerobot", "nexting"),
+    ],
 )
 def test_an_exported_run_teaches_what_its_record_teaches(
     kind: str, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,16 +178,27 @@ def test_an_exported_run_teaches_what_its_record_teaches(
     """With excursions, drives, gaps and a truncation: the same weights, and scores if all rows are there (Parquet)."""
     pytest.importorskip("minari" if kind == "minari" else "pyarrow")
     faults = {40: {"gap": 1}, 90: {"applied": 0}, 700: {"truncated": 1}}
-    run, again, out = tmp_path / "life", tmp_path / "again", tmp_path / kind
+    run = tmp_path / "life"
+    second_run = tmp_path / "again"
+    out = tmp_path / kind
     questions = f"--horizon 8 --questions {family}"
-    assert toy(f"learn --steps 1000 --seed 1 --out {run} {questions}", monkeypatch, faults=faults) == 0
+    assert (
+        toy(f"learn --steps 1000 --seed 1 --out {run} {questions}", monkeypatch, faults=faults) == 0
+    )
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == 0
-    assert cli.main(f"learn {SOURCES[kind].format(out)} --out {again} {questions}".split()) == 0
-    has_all, mine, its = kind == "parquet", summary_of(run), summary_of(again)
-    scores = ("steps", "n_excursions", "mean_nmsre") if has_all else ()
+    assert (
+        cli.main(f"learn {SOURCES[kind].format(out)} --out {second_run} {questions}".split()) == 0
+    )
+    has_all = kind == "parquet"
+    summary = summary_of(run)
+    second_summary = summary_of(second_run)
+    scores = ()
+    if has_all:
+        scores = ("steps", "n_excursions", "mean_nmsre")
     for key in ("learning_steps", "weights_sha256", "n_questions", "n_features", *scores):
-        assert its[key] == mine[key], key
-    assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)  # it exists
+        assert second_summary[key] == summary[key], key
+    # It exists
+    assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)
 
 
 def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
@@ -163,11 +214,20 @@ def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
 def test_an_exported_episode_is_terminated_if_its_last_row_is(is_last: bool) -> None:
     recorder = Recorder(1)
     for step in range(4):
-        is_terminal = step == 3 if is_last else step == 2
-        flags = int(Flag.TERMINATED) if is_terminal else int(Flag.GAP) * (step == 0)
-        phase = Phase.END if step == 3 else Phase.BEHAVE
-        seen = np.zeros(1, dtype=np.float32)
-        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, phase, flags, (0.0, 0.0, 0.0)))
+        if is_last:
+            is_terminal = step == 3
+        else:
+            is_terminal = step == 2
+        if is_terminal:
+            flags = int(Flag.TERMINATED)
+        else:
+            flags = int(Flag.GAP) * (step == 0)
+        if step == 3:
+            phase = Phase.END
+        else:
+            phase = Phase.BEHAVE
+        observation = np.zeros(1, dtype=np.float32)
+        recorder.write(Row(step, 0.1 * step, observation, 0, 1.0, phase, flags, (0.0, 0.0, 0.0)))
     (episode,) = episodes_of([recorder.stream()])
     assert episode.is_terminated == is_last
 
@@ -186,7 +246,9 @@ def test_columns_of_an_exported_run_with_unknown_probabilities_have_no_b() -> No
     assert Columns.of_header(header | {"b_known": False}, **named).b is None
 
 
-def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exported_minari_data_set_passes_its_own_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """b, steps and predictions are infos; every observation and action is in its space."""
     minari = pytest.importorskip("minari")
     assert toy(f"learn --steps 400 --horizon 8 --out {tmp_path / 'life'}", monkeypatch) == 0
@@ -202,15 +264,20 @@ def test_an_exported_minari_data_set_passes_its_own_reader(tmp_path: Path, monke
         assert all(data.action_space.contains(action) for action in one.actions)
         at = np.searchsorted(rows["step"], one.infos["step"])
         assert np.isnan(one.infos["b"][0])
-        assert one.infos["b"][1:].tolist() == rows["b"][at][:-1].tolist()  # in the info of the step that it led to
-        assert one.infos["predictions"].shape == (len(one.actions) + 1, summary_of(run)["n_questions"])
+        # In the info of the step that it led to
+        assert one.infos["b"][1:].tolist() == rows["b"][at][:-1].tolist()
+        assert one.infos["predictions"].shape == (
+            len(one.actions) + 1,
+            summary_of(run)["n_questions"],
+        )
     assert data.sample_episodes(1)[0].truncations[-1]
 
 
 def test_b_of_a_minari_data_set_belongs_to_the_action_that_led_to_its_row() -> None:
     """As Gymnasium's infos: entry k + 1 is of the step that took action k. The reset has none, or there is no entry."""
     b = np.array([0.1, 0.2, 0.3, 0.4])
-    with_reset, of_steps = {"b": np.append(np.nan, b)}, {"b": b}
+    with_reset = {"b": np.append(np.nan, b)}
+    of_steps = {"b": b}
     for name, infos in (("reset", with_reset), ("steps", of_steps)):
         made(f"toy/{name}-v0", [episode(4, ends=False, infos=infos)], spaces.Discrete(2))
         table = open_minari(f"toy/{name}-v0")
@@ -235,17 +302,22 @@ def test_a_minari_data_set_of_an_environment_has_the_b_of_each_action() -> None:
 
     Reset's info comes first, then that of each step, as in Minari's DataCollector, which needs jax.
     """
-    env, rng = Biased(), np.random.default_rng(0)
+    env = Biased()
+    rng = np.random.default_rng(0)
     episodes = []
     for seed in range(3):
         observation, info = env.reset(seed=seed)
-        observations, infos = [observation], [info]
+        observations = [observation]
+        infos = [info]
         actions = (rng.random(20) < 0.8).astype(int)
         for action in actions.tolist():
             observation, _, _, _, info = env.step(action)
             observations.append(observation)
             infos.append(info)
-        recorded = {"observations": np.array(observations), "infos": {"b": np.array([info["b"] for info in infos])}}
+        recorded = {
+            "observations": np.array(observations),
+            "infos": {"b": np.array([info["b"] for info in infos])},
+        }
         episodes.append(episode(20, ends=False, actions=actions, **recorded))
     made("toy/collected-v0", episodes, spaces.Discrete(2))
     rows = np.concatenate([part.rows for part in open_minari("toy/collected-v0")])
@@ -278,13 +350,21 @@ def test_actions_of_a_minari_data_set_are_counted_from_its_first_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"observations": np.zeros((4, 2), np.float32)}, "episode 1: 4 rewards and 4 observations, expected 5"),
+        (
+            {"observations": np.zeros((4, 2), np.float32)},
+            "episode 1: 4 rewards and 4 observations, expected 5",
+        ),
         ({"actions": np.zeros(3, np.int64)}, "episode 1: 4 rewards and 3 actions, expected 4"),
         ({"infos": {"b": np.ones(2)}}, "episode 1: 4 rewards and 2 values of b"),
-        ({"terminations": np.array([0, 1, 0, 1], bool)}, "row 9, column 'terminated': True marks a terminal row"),
+        (
+            {"terminations": np.array([0, 1, 0, 1], bool)},
+            "row 9, column 'terminated': True marks a terminal row",
+        ),
     ],
 )
-def test_an_incomplete_episode_of_a_minari_data_set_is_named(changes: dict[str, Any], what: str) -> None:
+def test_an_incomplete_episode_of_a_minari_data_set_is_named(
+    changes: dict[str, Any], what: str
+) -> None:
     whole = [episode(5, ends=True), episode(4, ends=False, **changes)]
     data = made("toy/short-v0", whole, spaces.Discrete(2))
     with pytest.raises(BadInput, match=what):
@@ -311,20 +391,27 @@ def test_a_data_set_exported_before_holds_b_in_the_row_of_its_action(
     data = minari.load_dataset("horde/life-v0")
     episodes = []
     for one in data.iterate_episodes():
-        facts = {name: getattr(one, name) for name in ("observations", "actions", "rewards", "terminations")}
+        facts = {
+            name: getattr(one, name)
+            for name in ("observations", "actions", "rewards", "terminations")
+        }
         infos = {"b": np.append(one.infos["b"][1:], np.nan), "step": one.infos["step"]}
         episodes.append({**facts, "truncations": one.truncations, "infos": infos})
     old = made("horde/old-v0", episodes, data.action_space, data.observation_space)
     old.storage.update_metadata({HEADER: data.storage.metadata[HEADER]})
     for name in ("life", "old"):
-        assert cli.main(f"learn --minari horde/{name}-v0 --out {tmp_path / f'again-{name}'}".split()) == 0
-    again = [summary_of(tmp_path / f"again-{name}")["weights_sha256"] for name in ("life", "old")]
-    assert again == [summary_of(tmp_path / "life")["weights_sha256"]] * 2
+        assert (
+            cli.main(f"learn --minari horde/{name}-v0 --out {tmp_path / f'again-{name}'}".split())
+            == 0
+        )
+    hashes = [summary_of(tmp_path / f"again-{name}")["weights_sha256"] for name in ("life", "old")]
+    assert hashes == [summary_of(tmp_path / "life")["weights_sha256"]] * 2
 
 
 def lerobot(path: Path, **changes: Any) -> Path:
     """Write a LeRobot folder with two episodes of four frames, continuous actions and a camera."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
     vector = pa.list_(pa.float32(), 2)
     table = {
         "observation.state": pa.array([[k / 8, 1 - k / 8] for k in range(8)], vector),
@@ -333,13 +420,20 @@ def lerobot(path: Path, **changes: Any) -> Path:
         "episode_index": np.repeat([0, 1], 4),
     }
     table |= {k: v for k, v in changes.items() if k in table}
-    features = {name: {"dtype": "float32", "shape": [2], "names": ["pan", "tilt"]} for name in list(table)[:2]}
+    features = {
+        name: {"dtype": "float32", "shape": [2], "names": ["pan", "tilt"]}
+        for name in list(table)[:2]
+    }
     features["observation.images.top"] = {"dtype": "video", "shape": [480, 640, 3], "names": None}
     for name, values in changes.get("added", {}).items():
         table[name] = values
         features[name] = {"dtype": str(values.dtype), "shape": [1], "names": None}
     features |= changes.get("features", {})
-    info = {"codebase_version": changes.get("version", "v3.0"), "fps": changes.get("fps", 30), "features": features}
+    info = {
+        "codebase_version": changes.get("version", "v3.0"),
+        "fps": changes.get("fps", 30),
+        "features": features,
+    }
     (path / "meta").mkdir(parents=True)
     (path / "data/chunk-000").mkdir(parents=True)
     (path / "meta/info.json").write_text(json.dumps(info))
@@ -358,23 +452,40 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert cli.main(f"learn --data {folder} --out {out}".split()) == 0
     assert (summary_of(out)["learning_steps"], summary_of(out)["n_questions"]) == (6, 6)
-    assert any("left out" in note for note in json.loads((out / "details.json").read_text())["notes"])
-    assert cli.main(f"learn --data {folder} --questions excursions --out {tmp_path / 'b'}".split()) == 2
+    assert any(
+        "left out" in note for note in json.loads((out / "details.json").read_text())["notes"]
+    )
+    assert (
+        cli.main(f"learn --data {folder} --questions excursions --out {tmp_path / 'b'}".split())
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
         ({"version": "v2.1"}, "has the version v2.1, expected v3"),
-        ({"episode_index": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, "row 5, column 'episode_index': 0 must not decrease"),
+        (
+            {"episode_index": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
+            "row 5, column 'episode_index': 0 must not decrease",
+        ),
         ({"timestamp": np.zeros(8, np.float32)}, "row 2, column 'timestamp': 0 must increase"),
         ({"fps": None}, "info.json must have fps, a number > 0, not None"),
         ({"fps": "30"}, "info.json must have fps, a number > 0, not '30'"),
         ({"fps": 0}, "info.json must have fps, a number > 0, not 0"),
-        ({"features": {"action": {"dtype": "float32", "shape": None}}}, "the feature action must have a dtype"),
-        ({"features": {"x": {"dtype": "f", "shape": [0]}}}, "the feature x must have a dtype, a text, and a shape"),
+        (
+            {"features": {"action": {"dtype": "float32", "shape": None}}},
+            "the feature action must have a dtype",
+        ),
+        (
+            {"features": {"x": {"dtype": "f", "shape": [0]}}},
+            "the feature x must have a dtype, a text, and a shape",
+        ),
         ({"features": {"x": 3}}, "the feature x must have a dtype, a text, and a shape"),
-        ({"features": {"observation.state": {"dtype": "float32", "shape": [2, 2]}}}, "must be a vector"),
+        (
+            {"features": {"observation.state": {"dtype": "float32", "shape": [2, 2]}}},
+            "must be a vector",
+        ),
     ],
 )
 def test_a_lerobot_folder_that_does_not_fit_is_refused(
@@ -386,14 +497,23 @@ def test_a_lerobot_folder_that_does_not_fit_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(tmp_path: Path) -> None:
+def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(
+    tmp_path: Path,
+) -> None:
     """But rows without a number may be dropped."""
     pa = pytest.importorskip("pyarrow")
     states = pa.array([[k / 8, 0.5] for k in range(7)] + [None], pa.list_(pa.float32(), 2))
     folder = lerobot(tmp_path / "arm", **{"observation.state": states})
     given: dict[str, Any] = {"questions": "nexting", "out": tmp_path / "run"}
-    for ignored in ({"channels": ["x"]}, {"convention": "transition"}, {"b": np.ones(8)}, {"times": np.arange(8)}):
-        with pytest.raises(BadInput, match=f"{next(iter(ignored))} is not for a data set that describes itself"):
+    for ignored in (
+        {"channels": ["x"]},
+        {"convention": "transition"},
+        {"b": np.ones(8)},
+        {"times": np.arange(8)},
+    ):
+        with pytest.raises(
+            BadInput, match=f"{next(iter(ignored))} is not for a data set that describes itself"
+        ):
             learn_from(folder, **given, **ignored)
     with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
         learn_from(folder, **given)
@@ -416,14 +536,22 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("names", "channels"), NAMES)
-def test_the_numbers_of_a_lerobot_feature_have_its_names(names: Any, channels: Any, tmp_path: Path) -> None:
+def test_the_numbers_of_a_lerobot_feature_have_its_names(
+    names: Any, channels: Any, tmp_path: Path
+) -> None:
     feature = {"dtype": "float32", "shape": [2], "names": names}
-    assert interface_of(lerobot(tmp_path / "arm", features={"observation.state": feature})).names[:2] == channels
+    assert (
+        interface_of(lerobot(tmp_path / "arm", features={"observation.state": feature})).names[:2]
+        == channels
+    )
 
 
 def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_path: Path) -> None:
     """next.done is true at the end of each episode, terminal or not: a gap, unless the columns say more."""
-    added = {"next.reward": np.arange(1.0, 9.0, dtype=np.float32), "next.done": np.tile([False] * 3 + [True], 2)}
+    added = {
+        "next.reward": np.arange(1.0, 9.0, dtype=np.float32),
+        "next.done": np.tile([False] * 3 + [True], 2),
+    }
     folder = lerobot(tmp_path / "arm", added={**added, "next.success": np.zeros(8, dtype=bool)})
     table = open_lerobot(folder)
     assert interface_of(folder).names == ("pan", "tilt", "reward", "action_pan", "action_tilt")
@@ -440,7 +568,9 @@ def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_p
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [4, 9]
 
 
-def test_minari_data_sets_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_minari_data_sets_that_do_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made("toy/one-v0", [episode(3, ends=True)], spaces.Discrete(2))
     images = episode(3, ends=True, observations=np.zeros((4, 2, 2), np.float32))
     made("toy/image-v0", [images], spaces.Discrete(2), spaces.Box(0, 1, (2, 2)))
@@ -458,7 +588,9 @@ def test_minari_data_sets_that_do_not_fit_are_refused(tmp_path: Path, capsys: py
     old = tmp_path / "minari/toy/one-v0/data/metadata.json"
     old.write_text(old.read_text().replace('"minari_version": "0.5', '"minari_version": "0.1'))
     assert cli.main(f"learn --minari toy/one-v0 --out {tmp_path / 'a'}".split()) == 2
-    assert "does not support the dataset generated by Minari 0.1" in " ".join(capsys.readouterr().err.split())
+    assert "does not support the dataset generated by Minari 0.1" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert not (tmp_path / "a").exists()
 
 
@@ -473,7 +605,9 @@ def test_parquet_holds_what_the_record_holds(toy_run: Path, tmp_path: Path) -> N
     assert table["step"].to_pylist() == rows["step"].tolist()
     assert table["b"].to_numpy().tobytes() == rows["b"].tobytes()
     assert table["saw"].to_numpy().tolist() == rows["observation"][:, 1].tolist()
-    today = datetime.fromisoformat(json.loads((toy_run / "log/events.jsonl").read_text().splitlines()[0])["time"])
+    today = datetime.fromisoformat(
+        json.loads((toy_run / "log/events.jsonl").read_text().splitlines()[0])["time"]
+    )
     assert {str(day) for day in table["day"].to_pylist()} == {f"{today:%Y-%m-%d}"}
     events = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "table-events.parquet")
     assert events["event"].to_pylist() == ["began", "snapshot", "ended"]
@@ -484,35 +618,47 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
     folder = RunFolder(tmp_path)
     folder.log.mkdir()
-    folder.events.write_text(json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n")
+    folder.events.write_text(
+        json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n"
+    )
     recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0)
     for step in range(70):
-        seen = np.full(3, step, dtype=np.float32)
-        recorder.write(Row(step, step / 10, seen, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0)))
+        observation = np.full(3, step, dtype=np.float32)
+        recorder.write(
+            Row(step, step / 10, observation, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0, 0.0, 0.0))
+        )
     recorder.flush()
     assert cli.main(["export", str(tmp_path)]) == 0
-    there = {str(path.relative_to(folder.exported)) for path in folder.exported.rglob("*") if path.is_file()}
+    files = {
+        str(path.relative_to(folder.exported))
+        for path in folder.exported.rglob("*")
+        if path.is_file()
+    }
     of_march = (f"day=2026-03-01/{name}.parquet" for name in ("life", "life-2", "life-3"))
-    assert there == {"day=2026-02-28/life.parquet", *of_march}
+    assert files == {"day=2026-02-28/life.parquet", *of_march}
     table = dataset.dataset(folder.exported, partitioning="hive").to_table().sort_by("step")
     assert table["obs_2"].to_pylist() == list(range(70))
     assert [str(day) for day in table["day"].to_pylist()].count("2026-02-28") == 20
     recorder.close()
-    before = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
+    mtime_ns = (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns
     assert cli.main(["export", str(tmp_path)]) == 0
     assert dataset.dataset(folder.exported, partitioning="hive").to_table().num_rows == 70
-    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == before, (
+    assert (folder.exported / "day=2026-03-01/life-2.parquet").stat().st_mtime_ns == mtime_ns, (
         "an up-to-date file is not written again"
     )
 
 
 def test_mcap_is_read_by_its_own_reader(toy_run: Path, tmp_path: Path) -> None:
     reader = pytest.importorskip("mcap.reader")
-    assert cli.main(["export", str(toy_run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")]) == 0
+    assert (
+        cli.main(["export", str(toy_run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")])
+        == 0
+    )
     rows = read(toy_run / "log" / "life.rec").rows
     with (tmp_path / "life.mcap").open("rb") as file:
         messages = [
-            (message.log_time, json.loads(message.data)) for _, _, message in reader.make_reader(file).iter_messages()
+            (message.log_time, json.loads(message.data))
+            for _, _, message in reader.make_reader(file).iter_messages()
         ]
     assert [told["step"] for _, told in messages] == rows["step"].tolist()
     assert [told["saw"] for _, told in messages] == rows["observation"][:, 1].tolist()
@@ -525,58 +671,72 @@ def scalars_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(folder))
     events.Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
 
 
-def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(toy_run: Path, tmp_path: Path) -> None:
+def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(
+    toy_run: Path, tmp_path: Path
+) -> None:
     for _ in range(2):
-        assert cli.main(["export", str(toy_run), "--to", "tensorboard", "--out", str(tmp_path)]) == 0
-    told, summary = scalars_in(tmp_path), json.loads((toy_run / "summary.json").read_text())
+        assert (
+            cli.main(["export", str(toy_run), "--to", "tensorboard", "--out", str(tmp_path)]) == 0
+        )
+    scalars = scalars_in(tmp_path)
+    summary = json.loads((toy_run / "summary.json").read_text())
     curve = [line.split(",") for line in (toy_run / "mspbe_curve.csv").read_text().splitlines()]
-    step, mspbe = curve[0].index("step"), curve[0].index("mspbe_scalar_mean")
-    assert [s for s, _ in told["mspbe/mean"]] == [int(row[step]) for row in curve[1:]]
-    np.testing.assert_allclose([v for _, v in told["mspbe/mean"]], [float(row[mspbe]) for row in curve[1:]], rtol=1e-6)
-    assert told["life/excursions"] == [(1200, summary["n_excursions"])]
-    assert told["demons/set_aside"] == [(1200, 0.0)]
+    step = curve[0].index("step")
+    mspbe = curve[0].index("mspbe_scalar_mean")
+    assert [s for s, _ in scalars["mspbe/mean"]] == [int(row[step]) for row in curve[1:]]
+    np.testing.assert_allclose(
+        [v for _, v in scalars["mspbe/mean"]], [float(row[mspbe]) for row in curve[1:]], rtol=1e-6
+    )
+    assert scalars["life/excursions"] == [(1200, summary["n_excursions"])]
+    assert scalars["demons/set_aside"] == [(1200, 0.0)]
 
 
-def test_export_follows_a_run_to_its_end(toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_follows_a_run_to_its_end(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three looks: the life has a curve of one line, then of two, then it is over. Each line is written once."""
     living = tmp_path / "living"
     shutil.copytree(toy_run, living)
     for name in ("summary.json", "learning_curve.csv", "mspbe_curve.csv", "questions.csv"):
         (living / name).unlink()
-    now, curve = living / "live" / "now.json", living / "live" / "curve.csv"
-    status = json.loads(now.read_text()) | {"state": "living"}
+    status_file = living / "live" / "now.json"
+    curve = living / "live" / "curve.csv"
+    status = json.loads(status_file.read_text()) | {"state": "living"}
     looks = []
 
     def lives_on(_seconds: float) -> None:
         looks.append(len(looks))
         if len(looks) == 2:
             shutil.copy(toy_run / "summary.json", living)
-            now.write_text(json.dumps(status | {"state": "over"}))
+            status_file.write_text(json.dumps(status | {"state": "over"}))
             return
-        now.write_text(json.dumps(status | {"step": 200, "gaps": 3}))
+        status_file.write_text(json.dumps(status | {"step": 200, "gaps": 3}))
         with curve.open("a") as file:
             file.write("200,1.0,0.5,0.25,0\n")
 
-    now.write_text(json.dumps(status | {"step": 100, "gaps": 1}))
+    status_file.write_text(json.dumps(status | {"step": 100, "gaps": 1}))
     curve.write_text("100,1.0,2.0,0.75,0\n")
     with np.load(living / "live" / "demons.npz") as file:
         demons = dict(file)
-    demons["nmsre"][4:], demons["nmsre"][:4] = np.nan, (0.5, 2.0, 4.0, 100.0)
+    demons["nmsre"][4:] = np.nan
+    demons["nmsre"][:4] = (0.5, 2.0, 4.0, 100.0)
     demons["diverged"][3] = True  # it is not counted
     np.savez(living / "live" / "demons.npz", **demons)
-    before = {path: path.read_bytes() for path in living.rglob("*.rec")}
+    contents = {path: path.read_bytes() for path in living.rglob("*.rec")}
     monkeypatch.setattr("horde_agent.watch.reader.time.sleep", lives_on)
     export_scalars(living, tmp_path / "out", follow=True)
-    told = scalars_in(tmp_path / "out")
-    assert told["nmsre/mean"] == [(100, 2.0), (200, 0.5)]
-    assert told["mspbe/mean"] == [(100, 0.75), (200, 0.25)]
-    assert told["life/gaps"] == [(100, 1.0), (200, 3.0), (1200, 0.0)]
-    assert told["nmsre/median"][0] == (100, 2.0)
-    assert told["nmsre/share_below_1"][0] == (100, pytest.approx(1 / 3))
-    assert {path: path.read_bytes() for path in living.rglob("*.rec")} == before
+    scalars = scalars_in(tmp_path / "out")
+    assert scalars["nmsre/mean"] == [(100, 2.0), (200, 0.5)]
+    assert scalars["mspbe/mean"] == [(100, 0.75), (200, 0.25)]
+    assert scalars["life/gaps"] == [(100, 1.0), (200, 3.0), (1200, 0.0)]
+    assert scalars["nmsre/median"][0] == (100, 2.0)
+    assert scalars["nmsre/share_below_1"][0] == (100, pytest.approx(1 / 3))
+    assert {path: path.read_bytes() for path in living.rglob("*.rec")} == contents
 
 
 def test_following_ends_with_a_life_that_was_killed(
@@ -589,5 +749,7 @@ def test_following_ends_with_a_life_that_was_killed(
     path = killed / "live" / "now.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "living"}))
     os.utime(path, (0.0, 0.0))
-    monkeypatch.setattr("horde_agent.watch.reader.time.sleep", lambda _: pytest.fail("it waits for a dead life"))
+    monkeypatch.setattr(
+        "horde_agent.watch.reader.time.sleep", lambda _: pytest.fail("it waits for a dead life")
+    )
     export_scalars(killed, tmp_path / "out", follow=True)

@@ -25,10 +25,16 @@ class BatteryBody(ToyBody):
         can_dock: Whether its metadata list the manoeuvre.
     """
 
-    def __init__(self, capacity: int = 30, helps: tuple[bool, ...] = (True,), *, can_dock: bool = True) -> None:
+    def __init__(
+        self, capacity: int = 30, helps: tuple[bool, ...] = (True,), *, can_dock: bool = True
+    ) -> None:
         super().__init__()
-        self.metadata["manoeuvres"] = ["centre", "dock"] if can_dock else ["centre"]
-        self.capacity, self.helps = capacity, list(helps)
+        if can_dock:
+            self.metadata["manoeuvres"] = ["centre", "dock"]
+        else:
+            self.metadata["manoeuvres"] = ["centre"]
+        self.capacity = capacity
+        self.helps = list(helps)
         self.full_at = 0
         self.stays: list[tuple[int, float]] = []
         self.manoeuvre_at: list[int] = []
@@ -48,18 +54,29 @@ class BatteryBody(ToyBody):
             return super().reset(seed=seed, options=options)
         assert options is not None
         self.stays.append((self.age, options["charge_s"]))
-        began, self.manoeuvre_frames, self.manoeuvre_observations = self.age, [], []
+        began = self.age
+        self.manoeuvre_frames = []
+        self.manoeuvre_observations = []
         self.manoeuvre_at = [1, 2, 20, 39, 40]
         for at in self.manoeuvre_at:
             self.age = began + at
             self.manoeuvre_frames.append(
-                SimpleNamespace(t=self.age / 10, stale=False, crc_errors=0, applied=at in (1, 2, 40), extras={})
+                SimpleNamespace(
+                    t=self.age / 10, stale=False, crc_errors=0, applied=at in (1, 2, 40), extras={}
+                )
             )
             self.manoeuvre_observations.append(self._observation())
-        helped = self.helps.pop(0) if len(self.helps) > 1 else self.helps[0]
+        if len(self.helps) > 1:
+            helped = self.helps.pop(0)
+        else:
+            helped = self.helps[0]
         if helped:
             self.full_at = self.age
-        return self._observation(), self._info() | {"gap": 1, "manoeuvre_steps": STAY_STEPS, "docked": int(helped)}
+        return self._observation(), self._info() | {
+            "gap": 1,
+            "manoeuvre_steps": STAY_STEPS,
+            "docked": int(helped),
+        }
 
     def end_manoeuvre(self) -> None:
         self.n_ended += 1
@@ -67,12 +84,18 @@ class BatteryBody(ToyBody):
 
 def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
     """Capacity 30, a stay of 40: lows at 30, 100, 170. Nothing is learned across a stay; all its steps count."""
-    body, horde = BatteryBody(), SpyHorde(toy_questions())
+    body = BatteryBody()
+    horde = SpyHorde(toy_questions())
     life = live(215, body, horde)
 
     assert [age for age, _ in body.stays] == [30, 100, 170]
     assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, 70, 140, 210]
-    assert [call[1] for call in horde.learned] == [*range(30), *range(70, 100), *range(140, 170), *range(210, 215)]
+    assert [call[1] for call in horde.learned] == [
+        *range(30),
+        *range(70, 100),
+        *range(140, 170),
+        *range(210, 215),
+    ]
     assert (life.dockings.n_done, life.dockings.n_failed) == (3, 0)
     assert (life.steps, life.gaps) == (215, 0)
 
@@ -86,10 +109,19 @@ def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:
     docked = rows[rows["phase"] == Phase.DOCK]
     assert docked["step"].tolist() == [30, 31, 32, 50, 69]
     assert docked["action"].tolist() == [-1] * 5
-    assert (docked["flags"] & Flag.NOT_APPLIED).astype(bool).tolist() == [False, False, False, True, True]
+    assert (docked["flags"] & Flag.NOT_APPLIED).astype(bool).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     np.testing.assert_allclose(docked["observation"][:, 0] * 10_000, docked["step"], rtol=1e-6)
-    after = rows[rows["step"] == 70]
-    assert (after["phase"].item(), after["flags"].item() & Flag.GAP) == (Phase.BEHAVE, Flag.GAP)
+    next_row = rows[rows["step"] == 70]
+    assert (next_row["phase"].item(), next_row["flags"].item() & Flag.GAP) == (
+        Phase.BEHAVE,
+        Flag.GAP,
+    )
 
 
 def test_a_stay_ends_with_the_run_and_is_not_a_failure_then() -> None:
@@ -116,7 +148,8 @@ def test_an_excursion_is_finished_before_docking() -> None:
 
 def test_an_urgent_battery_interrupts_an_excursion() -> None:
     """Excursion 0..20; low at 2, urgent at 5: it ends there, discarded, without a drive to the centre."""
-    body, horde = BatteryBody(capacity=2), SpyHorde(toy_questions())
+    body = BatteryBody(capacity=2)
+    horde = SpyHorde(toy_questions())
     life = live(6, body, horde, excursions=ExcursionConfig(1.0, 20))
     assert body.stays[0][0] == 5
     assert body.drives == []
@@ -126,7 +159,8 @@ def test_an_urgent_battery_interrupts_an_excursion() -> None:
 
 def test_a_failed_docking_is_repeated_after_a_pause() -> None:
     """Stays at 30 and, after 40 steps of it and 20 of pause, at 90; it behaves and learns in between."""
-    body, horde = BatteryBody(helps=(False, True)), SpyHorde(toy_questions())
+    body = BatteryBody(helps=(False, True))
+    horde = SpyHorde(toy_questions())
     life = live(150, body, horde, docking=DockingConfig(pause_s=2.0, attempts=2))
     assert [age for age, _ in body.stays] == [30, 90]
     assert set(range(70, 90)) <= {call[1] for call in horde.learned}
@@ -136,7 +170,8 @@ def test_a_failed_docking_is_repeated_after_a_pause() -> None:
 
 def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixture) -> None:
     """Three attempts, from 30, 80 and 130 on; the last one ends at 170."""
-    body, horde = BatteryBody(helps=(False,)), SpyHorde(toy_questions())
+    body = BatteryBody(helps=(False,))
+    horde = SpyHorde(toy_questions())
     with (
         caplog.at_level(logging.WARNING),
         toy_life(body, horde, docking=DockingConfig(pause_s=1.0, attempts=3)) as life,
@@ -144,10 +179,14 @@ def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixtur
         life.run(1000)
     assert [age for age, _ in body.stays] == [30, 80, 130]
     assert (life.steps, life.is_stopped) == (170, True)
-    assert "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
+    assert (
+        "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
+    )
 
 
-@pytest.mark.parametrize("body", [BatteryBody(capacity=3, can_dock=False), ToyBody()], ids=["no dock", "no battery"])
+@pytest.mark.parametrize(
+    "body", [BatteryBody(capacity=3, can_dock=False), ToyBody()], ids=["no dock", "no battery"]
+)
 def test_a_body_without_a_dock_is_never_sent_there(body: Any) -> None:
     life = live(20, body, SpyHorde(toy_questions()))
     assert life.student.learning_steps == 20

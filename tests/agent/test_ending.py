@@ -32,7 +32,17 @@ from tests.agent.doubles import ToyBody
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["learn", "--steps", "600", "--excursion-probability", "0.02", "--horizon", "10", "--out", "a"]
+WORDS = [
+    "learn",
+    "--steps",
+    "600",
+    "--excursion-probability",
+    "0.02",
+    "--horizon",
+    "10",
+    "--out",
+    "a",
+]
 
 
 def live(monkeypatch: pytest.MonkeyPatch, body: ToyBody, words: list[str] = WORDS) -> int:
@@ -73,7 +83,9 @@ GONE = [OSError(errno.EIO, "Input/output error"), ValueError("closed"), None]
 
 
 @pytest.mark.parametrize("error", GONE, ids=["EIO", "closed", ">&- 2>&-"])
-def test_output_errors_do_not_stop_a_run(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_errors_do_not_stop_a_run(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Progress, messages of the signal handler and the summary are dropped. Python has None for closed streams."""
     monkeypatch.setattr(sys, "stderr", error and Broken(error))
     monkeypatch.setattr(sys, "stdout", error and Broken(error))
@@ -106,7 +118,9 @@ def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
 
 def test_output_of_a_signal_handler_during_a_print_is_dropped() -> None:
     """Python refuses a second writer inside the first: RuntimeError, "reentrant call"."""
-    stream = Unfailing(Broken(RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")))
+    stream = Unfailing(
+        Broken(RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>"))
+    )
     assert stream.write("stopping") == 8
     stream.flush()
     assert not stream.is_lost
@@ -122,7 +136,9 @@ def test_output_is_flushed_before_the_interpreter_exits() -> None:
     with open(writing, "wb") as out:
         command = [sys.executable, "-c", code, str(reading)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, pass_fds=[reading], env=environment)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.PIPE, pass_fds=[reading], env=environment
+        )
         os.close(reading)
     assert process.communicate(timeout=60)[1] == b""
     assert process.returncode == 0
@@ -150,12 +166,21 @@ def on_terminal() -> Iterator[tuple[dict[str, Any], Callable[[], bytes], IO[byte
 @contextlib.contextmanager
 def toy_command(folder: Path, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start a run of 600 steps in another process, and yield when it waits in the middle."""
-    command = [sys.executable, "-m", "tests.agent.toy_command", str(folder), *WORDS[:-1], str(folder / "a")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.agent.toy_command",
+        str(folder),
+        *WORDS[:-1],
+        str(folder / "a"),
+    ]
     with subprocess.Popen(command, cwd=ROOT, **streams) as process:
         try:
             end = time.monotonic() + 120.0
             while not (folder / "reached").exists():
-                assert process.poll() is None, f"it ended early, with exit code {process.returncode}"
+                assert process.poll() is None, (
+                    f"it ended early, with exit code {process.returncode}"
+                )
                 assert time.monotonic() < end
                 time.sleep(0.01)
             yield process
@@ -265,12 +290,17 @@ def test_a_second_ctrl_c_whose_exception_is_lost_abandons_the_step_all_the_same(
 
 @pytest.mark.parametrize("program", ["script", "module"])
 @pytest.mark.parametrize("module", ["numba", "tyro"])
-def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, program: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_the_imports_ends_in_one_line(
+    module: str, program: str, tmp_path: Path
+) -> None:
     """A module of that name sends it; `numba` is imported early, `tyro` by the command itself."""
     (tmp_path / f"{module}.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
     script = tmp_path / "horde"  # as pip writes it
     script.write_text("import sys\nfrom horde_agent.cli import main\nsys.exit(main())\n")
-    start = [str(script)] if program == "script" else ["-m", "horde_agent.cli"]
+    if program == "script":
+        start = [str(script)]
+    else:
+        start = ["-m", "horde_agent.cli"]
     command = [sys.executable, *start, "learn", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
 
@@ -278,9 +308,18 @@ def test_ctrl_c_during_the_imports_ends_in_one_line(module: str, program: str, t
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     process = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, preexec_fn=enable_ctrl_c
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=enable_ctrl_c,
     )
-    assert (process.returncode, process.stdout, process.stderr) == (130, "", "horde: interrupted.\n")
+    assert (process.returncode, process.stdout, process.stderr) == (
+        130,
+        "",
+        "horde: interrupted.\n",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -338,7 +377,10 @@ def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_ski
     err = capsys.readouterr().err
     assert "press Ctrl-C again to skip that" in err
     if is_pressed_on:
-        assert "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`" in err
+        assert (
+            "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`"
+            in err
+        )
         assert not Path("a/summary.json").exists()
         assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
         assert cli.main(["report", "a"]) == 0
@@ -349,7 +391,10 @@ def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_ski
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("when", ["in a step", "while the robot is closed"])
 def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
-    number: signal.Signals, when: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals,
+    when: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """An init system that sends SIGTERM twice has not seen the robot."""
     calls: list[str] = []
@@ -370,7 +415,9 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
 
     signals = [number] * (2 if when == "in a step" else 1)
     assert live(monkeypatch, Robot(on_step=at(300, *signals))) == 128 + number
-    stops = ["Ctrl-C was pressed twice"] if number == signal.SIGINT else []
+    stops = []
+    if number == signal.SIGINT:
+        stops = ["Ctrl-C was pressed twice"]
     assert calls == ([*stops, "closed"] if when == "in a step" else ["closed", *stops])
     assert ("`horde-robot stop --clear --robot create2`" in capsys.readouterr().err) == bool(stops)
     assert Path("a/summary.json").is_file()
@@ -378,12 +425,12 @@ def test_a_second_ctrl_c_and_no_other_signal_sets_the_emergency_stop(
 
 def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """`nohup horde learn`: the terminal goes, the life stays."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGHUP))) == 0
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, handler)
     assert summary_of("a")["steps"] == 600
 
 
@@ -391,7 +438,9 @@ def test_other_commands_end_by_a_signal_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in ENDING:
-        monkeypatch.setattr(cli, "write_report", lambda _path, number=number: signal.raise_signal(number))
+        monkeypatch.setattr(
+            cli, "write_report", lambda _path, number=number: signal.raise_signal(number)
+        )
         assert cli.main(["report", "a"]) == 128 + number
     assert capsys.readouterr().err.splitlines() == [
         "horde: interrupted.",
@@ -415,7 +464,9 @@ def test_once_a_signal_has_raised_the_closing_is_not_disturbed() -> None:
 
 
 @pytest.mark.parametrize("end", ["its steps", "a fault", "a second signal"])
-def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_is_stopped_before_anything_is_learned_or_written(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tables take seconds, a batch of a large Horde as long; the robot rolls meanwhile."""
     done: list[str] = []
 
@@ -429,9 +480,12 @@ def test_the_body_is_stopped_before_anything_is_learned_or_written(end: str, mon
                 raise type("HordeEnvError", (Exception,), {})("the robot is gone")
             at(300, signal.SIGTERM, signal.SIGTERM)(age)
 
-    close, write = Life.close, tables.write_csv
+    close = Life.close
+    write = tables.write_csv
     monkeypatch.setattr(Life, "close", lambda life: (done.append("record ended"), close(life))[1])
-    monkeypatch.setattr(tables, "write_csv", lambda path, *rest: (done.append(path.name), write(path, *rest))[1])
+    monkeypatch.setattr(
+        tables, "write_csv", lambda path, *rest: (done.append(path.name), write(path, *rest))[1]
+    )
     live(monkeypatch, Robot(on_step=on_step))
     assert done[:3] == ["body closed", "record ended", "questions.csv"]
     assert done.count("body closed") == 1
@@ -455,7 +509,17 @@ def test_tables_are_written_if_closing_the_robot_fails(
 def test_a_run_continues_if_its_excursions_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["learn", "--steps", "2000", "--excursion-probability", "1", "--horizon", "1", "--out", "a"]
+    words = [
+        "learn",
+        "--steps",
+        "2000",
+        "--excursion-probability",
+        "1",
+        "--horizon",
+        "1",
+        "--out",
+        "a",
+    ]
     with files_of_at_most(40_000):
         assert live(monkeypatch, ToyBody(), words) == 1
     assert "a/log/excursions.rec cannot be written (File too large)" in capsys.readouterr().err
@@ -476,9 +540,11 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
     with monkeypatch.context() as patch, files_of_at_most(70_003 if is_log_lost else 1 << 40):
         patch.setattr("horde_agent.runs.keeping.folder.write_whole", full)
         assert live(monkeypatch, ToyBody(), words) == 1
-    before = "a/log/life.rec cannot be written (File too large). " if is_log_lost else ""
+    prefix = ""
+    if is_log_lost:
+        prefix = "a/log/life.rec cannot be written (File too large). "
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"horde: {before}The tables were not written: a/questions.csv cannot be written (No space left on device). The "
+        f"horde: {prefix}The tables were not written: a/questions.csv cannot be written (No space left on device). The "
         "log is in a/log: `horde report a` learns from it again."
     )
     assert cli.main(["report", "a"]) == 0

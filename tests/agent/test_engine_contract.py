@@ -101,8 +101,8 @@ class Trial:
         self.begin()
 
     def _oracle(self, n: int) -> Any:
-        of = self.engine.config
-        oracle = ORACLES[of.algorithm](n, N, 0.0, 0.0, trace_rule=of.trace_rule, w_rule=of.w_rule, tau=of.mspbe_tau)
+        config = self.engine.config
+        oracle = ORACLES[config.algorithm](n, N, 0.0, 0.0, trace_rule=config.trace_rule, w_rule=config.w_rule, tau=config.mspbe_tau)
         oracle.gamma_t, oracle.lam_t = np.zeros((2, n))
         return oracle
 
@@ -124,16 +124,16 @@ class Trial:
     def _move(self) -> None:
         """Change between none and all of the active tiles."""
         n_new = int(self.rng.choice([0, 1, 2, N_ACTIVE], p=[0.1, 0.4, 0.4, 0.1]))
-        kept = self.rng.permutation(self.tiles)[n_new:]
-        self.tiles = np.r_[kept, self.rng.choice(np.setdiff1d(np.arange(N), kept), n_new, replace=False)]
+        old_tiles = self.rng.permutation(self.tiles)[n_new:]
+        self.tiles = np.r_[old_tiles, self.rng.choice(np.setdiff1d(np.arange(N), old_tiles), n_new, replace=False)]
 
     def begin(self) -> None:
         """Begin a stream at another state."""
         self._move()
         nothing = np.zeros(self.policy.size)
-        got = self.engine.begin(self.tiles)
+        predictions = self.engine.begin(self.tiles)
         want = self.oracle.begin(binary(self.tiles, N), nothing, nothing)
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * (1e-3 + np.abs(want).max()))
+        np.testing.assert_allclose(predictions, want, rtol=0, atol=1e-11 * (1e-3 + np.abs(want).max()))
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
@@ -155,8 +155,8 @@ class Trial:
         self._move()
         self.engine.learn(self.tiles, signals, is_last=is_last)
         gamma = signals.gamma_tp1[self.group] * (0.0 if is_last else 1.0)
-        each = signals.rho_t[self.policy], gamma, signals.lam_tp1[self.group], signals.c_tp1, signals.z_tp1
-        self.oracle.learn(binary(self.tiles, N), *(np.where(self.is_aside, 0.0, values) for values in each))
+        signals_of_demons = signals.rho_t[self.policy], gamma, signals.lam_tp1[self.group], signals.c_tp1, signals.z_tp1
+        self.oracle.learn(binary(self.tiles, N), *(np.where(self.is_aside, 0.0, values) for values in signals_of_demons))
 
     @property
     def is_idle(self) -> bool:
@@ -167,7 +167,7 @@ class Trial:
         """Remove demons, add others, and reorder them."""
         rng = self.rng
         n_before = self.policy.size
-        before = self.oracle
+        old_oracle = self.oracle
         old_index = rng.permutation(n_before)[: rng.integers(n_before // 2, n_before + 1)]
         old_index = np.sort(old_index) if rng.random() < 0.5 else old_index
         n_new = int(rng.integers(0, 12))
@@ -180,8 +180,8 @@ class Trial:
         self.oracle, alpha = self._oracle(self.policy.size), float(self.alpha.max())
         self.oracle.alpha, self.oracle.alpha_w = np.full((2, self.policy.size, 1), alpha)
         for name in LEARNED:
-            getattr(self.oracle, name)[: old_index.size] = getattr(before, name)[old_index]
-        self.oracle.phi = before.phi
+            getattr(self.oracle, name)[: old_index.size] = getattr(old_oracle, name)[old_index]
+        self.oracle.phi = old_oracle.phi
         for _, arrays in self.others.values():
             for name in OF_STREAM:
                 was = arrays[name]
@@ -275,11 +275,11 @@ def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
     """Assert that `base` and `base_w` are theta.phi now and w.phi at `w_at`, of the weights as last written."""
     span = engine.arrays
     layout = engine.layout
-    now = int(engine.memory.clock[NOW])
+    step = int(engine.memory.clock[NOW])
     for b in range(layout.n_blocks):
         lanes = slice(int(layout.start[b]), int(layout.start[b + 1]))
-        for name, sums, time in (("theta", span.base, now), ("w", span.base_w, int(span.w_at[b]))):
-            if not max(now - len(span.bits), -1) < time <= now:
+        for name, sums, time in (("theta", span.base, step), ("w", span.base_w, int(span.w_at[b]))):
+            if not max(step - len(span.bits), -1) < time <= step:
                 continue  # NO_TIME, or too old: the next step that needs it computes it
             bits = np.unpackbits(span.bits[time % len(span.bits)].view(np.uint8), bitorder="little")[:N]
             rows = rows_of(getattr(span, name), layout, b, 512).reshape(-1, lanes.stop - lanes.start)
@@ -429,8 +429,8 @@ def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPat
         pytest.skip("one core only")
     monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)  # else one thread does so little alone
     stream = random_stream(10, 100, list(range(40)) * 15, n_new=3)
-    found = []
-    before = numba.get_num_threads()
+    results = []
+    n_threads_before = numba.get_num_threads()
     dtype = "float32" if setup.engine == "span" else "float64"  # of which other tests compile the kernels
     for n_threads in (1, 2):
         monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 10**9 if n_threads == 1 else 0)
@@ -439,9 +439,9 @@ def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPat
         if isinstance(engine, SpanEngine):
             engine.memory.n_threads = n_threads
         learn_all(engine, stream)
-        found.append((*engine.weights(), engine.mspbe_vector(), engine.mspbe_scalar))
-        numba.set_num_threads(before)
-    for one, two in zip(*found, strict=True):
+        results.append((*engine.weights(), engine.mspbe_vector(), engine.mspbe_scalar))
+        numba.set_num_threads(n_threads_before)
+    for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
 
 
@@ -458,10 +458,10 @@ def test_an_engine_answers_before_its_first_state(setup: Setup) -> None:
 def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) -> None:
     """The Horde freezes such a demon; an engine learns nothing from the step."""
     stream = random_stream(34, 30, [0] * 9 + [1])
-    found = []
+    weights = []
     for bad in (np.nan, 1e300):
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)
         assert not engine.pop_flagged()
-        found.append(engine.weights()[0])
-    np.testing.assert_array_equal(*found)
+        weights.append(engine.weights()[0])
+    np.testing.assert_array_equal(*weights)

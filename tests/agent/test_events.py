@@ -36,8 +36,20 @@ from tests.agent.test_ending import at
 
 
 def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
-    counts = {"deadlines_missed": 0, "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])} | life
-    row = Row(step, 0.1 * step, np.array(observation, np.float32), 0, 1.0, Phase.BEHAVE, Flag.NONE, (0, 0, 0))
+    counts = {
+        "deadlines_missed": 0,
+        "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[]),
+    } | life
+    row = Row(
+        step,
+        0.1 * step,
+        np.array(observation, np.float32),
+        0,
+        1.0,
+        Phase.BEHAVE,
+        Flag.NONE,
+        (0, 0, 0),
+    )
     alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**counts)))  # type: ignore[arg-type]
 
 
@@ -117,18 +129,24 @@ def events(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log" / "events.jsonl").read_text().splitlines()]
 
 
-def test_gaps_and_stops_are_logged_once_with_their_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_and_stops_are_logged_once_with_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A robot that applies no action for three steps from step 20 on, and has a gap at step 40."""
     stands = {age: {"applied": 0} for age in (20, 21, 22)}
     run = tmp_path / "a"
-    words = f"learn --steps 60 --seed 1 --excursion-probability 0 --snapshot-every never --out {run}"
+    words = (
+        f"learn --steps 60 --seed 1 --excursion-probability 0 --snapshot-every never --out {run}"
+    )
     assert toy(words, monkeypatch, faults={**stands, 40: {"gap": 1}}) == 0
     logged = [(event["event"], event["step"]) for event in events(run)]
     assert logged == [("began", 0), ("disobeyed", 20), ("gap", 40), ("snapshot", 60), ("ended", 60)]
 
 
 @pytest.mark.sim
-def test_replayed_steps_are_not_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replayed_steps_are_not_logged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a snapshot, the resumed run is replayed from its beginning."""
     run = tmp_path / "a"
 
@@ -138,7 +156,9 @@ def test_replayed_steps_are_not_logged_again(tmp_path: Path, monkeypatch: pytest
     call = Events.after_step
     monkeypatch.setattr(Events, "after_step", disobeys)
     assert (
-        cli.main(f"learn --physics planar --steps 40 --questions nexting --snapshot-every never --out {run}".split())
+        cli.main(
+            f"learn --physics planar --steps 40 --questions nexting --snapshot-every never --out {run}".split()
+        )
         == 0
     )
     shutil.rmtree(run / "checkpoint")
@@ -201,8 +221,20 @@ class Case(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-IN_ORDER = (Cause.STEPS, Cause.LOG_END, Cause.PAGE_STOP, Cause.BATTERY_LOW, Cause.UNKNOWN, Cause.CUT_OFF)
-EXIT_CODES = {Cause.SIGINT: 130, Cause.SIGTERM: 143, Cause.SIGHUP: 129, **dict.fromkeys(IN_ORDER, 0)}
+IN_ORDER = (
+    Cause.STEPS,
+    Cause.LOG_END,
+    Cause.PAGE_STOP,
+    Cause.BATTERY_LOW,
+    Cause.UNKNOWN,
+    Cause.CUT_OFF,
+)
+EXIT_CODES = {
+    Cause.SIGINT: 130,
+    Cause.SIGTERM: 143,
+    Cause.SIGHUP: 129,
+    **dict.fromkeys(IN_ORDER, 0),
+}
 """1 for all others, but that a bug raises its exception."""
 
 CASES = {
@@ -210,28 +242,52 @@ CASES = {
     "Ctrl-C": Case(Cause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT))),
     "Ctrl-C in a thread": Case(Cause.SIGINT, "SIGINT", failing(KeyboardInterrupt())),
     "SIGTERM": Case(Cause.SIGTERM, "SIGTERM", lambda: ToyBody(on_step=at(300, signal.SIGTERM))),
-    "terminal closed": Case(Cause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))),
-    "stop button": Case(Cause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)),
-    "stop button, then Ctrl-C": Case(Cause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)),
-    "battery low": Case(Cause.BATTERY_LOW, "its battery was low", lambda: BatteryBody(helps=(False,))),
-    "emergency stop": Case(
-        Cause.EMERGENCY_STOP, "the emergency stop is set: smoke", lambda: Lost(EmergencyStop("smoke", Path("stop")))
+    "terminal closed": Case(
+        Cause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))
     ),
-    "robot silent": Case(Cause.LINK_LOST, "no frame from /dev/x", lambda: Lost(BackendLost("/dev/x", 31.0, 30.0, 299))),
-    "robot not opened": Case(Cause.ROBOT_UNAVAILABLE, "no robot", lambda: Lost(BackendUnavailable("no robot there"))),
-    "driver failed": Case(Cause.ROBOT_ERROR, "the driver", failing(HordeEnvError("the driver failed"))),
+    "stop button": Case(Cause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)),
+    "stop button, then Ctrl-C": Case(
+        Cause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)
+    ),
+    "battery low": Case(
+        Cause.BATTERY_LOW, "its battery was low", lambda: BatteryBody(helps=(False,))
+    ),
+    "emergency stop": Case(
+        Cause.EMERGENCY_STOP,
+        "the emergency stop is set: smoke",
+        lambda: Lost(EmergencyStop("smoke", Path("stop"))),
+    ),
+    "robot silent": Case(
+        Cause.LINK_LOST,
+        "no frame from /dev/x",
+        lambda: Lost(BackendLost("/dev/x", 31.0, 30.0, 299)),
+    ),
+    "robot not opened": Case(
+        Cause.ROBOT_UNAVAILABLE, "no robot", lambda: Lost(BackendUnavailable("no robot there"))
+    ),
+    "driver failed": Case(
+        Cause.ROBOT_ERROR, "the driver", failing(HordeEnvError("the driver failed"))
+    ),
     "robot disobeys": Case(
-        Cause.DISOBEYED, "the life ends after", lambda: ToyBody(dict.fromkeys(range(300, 9999), DISOBEYED))
+        Cause.DISOBEYED,
+        "the life ends after",
+        lambda: ToyBody(dict.fromkeys(range(300, 9999), DISOBEYED)),
     ),
     "shard lost": Case(Cause.SHARD_LOST, "shard 1", failing(ShardLost(1, 10, "killed"))),
     "process killed": Case(
-        Cause.ENVIRONMENT_DIED, "the process of", lambda: ProcessEnv("tests.agent.process_bodies:DiesInStep-v0")
+        Cause.ENVIRONMENT_DIED,
+        "the process of",
+        lambda: ProcessEnv("tests.agent.process_bodies:DiesInStep-v0"),
     ),
     "disk full": Case(
-        Cause.DISK_FULL, "a/log/life.rec cannot be written (File too large)", words=("--excursion-probability", "0")
+        Cause.DISK_FULL,
+        "a/log/life.rec cannot be written (File too large)",
+        words=("--excursion-probability", "0"),
     ),
     "error": Case(Cause.ERROR, "unplugged", failing(ConnectionError("unplugged"))),
-    "error without words": Case(Cause.ERROR, "an error of the environment", failing(ZeroDivisionError())),
+    "error without words": Case(
+        Cause.ERROR, "an error of the environment", failing(ZeroDivisionError())
+    ),
     "unforeseen stop": Case(Cause.UNKNOWN, "unknown"),
     "killed": Case(Cause.CUT_OFF, "it was cut off"),
     "log read": Case(Cause.LOG_END, None, words=(*LOG, "--passes", "1")),
@@ -242,7 +298,11 @@ CASES = {
 
 def test_each_cause_has_a_case() -> None:
     assert {case.cause for case in CASES.values()} == set(Cause)
-    assert len({cause.code for cause in Cause}) == len({cause.description for cause in Cause}) == len(Cause)
+    assert (
+        len({cause.code for cause in Cause})
+        == len({cause.description for cause in Cause})
+        == len(Cause)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -250,7 +310,8 @@ def test_what_ended_a_run_is_recorded(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
-    case, is_log = CASES[name], "--log" in CASES[name].words
+    case = CASES[name]
+    is_log = "--log" in CASES[name].words
     monkeypatch.chdir(tmp_path)
     if is_log:
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
@@ -258,30 +319,49 @@ def test_what_ended_a_run_is_recorded(
     else:
         monkeypatch.setattr(learn, "make_env", lambda _config: case.body())
     if name == "unforeseen stop":
-        monkeypatch.setattr(Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop())
+        monkeypatch.setattr(
+            Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop()
+        )
     if name == "log, Ctrl-C":
-        monkeypatch.setattr("horde_agent.runs.jobs.job.Progress.is_due", lambda *_: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setattr(
+            "horde_agent.runs.jobs.job.Progress.is_due",
+            lambda *_: signal.raise_signal(signal.SIGINT),
+        )
     monkeypatch.setattr(learn, "write_report", lambda path: path)
     handlers = {number: signal.getsignal(number) for number in ENDING}
     words = ["learn", "--out", "a", *([] if is_log else ["--steps", "2500"]), *case.words]
-    with files_of_at_most(70_003 if name == "disk full" else 1 << 40), suppress(ConnectionError, ZeroDivisionError):
+    with (
+        files_of_at_most(70_003 if name == "disk full" else 1 << 40),
+        suppress(ConnectionError, ZeroDivisionError),
+    ):
         code = cli.main(words)
-        assert code == (130 if name == "stop button, then Ctrl-C" else EXIT_CODES.get(case.cause, 1))
+        assert code == (
+            130 if name == "stop button, then Ctrl-C" else EXIT_CODES.get(case.cause, 1)
+        )
         if code == 1:
-            said = capsys.readouterr().err
-            assert name == "shard lost" or (f"horde: {case.why}" in said and "The run until then is in a\n" in said)
+            message = capsys.readouterr().err
+            assert name == "shard lost" or (
+                f"horde: {case.why}" in message and "The run until then is in a\n" in message
+            )
     assert {number: signal.getsignal(number) for number in ENDING} == handlers
     if name == "killed":
         Path("a/summary.json").unlink()
         write_report(Path("a"))
 
     details = json.loads(Path("a/details.json").read_text())
-    assert (details["ended_by"], details["stopped_early"]) == (case.cause.code, case.why is not None)
-    told = [details]
+    assert (details["ended_by"], details["stopped_early"]) == (
+        case.cause.code,
+        case.why is not None,
+    )
+    records = [details]
     if not is_log and name != "killed":
         logged = events(Path("a"))
         (ended,) = [event for event in logged if event["event"] == "ended"]
         assert ended["cause"] == case.cause.code
-        told.append({"stopped_by": ended["why"]})
-    for one in told:
-        assert one["stopped_by"] == case.why if case.why is None else one["stopped_by"].startswith(case.why)
+        records.append({"stopped_by": ended["why"]})
+    for one in records:
+        assert (
+            one["stopped_by"] == case.why
+            if case.why is None
+            else one["stopped_by"].startswith(case.why)
+        )

@@ -21,18 +21,25 @@ from horde_agent.runs.jobs.tables import not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
 
-SEEN, TILES = np.zeros(1), np.zeros(1, dtype=np.int64)
+SEEN = np.zeros(1)
+TILES = np.zeros(1, dtype=np.int64)
 """A state, for policies that ignore it."""
-FACE, HORIZON = Interface.of(ToyBody()), 5
+FACE = Interface.of(ToyBody())
+HORIZON = 5
 WITHOUT = ExcursionConfig(0.0, HORIZON)
 
 
-def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> None:
+def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_policies_evenly() -> (
+    None
+):
     """Binomial bounds of four standard deviations: 20,000 chances at 1/50, then five policies at 1/5."""
     questions = [GVF(f"{a}", ConstantAction(a, 5), Channel(0), 0.5) for a in range(5)]
     machine = Excursions(policies_under_test(questions))
-    behaviour, rng = StickyRandom(5), np.random.default_rng(1)
-    counts, n_begun, n_chances = np.zeros(5), 0, 20_000
+    behaviour = StickyRandom(5)
+    rng = np.random.default_rng(1)
+    counts = np.zeros(5)
+    n_begun = 0
+    n_chances = 20_000
     for _ in range(n_chances):
         choice = machine.choose(behaviour, rng, SEEN, TILES, broken=False)
         if choice.phase is Phase.EXCURSION:
@@ -54,7 +61,9 @@ class ByBrightness:
         return np.array([1.0 - bright, bright, 0.0])
 
 
-def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviour_and_untested_ones() -> None:
+def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviour_and_untested_ones() -> (
+    None
+):
     """A return that is not a sum of a channel has channel -1 and gamma NaN, and its question is in `others`."""
     looking = ByBrightness()
     questions = [
@@ -79,19 +88,30 @@ def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviou
     assert policies[0].demons.tolist() == [0, 3, 5, 8]
     assert policies[0].channel.tolist() == [1, -1, -1, 0]
     np.testing.assert_array_equal(policies[0].gamma, [0.5, np.nan, np.nan, 0.0])
-    assert [(k, question.name) for k, question in policies[0].others] == [(1, "feature"), (2, "outcome")]
+    assert [(k, question.name) for k, question in policies[0].others] == [
+        (1, "feature"),
+        (2, "outcome"),
+    ]
     assert policies[2].target is looking
-    assert [policy.label(["left", "right", "stay"]) for policy in policies] == ["stay", "even", "ByBrightness", "left"]
+    assert [policy.label(["left", "right", "stay"]) for policy in policies] == [
+        "stay",
+        "even",
+        "ByBrightness",
+        "left",
+    ]
 
 
 def test_policies_of_one_class_are_numbered_and_keep_their_names() -> None:
     """The second one is number 2, also after the first was removed."""
-    first, second = ByBrightness(), ByBrightness()
+    first = ByBrightness()
+    second = ByBrightness()
     questions = [GVF("p", first, Channel(0), 0.5), GVF("q", second, Channel(0), 0.5)]
     one, two = policies_under_test(questions)
     assert (one.name, two.name) == ("ByBrightness", "ByBrightness 2")
     assert one.tag != two.tag
-    assert [p.name for p in policies_under_test(questions[1:], {identity(second): two.name})] == ["ByBrightness 2"]
+    assert [p.name for p in policies_under_test(questions[1:], {identity(second): two.name})] == [
+        "ByBrightness 2"
+    ]
 
 
 def test_thousands_of_random_policies_are_not_tested() -> None:
@@ -111,7 +131,13 @@ def test_the_return_of_a_question_with_functions_follows_its_definition() -> Non
     instead of 1 - gamma it is 4.5 + 2 + .375.
     """
     test = general_excursion(
-        GVF("q", constant(0), lambda o, t: float(o[0]), lambda o, t: float(o[1]), outcome=lambda o, t: float(o[2]))
+        GVF(
+            "q",
+            constant(0),
+            lambda o, t: float(o[0]),
+            lambda o, t: float(o[1]),
+            outcome=lambda o, t: float(o[2]),
+        )
     )
     for observation in ([1.0, 0.5, 7.0], [2.0, 0.25, 8.0], [3.0, 0.0, 9.0]):
         test.observe(np.array(observation), TILES)
@@ -123,18 +149,18 @@ def test_the_return_of_a_feature_or_a_prediction_sums_its_values() -> None:
     """Gamma .5; feature 3 is on at the first and third state reached: 1 + .25. Predictions 2, 4, 8: 2 + 2 + 2."""
     feature = general_excursion(GVF("q", constant(0), Feature(3), 0.5))
     prediction = general_excursion(GVF("q", constant(0), Prediction("other"), 0.5))
-    asked = []
+    requests = []
     for tiles, made in (([3, 5], 2.0), ([4, 5], 4.0), ([3, 6], 8.0)):
 
         def predict_one(name: str, tiles: np.ndarray, made: float = made) -> float:
-            asked.append((name, tiles.tolist()))
+            requests.append((name, tiles.tolist()))
             return made
 
         for test in (feature, prediction):
             test.observe(np.zeros(1), np.array(tiles), predict_one)
     assert feature.returns.tolist() == [1.25]
     assert prediction.returns.tolist() == [6.0]
-    assert asked == [("other", [3, 5]), ("other", [4, 5]), ("other", [3, 6])]
+    assert requests == [("other", [3, 5]), ("other", [4, 5]), ("other", [3, 6])]
 
 
 def test_a_termination_completes_the_return_with_the_outcome() -> None:
@@ -178,7 +204,8 @@ def on_policy_tests(life: Life) -> tuple[list[int], np.ndarray, np.ndarray]:
 
 def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
     """The prediction is from before the return: 1000 x updates + age. Learning continues meanwhile."""
-    horde, recorder = SpyHorde(nexting(FACE, (0.0, 0.5))), Recorder(3)
+    horde = SpyHorde(nexting(FACE, (0.0, 0.5)))
+    recorder = Recorder(3)
     life = live(23, ToyBody(), horde, recorder=recorder, excursions=WITHOUT)
     steps, predictions, returns = on_policy_tests(life)
     assert steps == [0, 5, 10, 15]
@@ -187,8 +214,9 @@ def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
     for k, step in enumerate(steps):
         expected = truncated_return(readings[step + 1 :].T, 0.5, HORIZON)
         np.testing.assert_allclose(returns[k, 3:], expected, rtol=1e-12)
-    found, oracle = life.student.errors.nmsre(), nmsre(predictions[:, 4], returns[:, 4])
-    assert found[4] == pytest.approx(oracle[-1])
+    errors = life.student.errors.nmsre()
+    oracle = nmsre(predictions[:, 4], returns[:, 4])
+    assert errors[4] == pytest.approx(oracle[-1])
     assert len(horde.learned) == 23, "no step was taken for the tests' sake"
 
 
@@ -202,11 +230,15 @@ def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
         ({8: {"stale": 1}}, [0, 10, 15]),
     ],
 )
-def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(fault: dict[int, Any], expected: list[int]) -> None:
+def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(
+    fault: dict[int, Any], expected: list[int]
+) -> None:
     """Tests begin at every fifth learning step; a step across a break is none, so later ones begin a step later."""
     life = live(24, ToyBody(fault), SpyHorde(nexting(FACE, (0.5,))), excursions=WITHOUT)
     steps, _, returns = on_policy_tests(life)
-    n_lost = 0 if next(iter(fault[min(fault)])) in ("terminated", "truncated") else 1
+    n_lost = 1
+    if next(iter(fault[min(fault)])) in ("terminated", "truncated"):
+        n_lost = 0
     assert steps == [step + (n_lost if step > 5 else 0) for step in expected]
     if "terminated" in fault.get(7, {}):
         saw = 6 / 7
@@ -237,10 +269,16 @@ def test_why_a_question_has_no_score() -> None:
         GVF("left", constant(0), Channel(0), 0.5),
     ]
     scores = np.array([0.5, np.nan, np.nan, np.nan, np.nan])
-    told = {one["first"]: one["reason"] for one in not_scored(questions, scores, has_excursions=False)}
-    assert list(told) == ["rare", "asked not to", "of another", "left"]
-    for reason, word in zip(told.values(), ["2 complete", "tested", "prediction", "no test ex"], strict=True):
+    reasons = {
+        one["first"]: one["reason"] for one in not_scored(questions, scores, has_excursions=False)
+    }
+    assert list(reasons) == ["rare", "asked not to", "of another", "left"]
+    for reason, word in zip(
+        reasons.values(), ["2 complete", "tested", "prediction", "no test ex"], strict=True
+    ):
         assert word in reason
-    assert not_scored(questions[4:], scores[4:], has_excursions=True)[0]["reason"] == told["rare"]
+    assert (
+        not_scored(questions[4:], scores[4:], has_excursions=True)[0]["reason"] == reasons["rare"]
+    )
     life = live(0, ToyBody(), horde_of(questions, FACE), excursions=WITHOUT)
     assert [policy.demons.tolist() for policy in life.student.errors.policies] == [[4], [0, 1]]

@@ -29,7 +29,13 @@ def exported_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("exports") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Recorder.__init__.__kwdefaults__, "segment_s", 12.0)  # type: ignore[arg-type]
-        assert toy(f"learn --steps 300 --horizon 8 --excursion-probability 0.05 --seed 1 --out {run}", patch) == 0
+        assert (
+            toy(
+                f"learn --steps 300 --horizon 8 --excursion-probability 0.05 --seed 1 --out {run}",
+                patch,
+            )
+            == 0
+        )
     return run
 
 
@@ -39,7 +45,9 @@ def export(run: Path, kind: str, out: Path) -> int:
 
 def is_whole(kind: str, files: dict[str, int], whole: dict[str, int]) -> bool:
     """HDF5 files and metadata of the same contents may differ in their size."""
-    return files.keys() == whole.keys() if kind == "minari" else files == whole
+    if kind == "minari":
+        return files.keys() == whole.keys()
+    return files == whole
 
 
 @pytest.mark.timeout(1800)
@@ -50,10 +58,20 @@ def test_a_kill_leaves_nothing_or_all_of_an_export_and_a_repeat_works(
 ) -> None:
     """At every operation on a file of the export, or at some of them, also those of libraries that Python sees."""
     pytest.importorskip(NEEDS[kind])
-    every = 1 if is_thorough else EVERY[kind]
-    words = [sys.executable, "-m", "tests.agent.killed_exports", exported_run, kind, tmp_path / "place" / "out", every]
+    interval = 1 if is_thorough else EVERY[kind]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.agent.killed_exports",
+        exported_run,
+        kind,
+        tmp_path / "place" / "out",
+        interval,
+    ]
     (tmp_path / "place").mkdir()
-    ended = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=True
+    )
     *kills, last = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     assert last["code"] == 0
     assert len(kills) > 2
@@ -63,7 +81,9 @@ def test_a_kill_leaves_nothing_or_all_of_an_export_and_a_repeat_works(
         assert kill["code"] == -9
         assert not kill["left"] or is_whole(kind, kill["left"], whole), kill
         # A data set that is complete is not replaced.
-        expected_code = 2 if kill["left"] and kind in ("minari", "lerobot") else 0
+        expected_code = 0
+        if kill["left"] and kind in ("minari", "lerobot"):
+            expected_code = 2
         assert kill["repeated"] == expected_code, kill
         assert is_whole(kind, kill["after"], whole), kill
         assert [name for name in kill["beside"] if name.startswith(".")] == [], kill
@@ -93,7 +113,10 @@ def test_another_process_that_writes_the_same_export_is_not_disturbed(
     from horde_agent.runs.keeping.staging import staging_folder
 
     pytest.importorskip(NEEDS[kind])
-    target = tmp_path / "out" / "life.mcap" if kind == "mcap" else tmp_path / "out"
+    if kind == "mcap":
+        target = tmp_path / "out" / "life.mcap"
+    else:
+        target = tmp_path / "out"
     with staging_folder(target) as stage:
         assert export(exported_run, kind, tmp_path / "out") == 2
         assert "another process is writing" in capsys.readouterr().err
@@ -118,7 +141,9 @@ def test_a_part_of_an_interrupted_export_is_not_learned_from(
     assert summary_of(tmp_path / "run")["steps"] == 300
 
 
-def test_damage_found_after_an_export_makes_a_gap_in_the_next_export(exported_run: Path, tmp_path: Path) -> None:
+def test_damage_found_after_an_export_makes_a_gap_in_the_next_export(
+    exported_run: Path, tmp_path: Path
+) -> None:
     """Also in the first row of the file after the damaged one, whose own table was up to date."""
     parquet = pytest.importorskip("pyarrow.parquet")
     run = shutil.copytree(exported_run, tmp_path / "run")
@@ -129,7 +154,10 @@ def test_damage_found_after_an_export_makes_a_gap_in_the_next_export(exported_ru
     flip(run / "log" / "life-2.rec", -10)
     assert export(run, "parquet", out) == 0
     assert parquet.read_table(first_of_third, partitioning=None)["flags"][0].as_py() & Flag.GAP
-    n_rows = sum(parquet.read_table(file, partitioning=None).num_rows for file in out.glob("day=*/life-2.parquet"))
+    n_rows = sum(
+        parquet.read_table(file, partitioning=None).num_rows
+        for file in out.glob("day=*/life-2.parquet")
+    )
     assert n_rows == 119
 
 
@@ -143,10 +171,10 @@ def test_an_export_says_what_it_leaves_out(
     events = run / "log" / "events.jsonl"
     events.write_text(events.read_text().replace('"time": "2', '"time": "3', 1))
     assert export(run, "parquet", tmp_path / "out") == 0
-    said = capsys.readouterr().err
-    assert "life-2.rec is damaged: 1 of its 120 records (number 118)" in said
-    assert "events.jsonl is damaged: 1 of its lines (number 1)" in said
-    assert "days are counted from 1970-01-01" in said
+    messages = capsys.readouterr().err
+    assert "life-2.rec is damaged: 1 of its 120 records (number 118)" in messages
+    assert "events.jsonl is damaged: 1 of its lines (number 1)" in messages
+    assert "days are counted from 1970-01-01" in messages
     assert (tmp_path / "out" / "day=1970-01-01").is_dir()
 
 
@@ -190,8 +218,8 @@ def test_a_changed_byte_anywhere_in_a_table_is_read_or_refused_in_a_sentence(
     rng = np.random.default_rng(1)
     n_refused = 0
     for place in rng.integers(len(sound), size=600).tolist():
-        other = sound[place] ^ int(rng.integers(1, 256))
-        table.write_bytes(sound[:place] + bytes([other]) + sound[place + 1 :])
+        new_byte = sound[place] ^ int(rng.integers(1, 256))
+        table.write_bytes(sound[:place] + bytes([new_byte]) + sound[place + 1 :])
         try:
             for _ in open_table(table, columns):
                 pass

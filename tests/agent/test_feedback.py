@@ -45,10 +45,13 @@ def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
 
 def looped_life(faults: dict[int, Any]) -> tuple[Life, Any, Interface]:
     """Run a life of 300 steps of a toy body with every prediction at gamma .5 fed back."""
-    body, recorder = ToyBody(faults), Recorder(3)
+    body = ToyBody(faults)
+    recorder = Recorder(3)
     face = Interface.of(body)
-    asked = excursions(face, (0.0, 0.5))
-    face = face.feeding_back(asked, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}])
+    questions = excursions(face, (0.0, 0.5))
+    face = face.feeding_back(
+        questions, [{"questions": ["*/g0.5/*"], "intervals": [4], "tilings": 2}]
+    )
     life = live(300, body, toy_horde(face), seed=5, interface=face, recorder=recorder)
     return life, recorder.stream(), face
 
@@ -64,15 +67,23 @@ def test_the_loop_by_hand_is_the_loop_of_a_life() -> None:
     assert face.feedback is not None
     horde = toy_horde(face)
     fed_back = face.feedback.demons(horde.names)
-    before = None
+    previous_row = None
     for row in stream.rows:
         observation = row["observation"]
-        if before is None or row["flags"] & BROKEN:
+        if previous_row is None or row["flags"] & BROKEN:
             horde.begin(observation, face.encode(observation))
         else:
             tiles = face.encode(observation, horde.predictions[fed_back])
-            horde.learn(int(before["action"]), float(before["b"]), observation, tiles, terminated=row["flags"] & 4 > 0)
-        before = row if row["phase"] == Phase.BEHAVE else None
+            horde.learn(
+                int(previous_row["action"]),
+                float(previous_row["b"]),
+                observation,
+                tiles,
+                terminated=row["flags"] & 4 > 0,
+            )
+        previous_row = None
+        if row["phase"] == Phase.BEHAVE:
+            previous_row = row
     assert horde.weights_sha256() == life.horde.weights_sha256()
 
 
@@ -95,11 +106,14 @@ def test_the_tiles_of_the_observation_keep_their_numbers_and_the_bias_stays_last
     """2 questions of 3 match, 8 tilings of 8: 128 more features, 16 more active."""
     body = ToyBody()
     plain = Interface.of(body)
-    looped = plain.feeding_back(nexting(plain, gammas=(0.5,)), [{**ALL[0], "questions": ["*saw", "*age"]}])
+    looped = plain.feeding_back(
+        nexting(plain, gammas=(0.5,)), [{**ALL[0], "questions": ["*saw", "*age"]}]
+    )
     assert looped.coder.n_features == plain.coder.n_features + 128
     assert looped.coder.n_active == plain.coder.n_active + 16
     observation = np.array([0.3, 0.6, 0.1])
-    with_loop, without = looped.encode(observation, np.array([1.0, 2.0])), plain.encode(observation)
+    with_loop = looped.encode(observation, np.array([1.0, 2.0]))
+    without = plain.encode(observation)
     np.testing.assert_array_equal(with_loop[: without.size - 1], without[:-1])
     assert with_loop[-1] == looped.coder.n_features - 1
     # age 1.0 of [0, 2]: cell 4 of the first tiling; saw 2.0: the last cell of every tiling.
@@ -121,7 +135,9 @@ def ask(name: str = "q", cumulant: Any = None, gamma: Any = 0.75, **more: Any) -
         (ask(cumulant=Prediction("base"), gamma=0.5), -6.0, 14.0),  # twice -3..7
     ],
 )
-def test_a_prediction_lies_between_the_extremes_of_its_return(gvf: GVF, low: float, high: float) -> None:
+def test_a_prediction_lies_between_the_extremes_of_its_return(
+    gvf: GVF, low: float, high: float
+) -> None:
     """Sum_k gamma^k (c + (1 - gamma) z) = c / (1 - gamma) + z."""
     base = ask("base", Channel(1), 0.6, outcome=2.0)
     assert prediction_range(gvf, {"base": base, "q": gvf}, BOUNDS) == pytest.approx((low, high))
@@ -161,7 +177,10 @@ def test_a_range_that_missing_knows_must_be_given(gvf: GVF, reason: str) -> None
         ({"questions": [], "intervals": [4], "tilings": 1}, "needs 'questions'"),
         ({"questions": ["*"], "intervals": [4]}, "needs 'tilings'"),
         ({"questions": ["*"], "interval": [4]}, "unknown key 'interval'"),
-        ({"questions": ["*"], "intervals": [4], "tilings": 1, "range": [1, 1]}, "range must be two finite numbers"),
+        (
+            {"questions": ["*"], "intervals": [4], "tilings": 1, "range": [1, 1]},
+            "range must be two finite numbers",
+        ),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_sentence(table: dict[str, Any], message: str) -> None:

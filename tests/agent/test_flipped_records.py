@@ -25,9 +25,24 @@ from tests.agent.commands import summary_of, toy
 
 STEPS = 300
 SETTINGS = f"--steps {STEPS} --horizon 8 --excursion-probability 0.05 --seed 1"
-DAMAGE_WORDS = ("damaged", "cut off", "cannot", "does not", "differs", "missing", "is no ", "not from its snapshot")
+DAMAGE_WORDS = (
+    "damaged",
+    "cut off",
+    "cannot",
+    "does not",
+    "differs",
+    "missing",
+    "is no ",
+    "not from its snapshot",
+)
 TRACEBACK = -1
-RECORDS = ("log/life.rec", "log/life-2.rec", "log/life-3.rec", "log/excursions.rec", "log/events.jsonl")
+RECORDS = (
+    "log/life.rec",
+    "log/life-2.rec",
+    "log/life-3.rec",
+    "log/excursions.rec",
+    "log/events.jsonl",
+)
 
 
 class Result(NamedTuple):
@@ -94,7 +109,9 @@ class Reading:
 
     def learn_again(self) -> Result:
         out = self.here / "again"
-        return self._command(f"learn --backend replay --log {self.run} --out {out}", lambda: weights_of(out))
+        return self._command(
+            f"learn --backend replay --log {self.run} --out {out}", lambda: weights_of(out)
+        )
 
     def report(self) -> Result:
         """Without tables and snapshots, so that they are learned again from the first row."""
@@ -120,7 +137,9 @@ class Reading:
         out = self.here / "parquet"
 
         def contents() -> str:
-            columns = dataset.dataset(out, partitioning="hive").to_table().sort_by("step").to_pydict()
+            columns = (
+                dataset.dataset(out, partitioning="hive").to_table().sort_by("step").to_pydict()
+            )
             events = dataset.dataset(self.here / "parquet-events.parquet").to_table().to_pydict()
             return fingerprint(repr(columns).encode(), repr(events).encode())
 
@@ -129,7 +148,9 @@ class Reading:
     def mcap(self) -> Result:
         pytest.importorskip("mcap")
         out = self.here / "life.mcap"
-        return self._command(f"export {self.run} --to mcap --out {out}", lambda: fingerprint(out.read_bytes()))
+        return self._command(
+            f"export {self.run} --to mcap --out {out}", lambda: fingerprint(out.read_bytes())
+        )
 
     def learn_from_export(self, kind: str, source: str) -> Result:
         """Export a data set, and return the weights that `horde learn` learns from it, with the export's messages."""
@@ -143,7 +164,9 @@ class Reading:
                 return exported
         # With Minari, `export` sets the environment variable for itself alone.
         self.patch.setenv("MINARI_DATASETS_PATH", str(out))
-        words = f"learn {source.format(out)} --out {run} --questions excursions --horizon 8 --seed 1"
+        words = (
+            f"learn {source.format(out)} --out {run} --questions excursions --horizon 8 --seed 1"
+        )
         learned = self._command(words, lambda: weights_of(run))
         return learned._replace(messages=messages + learned.messages)
 
@@ -179,8 +202,12 @@ def silently_different(found: dict[str, Result], sound: dict[str, Result]) -> li
         is_same = result.code == sound[way].code and result.value == sound[way].value
         if not is_same and not result.speaks_of_damage:
             silent.append(way)
-    silent += [f"{way}: {result.value}" for way, result in found.items() if result.code == TRACEBACK]
-    learned = {way: found[way].value for way in (*OF_ALL_ROWS, *OF_EPISODES) if found[way].code == 0}
+    silent += [
+        f"{way}: {result.value}" for way, result in found.items() if result.code == TRACEBACK
+    ]
+    learned = {
+        way: found[way].value for way in (*OF_ALL_ROWS, *OF_EPISODES) if found[way].code == 0
+    }
     for ways in (OF_ALL_ROWS, OF_EPISODES):
         weights = {learned[way] for way in ways if way in learned}
         if len(weights) > 1:

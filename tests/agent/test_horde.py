@@ -35,12 +35,15 @@ from tests.agent.hordes import (
 )
 from tests.oracles.gtd import DenseGTD
 
-SEEN, T = np.zeros(4), np.arange(N_ACTIVE)
+SEEN = np.zeros(4)
+T = np.arange(N_ACTIVE)
 
 
 def test_a_termination_ends_the_return_and_the_stream() -> None:
     """One state; the stream ends after each step of reward 1: V = 1, not 1 / (1 - .8) = 5."""
-    horde, o, tiles = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1), np.ones(3), np.zeros(1, dtype=np.int64)
+    horde = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1)
+    o = np.ones(3)
+    tiles = np.zeros(1, dtype=np.int64)
     for _ in range(300):
         horde.begin(o, tiles)
         horde.learn(0, 1.0, o, tiles, terminated=True)
@@ -69,9 +72,14 @@ READ: dict[str, Any] = {
 
 def test_everything_read_from_a_deferred_horde_is_up_to_date() -> None:
     """Without a method that catches up having been called before."""
-    eager, deferred = (after(37, make([ask("on", BEHAVIOUR), ask("uniform")], mode=m)) for m in ("eager", "deferred"))
+    eager, deferred = (
+        after(37, make([ask("on", BEHAVIOUR), ask("uniform")], mode=m))
+        for m in ("eager", "deferred")
+    )
     for name, read in READ.items():
-        np.testing.assert_allclose(read(copy.deepcopy(deferred)), read(eager), rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(
+            read(copy.deepcopy(deferred)), read(eager), rtol=1e-10, err_msg=name
+        )
 
 
 @pytest.mark.kernels
@@ -113,7 +121,10 @@ def test_learn_refuses_by_name_and_learns_nothing(engine: Any, mode: Any) -> Non
         (("1", 0.5, SEEN, T), "action must be .* not '1'"),
         ((np.array([0, 1]), 0.5, SEEN, T), r"action must be .* not array\(\[0, 1\]\)"),
         ((float("nan"), 0.5, SEEN, T), "action must be .* not nan"),
-        *(((0, b, SEEN, T), r"probability must be in \(0, 1\]") for b in (0.0, -0.1, 1.1, np.inf, 1e-31, 5e-324)),
+        *(
+            ((0, b, SEEN, T), r"probability must be in \(0, 1\]")
+            for b in (0.0, -0.1, 1.1, np.inf, 1e-31, 5e-324)
+        ),
         *(((0, b, SEEN, T), "probability must be") for b in (np.nan, "0.5", np.array([0.5, 0.5]))),
     ):
         with pytest.raises(ValueError, match=words):
@@ -125,10 +136,11 @@ def test_learn_refuses_by_name_and_learns_nothing(engine: Any, mode: Any) -> Non
 @pytest.mark.parametrize("cumulant", [Channel(0), lambda *_: 1.0], ids=["channels", "functions"])
 def test_a_repeated_tile_is_refused_everywhere(cumulant: Any) -> None:
     """With functions a state is checked in Python before they are called; otherwise in a kernel."""
-    horde, twice = make([ask("a", cumulant=cumulant)]), np.array([1, 8, 8, 3])
+    horde = make([ask("a", cumulant=cumulant)])
+    twice = np.array([1, 8, 8, 3])
     horde.begin(SEEN, T)
     horde.learn(1, 0.5, SEEN + 1, T)
-    before = horde.weights_sha256()
+    sha256 = horde.weights_sha256()
     for refused in (
         lambda: horde.begin(SEEN, twice),
         lambda: horde.learn(1, 0.5, SEEN, twice),
@@ -136,9 +148,9 @@ def test_a_repeated_tile_is_refused_everywhere(cumulant: Any) -> None:
     ):
         with pytest.raises(ValueError, match=r"tiles .*different.* 8 "):
             refused()
-    assert horde.weights_sha256() == before
+    assert horde.weights_sha256() == sha256
     horde.learn(1, 0.5, SEEN + 1, T)
-    assert horde.weights_sha256() != before
+    assert horde.weights_sha256() != sha256
 
 
 @pytest.mark.parametrize(
@@ -161,7 +173,9 @@ def test_questions_that_make_no_horde_are_refused(questions: list[GVF], words: s
 
 
 @IN_ALL
-def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: Any, mode: Any) -> None:
+def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(
+    engine: Any, mode: Any
+) -> None:
     """A second reason does not replace the first."""
     bad = ask("bad", cumulant=breaking((20, 35), 1e300, 1.0))
     horde = make([bad, *siblings(6)], engine, mode)
@@ -193,7 +207,10 @@ def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: A
         (lambda h: h.add([ask("0")]), "'0'"),
         (lambda h: h.add([ask("new", Uniform(7))]), "actions"),
         (lambda h: h.add([ask("new", cumulant=Prediction("missing"))]), "'missing'"),
-        (lambda h: h.add([ask("new", PolicyFunction(lambda *_: [0.5] * 3, 3))]), r"'new': its target policy .* 1\.5"),
+        (
+            lambda h: h.add([ask("new", PolicyFunction(lambda *_: [0.5] * 3, 3))]),
+            r"'new': its target policy .* 1\.5",
+        ),
         (lambda h: h.remove(["missing"]), "names .*missing"),
         (lambda h: h.remove("0"), "names must be a list"),
         (lambda h: h.remove(["0", "1", "about 0"]), "at least one"),
@@ -203,7 +220,8 @@ def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(engine: A
 )
 def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, words: str) -> None:
     questions = [ask("0"), ask("1"), GVF("about 0", BEHAVIOUR, Prediction("0"), 0.5)]
-    horde, twin = make(questions), make(questions)
+    horde = make(questions)
+    twin = make(questions)
     life = RandomLife(horde, twin)
     life.run(12)
     with pytest.raises(ValueError, match=words):
@@ -214,7 +232,10 @@ def test_a_change_that_does_not_fit_is_refused_and_changes_nothing(change: Any, 
 
 def test_the_memory_of_removed_demons_is_freed() -> None:
     """160 demons in several blocks; the 16 that stay fill one, whichever lanes they had."""
-    horde = after(5, make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)], dtype="float32"))
+    horde = after(
+        5,
+        make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)], dtype="float32"),
+    )
     engine: Any = horde._engine._only
     horde.remove([f"{i}" for i in range(160) if i % 10])
     assert engine.arrays.theta.size == 16 * CHUNK
@@ -223,33 +244,43 @@ def test_the_memory_of_removed_demons_is_freed() -> None:
 
 # ---- real-valued features --------------------------------------------------------------------------------------------
 
-N_REAL, GAMMA, LAM = 7, 0.8, 0.6
+N_REAL = 7
+GAMMA = 0.8
+LAM = 0.6
 
 
 def real_valued(n: int = 2, **rules: Any) -> Horde:
-    asked = [
+    questions = [
         GVF("channel", ConstantAction(0, 2), Channel(0), GAMMA, lam=LAM),
         GVF("feature", ConstantAction(1, 2), Feature(3), GAMMA, lam=LAM),
     ]
     config = LearnerConfig(**{"dtype": "float64", **rules})
-    return Horde(asked[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
+    return Horde(questions[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
 
 
-@pytest.mark.parametrize(("trace_rule", "w_rule"), [("clipped", "importance-weighted"), ("capped", "every-step")])
+@pytest.mark.parametrize(
+    ("trace_rule", "w_rule"), [("clipped", "importance-weighted"), ("capped", "every-step")]
+)
 def test_learning_from_real_valued_features_equals_the_oracle(trace_rule: Any, w_rule: Any) -> None:
     horde = real_valued(trace_rule=trace_rule, w_rule=w_rule, secondary_ratio=0.5)
     oracle = DenseGTD(2, N_REAL, 0.1 / 4, 0.05 / 4, trace_rule=trace_rule, w_rule=w_rule)
     rng = np.random.default_rng(0)
-    phi, gamma, lam = rng.normal(size=N_REAL), np.full(2, GAMMA), np.full(2, LAM)
+    phi = rng.normal(size=N_REAL)
+    gamma = np.full(2, GAMMA)
+    lam = np.full(2, LAM)
     horde.begin(np.zeros(1), phi)
     oracle.begin(phi, gamma, lam)
     for _ in range(100):
-        action, observation, phi = int(rng.random() < 0.3), rng.random(1), rng.normal(size=N_REAL)
+        action = int(rng.random() < 0.3)
+        observation = rng.random(1)
+        phi = rng.normal(size=N_REAL)
         b = 0.3 if action else 0.7
         rho = np.array([(action == 0) / b, (action == 1) / b])
-        got = horde.learn(action, b, observation, phi)
-        expected = oracle.learn(phi, rho, gamma, lam, np.array([observation[0], phi[3]]), np.zeros(2))
-        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-13)
+        predictions = horde.learn(action, b, observation, phi)
+        expected = oracle.learn(
+            phi, rho, gamma, lam, np.array([observation[0], phi[3]]), np.zeros(2)
+        )
+        np.testing.assert_allclose(predictions, expected, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(horde.weights()[1], oracle.w, rtol=1e-10, atol=1e-14)
     assert np.abs(oracle.w).max() > 1e-4
     np.testing.assert_allclose(horde.predict(phi), horde.predictions)
@@ -267,22 +298,22 @@ def test_an_invalid_phi_is_refused_and_changes_nothing(phi: Any, words: str) -> 
     horde = real_valued(1)
     horde.begin(np.zeros(1), np.ones(N_REAL))
     horde.learn(0, 0.5, np.ones(1), np.ones(N_REAL))
-    before = horde.weights_sha256()
+    sha256 = horde.weights_sha256()
     with pytest.raises(ValueError, match=words):
         horde.learn(0, 0.5, np.ones(1), phi)
     with pytest.raises(ValueError, match=words):
         horde.predict(phi)
-    assert horde.weights_sha256() == before
+    assert horde.weights_sha256() == sha256
     horde.learn(0, 0.5, np.ones(1), np.ones(N_REAL))
 
 
 def test_streams_and_added_demons_take_real_valued_features() -> None:
     horde = real_valued()
-    other = horde.copy_for_stream()
-    for one in (horde, other):
+    stream_copy = horde.copy_for_stream()
+    for one in (horde, stream_copy):
         one.begin(np.zeros(1), np.ones(N_REAL))
         one.learn(0, 0.5, np.ones(1), np.full(N_REAL, 0.5))
-    horde.merge([other])
+    horde.merge([stream_copy])
     horde.add([GVF("late", ConstantAction(0, 2), Feature(0), 0.5)])
     horde.learn(0, 0.5, np.ones(1), np.full(N_REAL, 0.25))
     assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]
@@ -292,7 +323,11 @@ def test_streams_and_added_demons_take_real_valued_features() -> None:
 
 
 def family() -> list[GVF]:
-    policies = [*(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)), Uniform(N_ACTIONS), BEHAVIOUR]
+    policies = [
+        *(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)),
+        Uniform(N_ACTIONS),
+        BEHAVIOUR,
+    ]
     return [
         ask(f"{i}/{c}/{g}", p, Channel(c), g)
         for i, p in enumerate(policies)
@@ -302,9 +337,20 @@ def family() -> list[GVF]:
 
 
 def answers(horde: Horde) -> list[Any]:
-    found = [*horde.weights(), horde.predictions, horde.mspbe_scalar, horde.mspbe_vector(), horde.max_traces, horde.rho]
-    found += [horde.ratio_totals(), horde.n_skipped]
-    return [array.tobytes() for array in found] + [horde.divergence_reason, horde.skipped_because, horde.n_updated]
+    arrays = [
+        *horde.weights(),
+        horde.predictions,
+        horde.mspbe_scalar,
+        horde.mspbe_vector(),
+        horde.max_traces,
+        horde.rho,
+    ]
+    arrays += [horde.ratio_totals(), horde.n_skipped]
+    return [array.tobytes() for array in arrays] + [
+        horde.divergence_reason,
+        horde.skipped_because,
+        horde.n_updated,
+    ]
 
 
 def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
@@ -318,66 +364,96 @@ def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refuse
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Any) -> None:
     """A state contains only the rows in use, 512 of 1,300; the restored Horde had used all of them."""
-    n_features, rng = 1_300, np.random.default_rng(5)
+    n_features = 1_300
+    rng = np.random.default_rng(5)
     widest = np.minimum(100 + 4 * np.arange(400), n_features).tolist()
-    steps = [(int(rng.integers(3)), 0.6, rng.random(4), rng.choice(n, N_ACTIVE, replace=False)) for n in widest]
+    steps = [
+        (int(rng.integers(3)), 0.6, rng.random(4), rng.choice(n, N_ACTIVE, replace=False))
+        for n in widest
+    ]
 
     def live(horde: Horde, steps: list[Any]) -> None:
         for step in steps:
             horde.learn(*step)
 
-    whole, again = (make(family(), mode=mode, n_features=n_features, dtype="float32") for _ in range(2))
+    whole, twin = (
+        make(family(), mode=mode, n_features=n_features, dtype="float32") for _ in range(2)
+    )
     whole.begin(*steps[0][2:])
     live(whole, steps[1:70])
     state = whole.state()
-    assert state["engine/theta"].size * 2 < again.weights()[0].size, "of all features it holds less than half"
+    assert state["engine/theta"].size * 2 < twin.weights()[0].size, (
+        "of all features it holds less than half"
+    )
     live(whole, steps[70:])
-    again.begin(*steps[-1][2:])
-    live(again, steps[::-1])
-    again.restore(state)
-    live(again, steps[70:])
-    assert answers(again) == answers(whole)
+    twin.begin(*steps[-1][2:])
+    live(twin, steps[::-1])
+    twin.restore(state)
+    live(twin, steps[70:])
+    assert answers(twin) == answers(whole)
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
-def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_do_not_depend_on_the_number_of_threads_after_a_restore(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """No sum crosses a lane; what the threads have of their own is no part of the state of 4,000 demons."""
     rng = np.random.default_rng(3)
     policies = [Gibbs.random(rng, N_ACTIONS, N, 9) for _ in range(500)]
-    many = [ask(f"{i} {c} {g}", p, Channel(c), g) for i, p in enumerate(policies) for c in range(4) for g in (0, 0.9)]
-    whole, again = (make(many, mode="deferred", dtype="float32") for _ in range(2))
-    numba.get_num_threads()  # starts as many threads as there may be, before their number is changed
+    many = [
+        ask(f"{i} {c} {g}", p, Channel(c), g)
+        for i, p in enumerate(policies)
+        for c in range(4)
+        for g in (0, 0.9)
+    ]
+    whole, twin = (make(many, mode="deferred", dtype="float32") for _ in range(2))
+    # Starts as many threads as there may be, before their number is changed
+    numba.get_num_threads()
     with monkeypatch.context() as patch:
         patch.setattr(numba.config, "NUMBA_NUM_THREADS", 1)
         one_thread = make(many, mode="deferred", dtype="float32")
     life = RandomLife(whole, one_thread)
     life.run(170)
-    again.restore(one_thread.state())
-    life.hordes = (whole, again)
+    twin.restore(one_thread.state())
+    life.hordes = (whole, twin)
     life.run(130)
-    assert answers(again) == answers(whole)
+    assert answers(twin) == answers(whole)
 
 
 def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> None:
     """Deferred steps are flushed when demons are added; only then the weight exceeds its bound."""
 
     def wild(n_steps: int) -> Horde:
-        horde = make([ask("wild", BEHAVIOUR, continuation=0.9)], dtype="float32", step_size=12.0, trace_rule="plain")
+        horde = make(
+            [ask("wild", BEHAVIOUR, continuation=0.9)],
+            dtype="float32",
+            step_size=12.0,
+            trace_rule="plain",
+        )
         RandomLife(horde).run(n_steps)
         horde.add([ask("new", ConstantAction(0, N_ACTIONS), Channel(2), 0.5)])
         return horde
 
     whole = next(horde for horde in map(wild, range(1, 60)) if horde._engine.flags)
-    again = wild(0)
-    again.restore(whole.state())
-    assert again.n_diverged == 0
-    assert again.diverged == whole.diverged == ["wild"]
-    assert again.divergence_reason == whole.divergence_reason
+    twin = wild(0)
+    twin.restore(whole.state())
+    assert twin.n_diverged == 0
+    assert twin.diverged == whole.diverged == ["wild"]
+    assert twin.divergence_reason == whole.divergence_reason
 
 
 # ---- several update rules in one Horde ------------------------------------------------------------------------------
 
-RULES: list[str | None] = [None, "tdrc", "tidbd", "tdrc", None, "tidbd:meta=0.02", "tdrc:beta=0.5", "tidbd"]
+RULES: list[str | None] = [
+    None,
+    "tdrc",
+    "tidbd",
+    "tdrc",
+    None,
+    "tidbd:meta=0.02",
+    "tdrc:beta=0.5",
+    "tidbd",
+]
 
 
 def various(algorithms: list[str | None]) -> list[GVF]:
@@ -418,7 +494,9 @@ QUERIES: dict[str, Callable[[Horde, Any], NDArray[Any]]] = {
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
 @pytest.mark.parametrize("engine", ["auto", "plain"])
-def test_every_query_of_a_mixed_horde_has_the_answers_of_hordes_of_one_question_each(engine: Any, mode: Any) -> None:
+def test_every_query_of_a_mixed_horde_has_the_answers_of_hordes_of_one_question_each(
+    engine: Any, mode: Any
+) -> None:
     """Demon by demon, with outcomes that change in each step, gaps and ends; and for demons in any order."""
     questions = various(RULES)
     mixed = make(questions, engine, mode)
@@ -429,7 +507,9 @@ def test_every_query_of_a_mixed_horde_has_the_answers_of_hordes_of_one_question_
         tiles = np.arange(N_ACTIVE) + 3
         for name, query in QUERIES.items():
             expected = np.array([query(horde, tiles)[0] for horde in alone])
-            np.testing.assert_allclose(query(mixed, tiles), expected, rtol=0, atol=1e-11, err_msg=name)
+            np.testing.assert_allclose(
+                query(mixed, tiles), expected, rtol=0, atol=1e-11, err_msg=name
+            )
         assert mixed.n_updated == sum(horde.n_updated for horde in alone)
         assert mixed.max_trace == pytest.approx(max(horde.max_trace for horde in alone))
     theta, w = mixed.weights()
@@ -470,4 +550,6 @@ def test_the_order_of_the_questions_of_a_mixed_horde_changes_nothing(mode: Any) 
     RandomLife(usual, permuted, p_break=0.1).run(70)
     tiles = np.arange(N_ACTIVE) + 3
     for name, query in QUERIES.items():
-        np.testing.assert_allclose(query(permuted, tiles), query(usual, tiles)[order], rtol=0, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            query(permuted, tiles), query(usual, tiles)[order], rtol=0, atol=1e-12, err_msg=name
+        )

@@ -41,7 +41,8 @@ class Body(gymnasium.Env[Any, Any]):
         action: spaces.Space[Any] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        self.observation_space, self.action_space = observation, action or spaces.Discrete(2)
+        self.observation_space = observation
+        self.action_space = action or spaces.Discrete(2)
         self.metadata = metadata or {}
 
 
@@ -53,18 +54,24 @@ class Body(gymnasium.Env[Any, Any]):
         (spaces.Box(0, 255, (7,), np.uint8), "DtypeObservation"),
     ],
 )
-def test_the_named_wrapper_makes_the_observation_readable(space: spaces.Space[Any], wrapper: str) -> None:
+def test_the_named_wrapper_makes_the_observation_readable(
+    space: spaces.Space[Any], wrapper: str
+) -> None:
     """Wrapped as the errors say until there is none."""
     env: gymnasium.Env[Any, Any] = Body(space)
     with pytest.raises(
-        ValueError, match=f"must be a flat Box of floats or discrete, not .*gymnasium.wrappers.{wrapper}"
+        ValueError,
+        match=f"must be a flat Box of floats or discrete, not .*gymnasium.wrappers.{wrapper}",
     ):
         Interface.of(env)
     for _ in range(3):
         try:
             Interface.of(env)
         except ValueError as error:
-            env = FlattenObservation(env) if "Flatten" in str(error) else DtypeObservation(env, np.float32)
+            if "Flatten" in str(error):
+                env = FlattenObservation(env)
+            else:
+                env = DtypeObservation(env, np.float32)
     assert Interface.of(env).actions == ("action_0", "action_1")
 
 
@@ -74,14 +81,25 @@ WRAP = "must be Discrete from 0, not .*gymnasium.wrappers."
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        (Body(action=spaces.Box(-1.0, 1.0, (3,))), rf"{WRAP}DiscretizeAction\(env, bins=3\).*SAC.*ChoiceByNumber"),
-        (Body(action=spaces.MultiDiscrete([2, 3])), rf"{WRAP}TransformAction\(env, its_action, Discrete\(n\)\)"),
-        (Body(action=spaces.Discrete(3, start=-1)), rf"{WRAP}TransformAction\(env, lambda a: a \+ start, Discrete\(n"),
+        (
+            Body(action=spaces.Box(-1.0, 1.0, (3,))),
+            rf"{WRAP}DiscretizeAction\(env, bins=3\).*SAC.*ChoiceByNumber",
+        ),
+        (
+            Body(action=spaces.MultiDiscrete([2, 3])),
+            rf"{WRAP}TransformAction\(env, its_action, Discrete\(n\)\)",
+        ),
+        (
+            Body(action=spaces.Discrete(3, start=-1)),
+            rf"{WRAP}TransformAction\(env, lambda a: a \+ start, Discrete\(n",
+        ),
         (Body(metadata={"channels": []}), "0 channels"),
         (Body(metadata={"actions": ["a"]}), "1 actions"),
     ],
 )
-def test_metadata_must_fit_and_a_refused_action_space_names_its_wrapper(env: Body, words: str) -> None:
+def test_metadata_must_fit_and_a_refused_action_space_names_its_wrapper(
+    env: Body, words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         Interface.of(env)
 
@@ -158,7 +176,9 @@ def test_stacked_frames_are_described_the_oldest_first() -> None:
         *("age@-1", "saw@-1", "last@-1"),
         *("age", "saw", "last"),
     )
-    assert [channel.group for channel in interface.channels] == ["obs@-2"] * 3 + ["obs@-1"] * 3 + ["obs"] * 3
+    assert [channel.group for channel in interface.channels] == ["obs@-2"] * 3 + ["obs@-1"] * 3 + [
+        "obs"
+    ] * 3
     assert interface.sensors == (6, 7, 8)
     assert [q.name for q in questions.nexting(interface, (0.5,))] == [
         f"behaviour/g0.5/{n}" for n in ("age", "saw", "last")
@@ -169,25 +189,32 @@ def test_each_frame_is_tiled_as_a_single_one() -> None:
     """12 tiles and a bias for one frame, 24 and a bias for two; the newest frame has the first tiles."""
     body = ToyBody()
     body.metadata["tile_layout"] = LAYOUT
-    one, two = Interface.of(body), Interface.of(stacked())
+    one = Interface.of(body)
+    two = Interface.of(stacked())
     assert (one.coder.n_features, two.coder.n_features) == (13, 25)
-    old, new = np.array([0.1, 0.6, 0.2]), np.array([0.9, 0.3, 0.7])
+    old = np.array([0.1, 0.6, 0.2])
+    new = np.array([0.9, 0.3, 0.7])
     expected = [*one.encode(new)[:-1], *(one.encode(old)[:-1] + 12), 24]
     assert two.encode(np.concatenate([old, new])).tolist() == expected
 
 
 def test_a_life_with_stacked_frames_drives_and_learns() -> None:
     """The frames of a drive are the body's own, of another length: the record has NaN for them."""
-    env, recorder = stacked(), Recorder(6)
+    env = stacked()
+    recorder = Recorder(6)
     interface = Interface.of(env)
     horde = horde_of(questions.excursions(interface, (0.5,)), interface)
-    life = live(100, env, horde, excursions=ExcursionConfig(probability=0.2, horizon=3), recorder=recorder)
+    life = live(
+        100, env, horde, excursions=ExcursionConfig(probability=0.2, horizon=3), recorder=recorder
+    )
     rows = recorder.stream().rows
     within = rows[(rows["phase"] == Phase.CENTRE) & ~np.isnan(rows["pose"][:, 2])]
     assert len(within) > 3
     assert np.isnan(within["observation"]).all()
     behaved = rows[rows["phase"] == Phase.BEHAVE]
-    assert (behaved["observation"][:, 3] >= behaved["observation"][:, 0]).all(), "the older frame comes first"
+    assert (behaved["observation"][:, 3] >= behaved["observation"][:, 0]).all(), (
+        "the older frame comes first"
+    )
     assert life.student.errors.n_excursions > 3
 
 
@@ -218,7 +245,9 @@ group = "heat"
 intervals = [2]
 tilings = 1
 """
-CHANNELS = [{"name": f"light_{i}", "group": "light"} for i in range(3)] + [{"name": "heat", "group": "heat"}]
+CHANNELS = [{"name": f"light_{i}", "group": "light"} for i in range(3)] + [
+    {"name": "heat", "group": "heat"}
+]
 
 
 @pytest.mark.kernels
@@ -243,17 +272,21 @@ def test_known_cells(observation: list[float], tiles: list[int]) -> None:
 def test_every_layout_has_the_tiles_of_its_table(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     layout = tomllib.loads(text)
-    robot = create2() if path.stem == "create2" else ROBOT
+    robot = ROBOT
+    if path.stem == "create2":
+        robot = create2()
     channels = [{"name": c.name, "group": c.group} for c in robot.channels]
     groups = [channel["group"] for channel in channels]
     n_tilings = [t["tilings"] * groups.count(t["group"]) for t in layout["tiling"]]
-    n_tiles = [n * int(np.prod(t["intervals"])) for n, t in zip(n_tilings, layout["tiling"], strict=True)]
+    n_tiles = [
+        n * int(np.prod(t["intervals"])) for n, t in zip(n_tilings, layout["tiling"], strict=True)
+    ]
     coder = TileCoder.from_layout(text, channels)
     assert (coder.n_active, coder.n_features) == (sum(n_tilings) + 1, sum(n_tiles) + 1)
     rng = np.random.default_rng(0)
-    seen = {int(tile) for _ in range(300) for tile in coder.encode(rng.random(len(channels)))}
-    assert min(seen) >= 0
-    assert max(seen) == coder.n_features - 1
+    tiles = {int(tile) for _ in range(300) for tile in coder.encode(rng.random(len(channels)))}
+    assert min(tiles) >= 0
+    assert max(tiles) == coder.n_features - 1
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -305,7 +338,10 @@ def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: st
         ("bias = ", "not valid TOML"),
         ("tiling = [1, 2]", r"tiling must be"),
         ('bias = "yes"', "bias must be true or false, not 'yes'"),
-        (SMALL.replace("tilings = 1", "tilings = true"), "tilings must be whole, from 1 to 10,000, not True"),
+        (
+            SMALL.replace("tilings = 1", "tilings = true"),
+            "tilings must be whole, from 1 to 10,000, not True",
+        ),
     ],
 )
 def test_a_bad_layout_is_refused(text: str, words: str) -> None:

@@ -99,9 +99,9 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
         state = 2
         learner.begin(np.array([state]))
         while 0 <= state < 5:
-            left = rng.random() < b_left
-            rho = pi_left / b_left if left else (1 - pi_left) / (1 - b_left)
-            state += -1 if left else 1
+            is_left = rng.random() < b_left
+            rho = pi_left / b_left if is_left else (1 - pi_left) / (1 - b_left)
+            state += -1 if is_left else 1
             over = not 0 <= state < 5
             signals = Signals(np.full(3, rho), zero if over else gamma, lam, np.full(3, float(state == 5)), zero)
             learner.learn(np.array([0 if over else state]), signals)
@@ -243,7 +243,7 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
             k = int(np.flatnonzero(stream["checkpoints"] == t + 1)[0])
             theta, w = learner.weights()
             m = learner.mspbe_trace()
-            got = {
+            results = {
                 "theta": theta,
                 "w": w,
                 "v_A": m,
@@ -252,8 +252,8 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
                 "vecpre_A": (m.astype(np.float64) * w_before).sum(axis=1),
             }
             if engine == "plain":
-                got["e"] = learner._vector("e")
-            for key, value in got.items():
+                results["e"] = learner._vector("e")
+            for key, value in results.items():
                 assert_close(value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}")
 
 
@@ -311,9 +311,9 @@ def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> N
     for t in range(1, 400):
         state = t % N_STATES
         horde.learn(0, 1.0, np.array([float(state == 0)]), np.array([state]))
-    found = np.array([horde.predict(np.array([s])) for s in range(N_STATES)])
+    predictions = np.array([horde.predict(np.array([s])) for s in range(N_STATES)])
     want = np.array([[float((s + k) % N_STATES == 0) for k in range(1, 6)] for s in range(N_STATES)])
-    np.testing.assert_allclose(found, want, atol=1e-6)
+    np.testing.assert_allclose(predictions, want, atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["span", "plain"])
@@ -323,8 +323,8 @@ def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any
     V1 = (I - g1 P1)^-1 P1 c and V2 = (I - g2 P2)^-1 P2 V1, found to .12. Off by more than 1 somewhere: the two policies
     exchanged, V1 or V2 learned on-policy, or c taken for V1.
     """
-    found, want = learn_corridor(np.random.default_rng(0), engine), composed_values()
-    np.testing.assert_allclose(found, want, atol=0.12)
+    predictions, want = learn_corridor(np.random.default_rng(0), engine), composed_values()
+    np.testing.assert_allclose(predictions, want, atol=0.12)
     (p1, g1), (p2, g2) = (THEN_RIGHT, THEN_GAMMA), (FIRST_RIGHT, FIRST_GAMMA)
     mistakes = (
         corridor_value(p1, g2, corridor_value(p2, g1)),
@@ -345,20 +345,20 @@ def test_the_golden_mdp(policy: str, lam: float) -> None:
     golden = reference("mdp_golden.npz")
     reward = (golden["P"] * golden["R"]).sum(axis=2)
     mdp = SmallMDP(golden["P"], reward, np.eye(6)[0])
-    known = mdp.expectations(golden[f"pi_{policy}"], golden["b"], golden["Phi"], gamma=0.9, lam=lam)
+    expectations = mdp.expectations(golden[f"pi_{policy}"], golden["b"], golden["Phi"], gamma=0.9, lam=lam)
     np.testing.assert_allclose(mdp.state_distribution(golden["b"]), golden["d_b"], atol=1e-12)
-    np.testing.assert_allclose(known.A, golden[f"A_{policy}_{lam}"], atol=1e-12)
-    np.testing.assert_allclose(known.b, golden[f"b_{policy}_{lam}"], atol=1e-12)
-    np.testing.assert_allclose(known.C, golden["C"], atol=1e-12)
-    assert true_mspbe(golden[f"theta_star_{policy}_{lam}"], *known) < 1e-20
+    np.testing.assert_allclose(expectations.A, golden[f"A_{policy}_{lam}"], atol=1e-12)
+    np.testing.assert_allclose(expectations.b, golden[f"b_{policy}_{lam}"], atol=1e-12)
+    np.testing.assert_allclose(expectations.C, golden["C"], atol=1e-12)
+    assert true_mspbe(golden[f"theta_star_{policy}_{lam}"], *expectations) < 1e-20
 
 
 def test_the_random_walk_of_the_textbook() -> None:
     """Five states, +1 on the right exit, undiscounted, equally often left and right: 1/6, ..., 5/6 (Sutton 1988)."""
-    left, right = np.eye(5, k=-1), np.eye(5, k=1)
+    leftward, right = np.eye(5, k=-1), np.eye(5, k=1)
     reward = np.zeros((2, 5))
     reward[1, 4] = 1.0
-    mdp = SmallMDP(np.stack([left, right]), reward, np.eye(5)[2])
+    mdp = SmallMDP(np.stack([leftward, right]), reward, np.eye(5)[2])
     either = np.full((5, 2), 0.5)
     np.testing.assert_allclose(mdp.values(either, 1.0), np.arange(1, 6) / 6)
     np.testing.assert_allclose(mdp.state_distribution(either), np.array([1, 2, 3, 2, 1]) / 9)

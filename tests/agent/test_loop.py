@@ -20,20 +20,33 @@ from horde_agent.life.life import BodyDisobeys, Life, StepEvent
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import BeforeStep, SpyHorde, ToyBody, age_of, horde_of, live, toy_life, toy_questions
+from tests.agent.doubles import (
+    BeforeStep,
+    SpyHorde,
+    ToyBody,
+    age_of,
+    horde_of,
+    live,
+    toy_life,
+    toy_questions,
+)
 
-OFTEN, ALWAYS = ExcursionConfig(probability=0.1, horizon=5), ExcursionConfig(probability=1.0, horizon=5)
+OFTEN = ExcursionConfig(probability=0.1, horizon=5)
+ALWAYS = ExcursionConfig(probability=1.0, horizon=5)
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------
 
 
 def test_every_transition_is_learned_once_including_the_last_one() -> None:
-    body, horde = ToyBody(), SpyHorde(toy_questions())
+    body = ToyBody()
+    horde = SpyHorde(toy_questions())
     life = live(20, body, horde)
 
     assert horde.calls[0] == ("begin", 0)
-    assert [(call[1], call[2], call[4]) for call in horde.learned] == [(k, a, k + 1) for k, a in body.actions]
+    assert [(call[1], call[2], call[4]) for call in horde.learned] == [
+        (k, a, k + 1) for k, a in body.actions
+    ]
     assert (life.steps, life.student.learning_steps) == (20, 20)
 
 
@@ -49,7 +62,11 @@ def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
     assert ("begin", 7) in horde.calls
     by_age = {call[1]: call[3] for call in horde.learned}
     assert by_age[0] == by_age[7] == pytest.approx(1 / 3)
-    assert all(b == pytest.approx(2 / 3) or b == pytest.approx(1 / 6) for age, b in by_age.items() if age not in (0, 7))
+    assert all(
+        b == pytest.approx(2 / 3) or b == pytest.approx(1 / 6)
+        for age, b in by_age.items()
+        if age not in (0, 7)
+    )
     assert life.gaps == fault.get("gap", 0)
 
 
@@ -62,7 +79,9 @@ def test_rows_and_steps_have_the_same_rules() -> None:
 
 def test_learning_is_suspended_in_excursions_and_drives() -> None:
     """Only steps with a behaviour action are learned from."""
-    body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
+    body = ToyBody()
+    horde = SpyHorde(toy_questions())
+    recorder = Recorder(3)
     life = live(400, body, horde, excursions=OFTEN, recorder=recorder)
     stream = recorder.stream()
 
@@ -74,15 +93,21 @@ def test_learning_is_suspended_in_excursions_and_drives() -> None:
     assert [call[1] for call in horde.calls if call[0] == "begin"] == [0, *after_drives]
 
 
-def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_last_update() -> None:
+def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_last_update() -> (
+    None
+):
     """The spy predicts 1000 x updates + age; the sawtooth's return at gamma 0 is its next value."""
-    body, horde, recorder = ToyBody(), SpyHorde(toy_questions()), Recorder(3)
+    body = ToyBody()
+    horde = SpyHorde(toy_questions())
+    recorder = Recorder(3)
     with toy_life(body, horde, excursions=OFTEN, recorder=recorder) as life:
         life.run(400)
         rows = recorder.stream().rows
 
     for outcome in life.student.errors.table.outcomes():
-        for step, predictions, returns in zip(outcome.step, outcome.predictions, outcome.returns, strict=True):
+        for step, predictions, returns in zip(
+            outcome.step, outcome.predictions, outcome.returns, strict=True
+        ):
             n_behaved = int((rows["phase"][rows["step"] < step] == Phase.BEHAVE).sum())
             assert predictions.tolist() == [1000.0 * n_behaved + step] * 6
             saw = [np.float32(((step + k) % 7) / 7) for k in range(1, 6)]
@@ -99,7 +124,8 @@ def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_ba
     fault: Mapping[int, Any], steps: int, discarded_at: int, tested: list[int]
 ) -> None:
     """Excursions of 5 steps from age 0 on, of which the fifth term would complete the first at age 5."""
-    body, horde = ToyBody(fault), SpyHorde(toy_questions())
+    body = ToyBody(fault)
+    horde = SpyHorde(toy_questions())
     errors = live(steps, body, horde, excursions=ALWAYS).student.errors
 
     assert body.drives[0] == discarded_at
@@ -117,11 +143,17 @@ def test_steps_of_a_drive_are_counted_up_to_the_end_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(("name", "family"), [("CartPole-v1", excursions), ("toy", nexting)])
-def test_without_manoeuvres_or_off_policy_questions_there_are_no_excursions(name: str, family: Any) -> None:
+def test_without_manoeuvres_or_off_policy_questions_there_are_no_excursions(
+    name: str, family: Any
+) -> None:
     """CartPole has no manoeuvres: its constant-action questions are learned and not scored."""
-    env = ToyBody() if name == "toy" else gymnasium.make(name)
+    if name == "toy":
+        env = ToyBody()
+    else:
+        env = gymnasium.make(name)
     face = Interface.of(env)
-    horde, behaviour = horde_of(family(face), face), StickyRandom(len(face.actions))
+    horde = horde_of(family(face), face)
+    behaviour = StickyRandom(len(face.actions))
     with Life(env, horde, behaviour, np.random.default_rng(0), excursions=ALWAYS) as life:
         life.run(30)
 
@@ -140,12 +172,19 @@ class Silent(ToyBody):
 
 @pytest.mark.parametrize("kind", [ToyBody, Silent])
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_the_last_transition_of_an_episode_is_learned_and_a_new_stream_begins(kind: Any, end: str) -> None:
+def test_the_last_transition_of_an_episode_is_learned_and_a_new_stream_begins(
+    kind: Any, end: str
+) -> None:
     """The first observation of each episode is recorded as a gap, which is not counted as a fault."""
-    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    recorder = Recorder(3)
+    horde = SpyHorde(toy_questions())
     life = live(8, kind({5: {end: 1}}), horde, recorder=recorder)
-    rows, is_termination = recorder.stream().rows, end == "terminated"
-    ended = Flag.TERMINATED if is_termination else Flag.TRUNCATED
+    rows = recorder.stream().rows
+    is_termination = end == "terminated"
+    if is_termination:
+        ended = Flag.TERMINATED
+    else:
+        ended = Flag.TRUNCATED
 
     assert [call[5] for call in horde.learned] == [False] * 4 + [is_termination] + [False] * 3
     assert [call for call in horde.calls if call[0] == "begin"] == [("begin", 0), horde.calls[6]]
@@ -169,7 +208,8 @@ def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
 
 
 def lived(seed: int, spans: tuple[int, ...] = (300,)) -> tuple[str, Any]:
-    horde, recorder = horde_of(toy_questions(), Interface.of(ToyBody())), Recorder(3)
+    horde = horde_of(toy_questions(), Interface.of(ToyBody()))
+    recorder = Recorder(3)
     with toy_life(ToyBody(), horde, seed, excursions=OFTEN, recorder=recorder) as life:
         for steps in spans:
             life.run(steps)
@@ -177,9 +217,11 @@ def lived(seed: int, spans: tuple[int, ...] = (300,)) -> tuple[str, Any]:
 
 
 def test_same_seed_same_life_also_in_pieces_and_another_seed_another_one() -> None:
-    whole, again, pieces = lived(3), lived(3), lived(3, (1, 120, 0, 179))
+    whole = lived(3)
+    repeat = lived(3)
+    pieces = lived(3, (1, 120, 0, 179))
 
-    assert whole[0] == again[0] == pieces[0] != lived(4)[0]
+    assert whole[0] == repeat[0] == pieces[0] != lived(4)[0]
     np.testing.assert_array_equal(whole[1].rows["observation"], pieces[1].rows["observation"])
 
 
@@ -231,7 +273,8 @@ def test_an_error_of_the_body_ends_the_life_with_its_record_written() -> None:
         if age == 5:
             raise ConnectionError("unplugged")
 
-    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    recorder = Recorder(3)
+    horde = SpyHorde(toy_questions())
     with pytest.raises(ConnectionError):
         live(10, ToyBody(on_step=on_step), horde, recorder=recorder)
 
@@ -279,7 +322,12 @@ def test_an_observer_added_by_another_is_called_before_the_next_step_too() -> No
 
 def test_faults_are_counted() -> None:
     """Late by 40 ms is jitter, by 60 ms a missed deadline."""
-    faults = {3: {"gap": 1, "crc_errors": 2}, 4: {"overrun_s": 0.04}, 5: {"overrun_s": 0.06}, 6: {"clipped": 3}}
+    faults = {
+        3: {"gap": 1, "crc_errors": 2},
+        4: {"overrun_s": 0.04},
+        5: {"overrun_s": 0.06},
+        6: {"clipped": 3},
+    }
     faults |= {7: {"applied": 0, "sensor_age_s": 0.008}}
     life = live(10, ToyBody(faults), SpyHorde(toy_questions()))
 
@@ -316,7 +364,9 @@ def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
     assert (life.link_losses, life.s_without_link) == (None, None)
 
 
-@pytest.mark.parametrize(("fault", "begins"), [({"gap": 1}, 0), ({"stale": 1}, 3), ({"applied": 0}, 3)])
+@pytest.mark.parametrize(
+    ("fault", "begins"), [({"gap": 1}, 0), ({"stale": 1}, 3), ({"applied": 0}, 3)]
+)
 def test_no_excursion_begins_at_a_stale_frame_or_after_an_action_not_applied(
     fault: Mapping[str, int], begins: int
 ) -> None:
@@ -331,7 +381,8 @@ def test_no_excursion_begins_at_a_stale_frame_or_after_an_action_not_applied(
 def test_no_applied_action_for_a_minute_ends_the_life(caplog: pytest.LogCaptureFixture) -> None:
     """`obeyed` is 0 from age 100 on: 600 steps later the life ends with its record."""
     disobeys = {k: {"applied": 0, "obeyed": 0} for k in range(100, 1000)}
-    recorder, horde = Recorder(3), SpyHorde(toy_questions())
+    recorder = Recorder(3)
+    horde = SpyHorde(toy_questions())
     sentence = r"ends after 699 steps, 60 s .*`obeyed` = 0"
     with pytest.raises(BodyDisobeys, match=sentence):
         live(1000, ToyBody(disobeys), horde, recorder=recorder)
@@ -339,10 +390,12 @@ def test_no_applied_action_for_a_minute_ends_the_life(caplog: pytest.LogCaptureF
     assert len(recorder.stream()) == 700
 
 
-def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Heat or a safety stop: logged after a minute; the shorter pause is not."""
-    kept = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
-    life = live(2000, ToyBody(kept), SpyHorde(toy_questions()))
+    pauses = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
+    life = live(2000, ToyBody(pauses), SpyHorde(toy_questions()))
     assert life.steps == 2000
     messages = [r.message for r in caplog.records if r.name == "horde_agent.life.experience"]
     assert messages == ["no action was applied for 60 s; learning was paused"]
@@ -355,7 +408,8 @@ def test_a_robot_that_drives_in_every_reset_counts_those_steps_within_the_run() 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             return super().reset(seed=seed, options=options or {"manoeuvre": "centre"})
 
-    body, recorder = Robot({10: {"truncated": 1}}), Recorder(3)
+    body = Robot({10: {"truncated": 1}})
+    recorder = Recorder(3)
     life = live(8, body, SpyHorde(toy_questions()), recorder=recorder)
 
     assert body.drives == [0, 10]
@@ -403,14 +457,22 @@ def test_three_lives_on_each_engine_end_with_the_same_errors() -> None:
     questions is below 0.1, a tenth of the error.
     """
     pytest.importorskip("pybullet")
-    lives = np.array([final_errors(physics, seed, 20_000) for physics in ("planar", "bullet") for seed in range(3)])
+    lives = np.array(
+        [
+            final_errors(physics, seed, 20_000)
+            for physics in ("planar", "bullet")
+            for seed in range(3)
+        ]
+    )
     scored = np.isfinite(lives).all(axis=0)
     assert scored.mean() > 0.95
     apart = {}
     for one in itertools.combinations(range(6), 3):
         if 0 in one:
-            other = [k for k in range(6) if k not in one]
-            difference = lives[list(one)][:, scored].mean(axis=0) - lives[other][:, scored].mean(axis=0)
+            remainder = [k for k in range(6) if k not in one]
+            difference = lives[list(one)][:, scored].mean(axis=0) - lives[remainder][
+                :, scored
+            ].mean(axis=0)
             apart[one] = np.abs(difference).mean(), abs(np.median(difference))
     by_engine = apart.pop((0, 1, 2))
     assert by_engine[0] < max(mean for mean, _ in apart.values())

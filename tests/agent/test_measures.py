@@ -27,53 +27,69 @@ def test_the_golden_rupee(kind: str) -> None:
     """Twelve demons, 500 steps, alpha_h .05 and beta0 .01."""
     stream = reference("gtd_golden.npz")
     config = LearnerConfig(trace_rule="plain", dtype="float64", mspbe_tau=float(stream["tau"]))
-    own = rupee_config(config, 0.01)
+    rupee_settings = rupee_config(config, 0.01)
     learner = engine_of(kind, np.arange(12), 40, float(stream["alpha_v"]), 0.02, config)
-    rupee, found = RUPEE(engine_of(kind, np.arange(12), 40, 0.0, 0.05, own), own), []
+    rupee = RUPEE(engine_of(kind, np.arange(12), 40, 0.0, 0.05, rupee_settings), rupee_settings)
+    rupees = []
     active = stream["active"].astype(np.int64)
     for each in (learner, rupee):
         each.begin(active[0])
     assert (rupee.value() == 0).all()
     for t in range(500):
-        told = Signals(
-            stream["rho"][t], stream["gamma"][t + 1], stream["lam"], stream["cumulant"][t + 1], stream["z"][t + 1]
+        signals = Signals(
+            stream["rho"][t],
+            stream["gamma"][t + 1],
+            stream["lam"],
+            stream["cumulant"][t + 1],
+            stream["z"][t + 1],
         )
-        learner.learn(active[t + 1], told)
-        rupee.learn(active[t + 1], told, learner.td_error)
+        learner.learn(active[t + 1], signals)
+        rupee.learn(active[t + 1], signals, learner.td_error)
         if t + 1 in stream["checkpoints"]:
-            found.append(rupee.value())
-    np.testing.assert_allclose(found, stream["full/rupee"], rtol=1e-7)
+            rupees.append(rupee.value())
+    np.testing.assert_allclose(rupees, stream["full/rupee"], rtol=1e-7)
 
 
 def engine_of(kind: str, *arguments: Any) -> PlainEngine | SpanEngine:
-    return PlainEngine(*arguments) if kind == "plain" else SpanEngine(*arguments, batch=8 if kind == "deferred" else 1)
+    if kind == "plain":
+        return PlainEngine(*arguments)
+    return SpanEngine(*arguments, batch=8 if kind == "deferred" else 1)
 
 
 @pytest.mark.parametrize(("kind", "trace_rule"), [("plain", "capped"), ("span", "clipped")])
 def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
     """With gaps, a step that is skipped, and the rule that leaves w unchanged at rho = 0."""
-    rng, beta0, alpha, n = np.random.default_rng(2), 0.02, 0.1 / 4, 25
+    rng = np.random.default_rng(2)
+    beta0 = 0.02
+    alpha = 0.1 / 4
+    n = 25
     rules: Any = {"trace_rule": trace_rule, "w_rule": "importance-weighted"}
     config = LearnerConfig(dtype="float64", secondary_ratio=0.1, **rules)
-    own, group = rupee_config(config, beta0), np.arange(3)
+    rupee_settings = rupee_config(config, beta0)
+    group = np.arange(3)
     learner = engine_of(kind, group, n, alpha, alpha / 10, config)
-    rupee = RUPEE(engine_of(kind, group, n, 0.0, 5 * alpha, own), own)
-    oracle, dense = DenseGTD(3, n, alpha, alpha / 10, **rules), DenseRUPEE(3, n, 5 * alpha, beta0)
-    tiles, gamma, lam = rng.choice(n, 4, replace=False), np.full(3, 0.8), np.full(3, 0.9)
+    rupee = RUPEE(engine_of(kind, group, n, 0.0, 5 * alpha, rupee_settings), rupee_settings)
+    oracle = DenseGTD(3, n, alpha, alpha / 10, **rules)
+    dense = DenseRUPEE(3, n, 5 * alpha, beta0)
+    tiles = rng.choice(n, 4, replace=False)
+    gamma = np.full(3, 0.8)
+    lam = np.full(3, 0.9)
     for t in range(150):
         if t in (0, 70):
             learner.begin(tiles)
             rupee.begin(tiles)
             oracle.begin(binary(tiles, n), gamma, lam)
-        before, tiles = tiles, rng.choice(n, 4, replace=False)
-        rho, c = rng.choice([0.0, 0.6, 3.0], 3), rng.random(3)
+        previous_tiles = tiles
+        tiles = rng.choice(n, 4, replace=False)
+        rho = rng.choice([0.0, 0.6, 3.0], 3)
+        c = rng.random(3)
         c[1] = np.nan if t == 60 else c[1]
-        told = Signals(rho, gamma, lam, c, np.zeros(3))
-        learner.learn(tiles, told)
+        signals = Signals(rho, gamma, lam, c, np.zeros(3))
+        learner.learn(tiles, signals)
         oracle.learn(binary(tiles, n), rho, gamma, lam, c, np.zeros(3))
-        rupee.learn(tiles, told, np.where(np.isnan(c), np.nan, learner.td_error))
+        rupee.learn(tiles, signals, np.where(np.isnan(c), np.nan, learner.td_error))
         h = dense._h[1].copy()
-        dense.update(oracle.delta, oracle.e, before)
+        dense.update(oracle.delta, oracle.e, previous_tiles)
         if t == 60:  # its trace is cleared, and h and d stand but for the decay of d
             dense._h[1] = h
     np.testing.assert_allclose(rupee.value(), dense.value(), rtol=1e-9, atol=1e-15)
@@ -93,8 +109,10 @@ def test_a_trace_without_bias_starts_as_the_mean() -> None:
 def test_the_ude_is_the_deviation_of_the_recent_mean() -> None:
     """Against its definition in full; a constant error is infinitely unexpected, but for the 1e-6."""
     rng = np.random.default_rng(0)
-    delta, rho = rng.normal(size=(400, 2)), rng.choice([0.0, 1.5], size=(400, 2))
-    delta[:, 1], rho[:, 1] = 0.3, 1.0
+    delta = rng.normal(size=(400, 2))
+    rho = rng.choice([0.0, 1.5], size=(400, 2))
+    delta[:, 1] = 0.3
+    rho[:, 1] = 1.0
     ude = UDE(2, beta0=0.02)
     assert (ude.value() == 0).all()
     for d, r in zip(delta, rho, strict=True):
@@ -109,7 +127,9 @@ def test_the_ude_is_the_deviation_of_the_recent_mean() -> None:
 def test_the_effective_sample_size() -> None:
     """On-policy all steps count; a constant-action target followed every fifth time has a fifth; never followed, 0."""
     rho = np.array([[1.0, 5.0 if t % 5 == 0 else 0.0, 0.0] for t in range(1_000)])
-    np.testing.assert_allclose(effective_sample_size(rho.sum(axis=0), (rho**2).sum(axis=0)), [1_000, 200, 0])
+    np.testing.assert_allclose(
+        effective_sample_size(rho.sum(axis=0), (rho**2).sum(axis=0)), [1_000, 200, 0]
+    )
 
 
 def test_an_estimate_is_valid_once_w_has_moved() -> None:

@@ -24,7 +24,9 @@ CONFIG: dict[str, Any] = {"dtype": "float64", "secondary_ratio": 0.5}
 
 
 def life_of(horde: Horde, **further: Any) -> Life:
-    return toy_life(ToyBody(), horde, seed=5, **{"excursions": OFTEN, "recorder": Recorder(3)} | further)
+    return toy_life(
+        ToyBody(), horde, seed=5, **{"excursions": OFTEN, "recorder": Recorder(3)} | further
+    )
 
 
 def new_questions() -> list[GVF]:
@@ -33,13 +35,14 @@ def new_questions() -> list[GVF]:
 
 def returns_by_step(life: Life, name: str) -> dict[int, float]:
     """Return what the excursions that tested a demon measured, by the step at which they began."""
-    demon, found = life.horde.names.index(name), {}
+    demon = life.horde.names.index(name)
+    returns = {}
     for outcome in life.student.errors.table.outcomes():
         if demon in outcome.policy.demons:
             column = outcome.policy.demons.tolist().index(demon)
             measured = zip(outcome.step.tolist(), outcome.returns[:, column].tolist(), strict=True)
-            found |= {step: g for step, g in measured if not np.isnan(g)}
-    return found
+            returns |= {step: g for step, g in measured if not np.isnan(g)}
+    return returns
 
 
 def test_old_demons_learn_as_if_none_had_been_added_or_removed() -> None:
@@ -47,30 +50,35 @@ def test_old_demons_learn_as_if_none_had_been_added_or_removed() -> None:
     alone, visited = (horde_of(toy_questions(), FACE, **CONFIG) for _ in range(2))
     with life_of(alone) as life:
         life.run(900)
-    gone = [visited.names[k] for k in (0, 7, 17)]
+    removed_names = [visited.names[k] for k in (0, 7, 17)]
     stays = [k for k in range(18) if k not in (0, 7, 17)]
     with life_of(visited) as other:
         other.run(301)
         other.add(new_questions())
         other.run(201)
-        other.remove(gone)
+        other.remove(removed_names)
         other.run(398)
 
     assert other.steps == life.steps == 900
     assert other.student.learning_steps == life.student.learning_steps
     assert visited.names[:15] == [alone.names[k] for k in stays]
-    np.testing.assert_allclose(visited.weights()[0][:15], alone.weights()[0][stays], rtol=1e-9, atol=1e-12)
-    mine, theirs = other.student.errors, life.student.errors
-    assert mine.n_excursions == theirs.n_excursions > 20
-    assert mine.n_tests[:15].tolist() == theirs.n_tests[stays].tolist()
-    np.testing.assert_allclose(mine.nmsre()[:15], theirs.nmsre()[stays], rtol=1e-9)
+    np.testing.assert_allclose(
+        visited.weights()[0][:15], alone.weights()[0][stays], rtol=1e-9, atol=1e-12
+    )
+    errors = other.student.errors
+    theirs = life.student.errors
+    assert errors.n_excursions == theirs.n_excursions > 20
+    assert errors.n_tests[:15].tolist() == theirs.n_tests[stays].tolist()
+    np.testing.assert_allclose(errors.nmsre()[:15], theirs.nmsre()[stays], rtol=1e-9)
     assert len(other.recorder.stream()) == len(life.recorder.stream())  # type: ignore[union-attr]
 
 
 def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
     """Its returns are those of the excursions that began after it came; the online mean counts it then too."""
     old = toy_questions()[::-1]  # the returns of the last one vary
-    early, late = (horde_of(questions, FACE, **CONFIG) for questions in ([*old, *new_questions()], old))
+    early, late = (
+        horde_of(questions, FACE, **CONFIG) for questions in ([*old, *new_questions()], old)
+    )
     with life_of(early) as life:
         life.run(900)
     with life_of(late) as other:
@@ -82,14 +90,16 @@ def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
 
     for name in ("new/0", "new/1", "new/2"):
         whole = returns_by_step(life, name)
-        after = {step: g for step, g in whole.items() if step >= came_at}
-        assert returns_by_step(other, name) == pytest.approx(after)
+        later_returns = {step: g for step, g in whole.items() if step >= came_at}
+        assert returns_by_step(other, name) == pytest.approx(later_returns)
         demon = late.names.index(name)
-        assert other.student.errors.n_tests[demon] == len(after) >= 2
-        assert len(after) < len(whole)
+        assert other.student.errors.n_tests[demon] == len(later_returns) >= 2
+        assert len(later_returns) < len(whole)
     final = other.student.errors.nmsre()
     assert np.isfinite(final).all()
-    assert other.student.errors.online_mean() == pytest.approx(final.mean()), "its variance is that of its returns"
+    assert other.student.errors.online_mean() == pytest.approx(final.mean()), (
+        "its variance is that of its returns"
+    )
     assert late.weights()[0][18:].any()
 
 
@@ -114,11 +124,15 @@ def test_in_the_middle_of_an_excursion_those_that_stay_are_still_tested(mode: st
         other.run(300)
 
     (action,) = changed
-    mine, theirs = (list(one.student.errors.table.outcomes()) for one in (other, life))
-    assert [o.step.tolist() for o in mine] == [o.step.tolist() for o in theirs]
-    tested, before = (next(o for o in found if o.policy.action == action) for found in (mine, theirs))
-    np.testing.assert_array_equal(tested.returns[:, :5], before.returns[:, 1:])
-    np.testing.assert_allclose(tested.predictions[:, :5], before.predictions[:, 1:], rtol=1e-9, atol=1e-12)
+    outcomes, theirs = (list(one.student.errors.table.outcomes()) for one in (other, life))
+    assert [o.step.tolist() for o in outcomes] == [o.step.tolist() for o in theirs]
+    tested, reference = (
+        next(o for o in found if o.policy.action == action) for found in (outcomes, theirs)
+    )
+    np.testing.assert_array_equal(tested.returns[:, :5], reference.returns[:, 1:])
+    np.testing.assert_allclose(
+        tested.predictions[:, :5], reference.predictions[:, 1:], rtol=1e-9, atol=1e-12
+    )
     assert np.isnan(tested.returns[0, 5])
     assert not np.isnan(tested.returns[1:, 5]).any()
     assert horde.names[-1] == "new"
@@ -128,13 +142,20 @@ def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -
     horde = horde_of(toy_questions()[:6], FACE, **CONFIG)  # about "left" alone
     with life_of(horde, excursions=ExcursionConfig(probability=0.2, horizon=3)) as life:
         life.run(100)
-        life.add([GVF("even", Uniform(3), Channel("saw"), 0.5), GVF("after", Uniform(3), Prediction("even"), 0.5)])
+        life.add(
+            [
+                GVF("even", Uniform(3), Channel("saw"), 0.5),
+                GVF("after", Uniform(3), Prediction("even"), 0.5),
+            ]
+        )
         life.run(200)
         life.remove(old.name for old in toy_questions()[:6])  # type: ignore[arg-type]
         n_before = life.student.errors.n_excursions
         life.run(300)
     rows = life.recorder.stream().rows  # type: ignore[union-attr]
-    followed = [(step, tag) for step, tag, phase in rows[["step", "policy", "phase"]].tolist() if phase == 1]
+    followed = [
+        (step, tag) for step, tag, phase in rows[["step", "policy", "phase"]].tolist() if phase == 1
+    ]
     tags = {policy.name: policy.tag for policy in life.student.errors.policies}
 
     assert list(tags) == ["Uniform"]
@@ -143,7 +164,10 @@ def test_policies_of_new_demons_are_tested_and_those_of_removed_ones_are_not() -
     assert tags["Uniform"] not in {tag for step, tag in followed if step < 100}
     assert horde.names == ["even", "after"]
     assert life.student.errors.n_excursions > n_before
-    assert sum(len(o.step) for o in life.student.errors.table.outcomes()) < life.student.errors.n_excursions
+    assert (
+        sum(len(o.step) for o in life.student.errors.table.outcomes())
+        < life.student.errors.n_excursions
+    )
     assert (life.student.errors.n_tests > 10).all()
 
 
@@ -155,7 +179,7 @@ def test_observers_continue_when_demons_change() -> None:
     with life_of(horde, excursions=ExcursionConfig(0.0)) as life:
         life.run(50)
         watch = MspbeWatch(horde)
-        before = horde.ratio_totals()[0].copy()
+        earlier_totals = horde.ratio_totals()[0].copy()
         life.observers += [watch, sampler, lambda event: seen.append(event.row.step)]
         life.run(100)
         counted = watch.n_updates
@@ -166,8 +190,10 @@ def test_observers_continue_when_demons_change() -> None:
 
     actions = life.recorder.stream().rows["action"]  # type: ignore[union-attr]
     first = watch.n_updates[0]  # of "left" once its first question is gone
-    assert first == (actions[50:300] == 0).sum() == horde.ratio_totals()[0][0] - before[1]
-    assert watch.n_updates[17:].tolist() == [(actions[150:300] == action).sum() for action in range(3)]
+    assert first == (actions[50:300] == 0).sum() == horde.ratio_totals()[0][0] - earlier_totals[1]
+    assert watch.n_updates[17:].tolist() == [
+        (actions[150:300] == action).sum() for action in range(3)
+    ]
     assert counted[0] == (actions[50:150] == 0).sum()
     assert watch.is_valid.tolist() == (watch.n_updates >= 20).tolist()
     assert watch.effective_sample_size().shape == (20,)
@@ -186,40 +212,55 @@ def test_recorded_excursions_read_back_over_comings_and_goings(
     with life_of(horde) as life:
         life.student.errors.table.record_to(path)
         life.run(300)
-        odd = GVF("odd", Uniform(3), lambda o, t: np.nan if o[0] < 0.045 else 1.0, 0.5)  # no number before age 450
+        # No number before age 450
+        odd = GVF("odd", Uniform(3), lambda o, t: np.nan if o[0] < 0.045 else 1.0, 0.5)
         greedy = EpsilonGreedy(lambda o, t: [0.0, o[1], 0.5], 3)
-        further = [odd, GVF("even", Uniform(3), lambda o, t: float(o[1]), 0.5), GVF("rather", greedy, Channel(1), 0.5)]
+        further = [
+            odd,
+            GVF("even", Uniform(3), lambda o, t: float(o[1]), 0.5),
+            GVF("rather", greedy, Channel(1), 0.5),
+        ]
         life.add([*new_questions(), *further])
         life.run(300)
         life.remove(horde.names[:6])
         life.run(300)
-    kept = ExcursionTable.read(path)
-    outcomes = kept.outcomes()
+    table = ExcursionTable.read(path)
+    outcomes = table.outcomes()
 
-    assert kept.n_demons == 18
-    lived = list(life.student.errors.table.outcomes())
-    assert len(lived) == len(outcomes) == 5
-    of_even = next(outcome for outcome in lived if outcome.policy.name == "Uniform")
+    assert table.n_demons == 18
+    live_outcomes = list(life.student.errors.table.outcomes())
+    assert len(live_outcomes) == len(outcomes) == 5
+    of_even = next(outcome for outcome in live_outcomes if outcome.policy.name == "Uniform")
     assert 0 < np.isnan(of_even.returns[:, 0]).sum() < len(of_even.returns)
     assert not np.isnan(of_even.returns[:, 1]).any()
-    for mine, read in zip(lived, outcomes, strict=True):
+    for mine, read in zip(live_outcomes, outcomes, strict=True):
         assert read.policy.name == mine.policy.name
         for ours, theirs in zip(mine[1:], read[1:], strict=True):
             np.testing.assert_array_equal(ours, theirs)
         np.testing.assert_array_equal(read.policy.gamma, mine.policy.gamma)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["excursions-2.rec", "excursions-3.rec", "excursions.rec"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "excursions-2.rec",
+        "excursions-3.rec",
+        "excursions.rec",
+    ]
 
 
 def test_predictions_fed_back_keep_their_places_and_cannot_go() -> None:
     """The second demon's prediction is fed back; removing the first demon does not change the tiles."""
-    questions = [GVF("first", constant(0), Channel(0), 0.5), GVF("saw", constant(1), Channel(1), 0.5)]
+    questions = [
+        GVF("first", constant(0), Channel(0), 0.5),
+        GVF("saw", constant(1), Channel(1), 0.5),
+    ]
     looped = FACE.feeding_back(questions, [{"questions": ["saw"], "intervals": [16], "tilings": 2}])
     hashes = []
     for removes in (False, True):
         horde = horde_of(questions, looped, **CONFIG)
         with life_of(horde, interface=looped, excursions=ExcursionConfig(0.0)) as life:
             life.run(100)
-            with pytest.raises(ValueError, match="the prediction of 'saw' is fed back as a feature; it cannot be rem"):
+            with pytest.raises(
+                ValueError,
+                match="the prediction of 'saw' is fed back as a feature; it cannot be rem",
+            ):
                 life.remove(["saw"])
             if removes:
                 life.remove(["first"])
@@ -234,7 +275,10 @@ def test_an_invalid_change_of_questions_changes_nothing() -> None:
         life.run(50)
         for questions, words in (
             ([GVF("q", Uniform(5), Channel(0), 0.5)], "5 actions, but the body has 3"),
-            ([GVF("q", Uniform(3), Channel("smell"), 0.5)], "unknown channel 'smell'; there are age, saw, last"),
+            (
+                [GVF("q", Uniform(3), Channel("smell"), 0.5)],
+                "unknown channel 'smell'; there are age, saw, last",
+            ),
             ([GVF("q", Uniform(3), Channel(7), 0.5)], "channel 7, but the body has only 0..2"),
             ([toy_questions()[0]], "different names"),
             (["q"], "questions must be GVFs; number 0 is 'q'"),
@@ -252,9 +296,12 @@ def test_an_invalid_change_of_questions_changes_nothing() -> None:
 
 def test_objects_that_were_not_notified_raise_with_advice() -> None:
     horde = horde_of(toy_questions(), FACE, **CONFIG)
-    student, watch = Student(horde, FACE), MspbeWatch(horde)
+    student = Student(horde, FACE)
+    watch = MspbeWatch(horde)
     horde.remove([horde.names[0]])
     with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new Student"):
         student.observe(np.zeros(3, np.float32), 0)
-    with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"):
+    with pytest.raises(
+        RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"
+    ):
         watch.n_updates  # noqa: B018

@@ -31,16 +31,21 @@ OFTEN = ExcursionConfig(0.05, 10)
 
 def test_a_follower_learns_the_same_as_from_the_record() -> None:
     """With gaps, broken steps, drives and excursions: weights, scores and counts are the same to the bit."""
-    far, again = (horde_of(toy_questions(), FACE, "deferred") for _ in range(2))
-    follower, recorder = Follower(Student(far, FACE, OFTEN)), Recorder(3)
+    follower_horde, record_horde = (horde_of(toy_questions(), FACE, "deferred") for _ in range(2))
+    follower = Follower(Student(follower_horde, FACE, OFTEN))
+    recorder = Recorder(3)
     body = ToyBody({90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}})
     further: dict[str, Any] = {"excursions": OFTEN, "recorder": recorder, "observers": [follower]}
     life = live(700, body, SpyHorde(toy_questions()), **further)
     follower.close()
-    one, other = follower.student, relearn(recorder.stream(), again, FACE, excursions=OFTEN)
-    assert far.weights_sha256() == again.weights_sha256()
-    np.testing.assert_array_equal(one.errors.nmsre(), other.errors.nmsre())
-    assert (one.learning_steps, one.n_updated) == (other.learning_steps, other.n_updated)
+    one = follower.student
+    record_student = relearn(recorder.stream(), record_horde, FACE, excursions=OFTEN)
+    assert follower_horde.weights_sha256() == record_horde.weights_sha256()
+    np.testing.assert_array_equal(one.errors.nmsre(), record_student.errors.nmsre())
+    assert (one.learning_steps, one.n_updated) == (
+        record_student.learning_steps,
+        record_student.n_updated,
+    )
     assert one.errors.n_excursions == life.student.errors.n_excursions > 5
     assert follower.n_left_out == 0
 
@@ -50,7 +55,8 @@ class Slow(SpyHorde):
 
     def __init__(self) -> None:
         super().__init__(toy_questions())
-        self.may_learn, self.has_begun = threading.Event(), threading.Event()
+        self.may_learn = threading.Event()
+        self.has_begun = threading.Event()
 
     def begin(self, *args: Any) -> np.ndarray:
         self.has_begun.set()
@@ -89,18 +95,23 @@ def test_an_error_of_the_student_ends_the_follower_only(caplog: pytest.LogCaptur
 
 def test_the_memory_of_durations_is_bounded() -> None:
     """Log-uniform between 0.1 ms and 100 ms: half are below 3.162 ms, 99 % below 93.3 ms."""
-    rng, durations = np.random.default_rng(0), Durations()
+    rng = np.random.default_rng(0)
+    durations = Durations()
     for seconds in (1e-4 * 1000.0 ** rng.random(300_000)).tolist():
         durations.add(seconds)
     durations.add(2.5)
     assert len(durations) == 300_001
-    assert durations.summary_ms() == pytest.approx({"p50": 3.162, "p99": 93.3, "max": 2500.0}, rel=0.02)
+    assert durations.summary_ms() == pytest.approx(
+        {"p50": 3.162, "p99": 93.3, "max": 2500.0}, rel=0.02
+    )
     assert len(pickle.dumps(durations)) < 600_000
     n_bytes = len(pickle.dumps(durations))
     for _ in range(1 << 17):
         durations.add(0.004)
     assert len(pickle.dumps(durations)) == pytest.approx(n_bytes, abs=5_000)
-    assert durations.summary_ms() == pytest.approx({"p50": 4.0, "p99": 90.5, "max": 2500.0}, rel=0.02)
+    assert durations.summary_ms() == pytest.approx(
+        {"p50": 4.0, "p99": 90.5, "max": 2500.0}, rel=0.02
+    )
 
 
 def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
@@ -109,8 +120,8 @@ def test_a_diverged_demon_is_left_out_of_the_mean() -> None:
     horde.mspbe_scalar[3] = np.nan
     horde.diverged = [horde.names[3]]
 
-    taken = sample(5, 4, horde)  # type: ignore[arg-type]
-    assert (taken.mspbe_scalar_mean, taken.n_diverged) == (2.0, 1)
+    measurement = sample(5, 4, horde)  # type: ignore[arg-type]
+    assert (measurement.mspbe_scalar_mean, measurement.n_diverged) == (2.0, 1)
 
 
 def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged_demon() -> None:
@@ -132,8 +143,11 @@ def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged
 def mixed_horde() -> Horde:
     """Return a Horde of GTD(lambda) with questions that have rules and step sizes of their own."""
     algorithms = [None, "tdrc", "td", "gtd2", "tdrc:beta=0.5"]
-    asked = [replace(question, algorithm=name) for question, name in zip(toy_questions(), algorithms, strict=False)]
-    return horde_of(asked, FACE)
+    questions = [
+        replace(question, algorithm=name)
+        for question, name in zip(toy_questions(), algorithms, strict=False)
+    ]
+    return horde_of(questions, FACE)
 
 
 def test_an_estimate_is_valid_by_the_step_sizes_of_its_own_rule() -> None:
@@ -170,7 +184,9 @@ def test_questions_without_an_estimate_are_left_out_of_its_mean() -> None:
     assert sample(300, 299, horde).mspbe_scalar_mean == pytest.approx(mean)
     progress = Progress(1000, 0.1, Console(file=io.StringIO()))
     progress.watch = MspbeWatch(horde)
-    assert dict(progress.facts(300, 1.0, horde, None))["mean MSPBE (online)"].startswith(f"{mean:.3g} (")
+    assert dict(progress.facts(300, 1.0, horde, None))["mean MSPBE (online)"].startswith(
+        f"{mean:.3g} ("
+    )
 
 
 def test_a_horde_whose_rules_have_no_w_shows_no_estimate() -> None:
@@ -187,7 +203,9 @@ def test_progress_shows_speed_scores_and_time_left() -> None:
 
     Three questions have an online NMSRE of 1.3 / .25, .9 / .25 and 1 / 2.5e-11; the fourth has diverged.
     """
-    horde: Any = SimpleNamespace(max_trace=9.99, diverged=["a", "b", "c", "d"], names=["q", "r", "s", "a"])
+    horde: Any = SimpleNamespace(
+        max_trace=9.99, diverged=["a", "b", "c", "d"], names=["q", "r", "s", "a"]
+    )
     policy = PolicyUnderTest(0, np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4))
     errors = ReturnErrors([policy], 4)
     for k, reached in enumerate(([1.0, 0.0], [2.0, 1e-5])):
@@ -247,9 +265,11 @@ def test_progress_is_plain_lines_without_a_terminal(is_terminal: bool) -> None:
 
 def test_weights_do_not_depend_on_how_often_progress_is_shown() -> None:
     """Steps wait to be taken in batches; a look by the clock that took them early would change the rounding."""
-    hashes, shown = [], []
+    hashes = []
+    shown = []
     for every_s in (0.0, 1e9):
-        horde, file = horde_of(toy_questions(), FACE, "deferred"), io.StringIO()
+        horde = horde_of(toy_questions(), FACE, "deferred")
+        file = io.StringIO()
         progress = Progress(400, 0.1, Console(file=file))
         progress.every_s = every_s
         live(400, ToyBody(), horde, observers=[progress], excursions=OFTEN)
@@ -261,16 +281,18 @@ def test_weights_do_not_depend_on_how_often_progress_is_shown() -> None:
 
 def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deferring a step takes 1 ms, a batch of four 9 ms more, and the last batch of two 4 ms."""
-    now = [0.0]
-    monkeypatch.setattr("horde_agent.life.student.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    clock_s = [0.0]
+    monkeypatch.setattr(
+        "horde_agent.life.student.time", SimpleNamespace(perf_counter=lambda: clock_s[0])
+    )
     horde = SpyHorde(toy_questions())
 
     def take() -> None:
-        now[0] += {4: 9e-3, 2: 4e-3}[horde.n_waiting]
+        clock_s[0] += {4: 9e-3, 2: 4e-3}[horde.n_waiting]
         horde.n_waiting = 0
 
     def note() -> None:
-        now[0] += 1e-3
+        clock_s[0] += 1e-3
         horde.n_waiting += 1
         if horde.n_waiting == 4:
             take()
@@ -282,8 +304,10 @@ def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.Mo
     for age in range(1, 7):
         student.set_action(Phase.BEHAVE, 0, 0.5, age)
         student.observe(np.full(3, age / 1000, dtype=np.float32), 0)
-        now[0] += 1.0  # time between updates does not count
+        clock_s[0] += 1.0  # time between updates does not count
     student.catch_up()
     student.catch_up()
 
-    np.testing.assert_allclose(student.learn_s._values, [(1 + 1 + 1 + 1 + 9) / 4e3] * 4 + [(1 + 1 + 4) / 2e3] * 2)
+    np.testing.assert_allclose(
+        student.learn_s._values, [(1 + 1 + 1 + 1 + 9) / 4e3] * 4 + [(1 + 1 + 4) / 2e3] * 2
+    )

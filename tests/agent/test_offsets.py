@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, Interface, LearnerConfig, Prediction, Uniform
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Greedy,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Prediction,
+    Uniform,
+)
 from horde_agent.kernels import rules
 from horde_agent.learning.offsets import N_READINGS
 from horde_agent.questions import from_file
@@ -108,11 +118,11 @@ def test_a_control_demon_has_one_offset_for_all_actions(algorithm: str) -> None:
 @IN_ALL
 def test_an_offset_of_zero_changes_no_bit(engine: Any, mode: Any, questions: Any) -> None:
     one = make(questions(), engine, mode, dtype="float32")
-    other = make(questions(offset=0.0), engine, mode, dtype="float32", offset=0)
-    RandomLife(one, other, p_break=0.05).run(200)
-    assert one.weights_sha256() == other.weights_sha256()
-    np.testing.assert_array_equal(one.predictions, other.predictions)
-    assert one.state().keys() == other.state().keys()
+    twin = make(questions(offset=0.0), engine, mode, dtype="float32", offset=0)
+    RandomLife(one, twin, p_break=0.05).run(200)
+    assert one.weights_sha256() == twin.weights_sha256()
+    np.testing.assert_array_equal(one.predictions, twin.predictions)
+    assert one.state().keys() == twin.state().keys()
 
 
 # ---- the automatic offset -------------------------------------------------------------------------------------------
@@ -120,7 +130,7 @@ def test_an_offset_of_zero_changes_no_bit(engine: Any, mode: Any, questions: Any
 
 def answers_if_all_states_were_alike(rows: list[tuple[Any, bool]], questions: list[GVF]) -> list[float]:
     """Return sum (c + (1 - gamma) z) / sum (1 - gamma) over observations, and whether each was the last."""
-    found = []
+    answers = []
     for question in questions:
         total = 0.0
         weight = 0.0
@@ -130,8 +140,8 @@ def answers_if_all_states_were_alike(rows: list[tuple[Any, bool]], questions: li
             z = z(observation, None) if callable(z) else z
             total += observation[question.cumulant.index] + (1.0 - gamma) * z  # type: ignore[union-attr,index]
             weight += 1.0 - gamma
-        found.append(total / weight if weight > 0.0 else 0.0)
-    return found
+        answers.append(total / weight if weight > 0.0 else 0.0)
+    return answers
 
 
 @IN_ALL
@@ -272,9 +282,9 @@ def test_a_removed_demon_leaves_the_offsets_of_the_others() -> None:
     offsets = horde.offsets
     predictions = horde.predictions
     horde.remove(["constant", "outcome of the state"])
-    kept = [1, 2, 3, 5]
-    np.testing.assert_array_equal(horde.offsets, offsets[kept])
-    np.testing.assert_allclose(horde.predictions, predictions[kept], rtol=1e-9)
+    indices = [1, 2, 3, 5]
+    np.testing.assert_array_equal(horde.offsets, offsets[indices])
+    np.testing.assert_allclose(horde.predictions, predictions[indices], rtol=1e-9)
 
 
 @QUESTIONS
@@ -285,13 +295,13 @@ def test_a_restored_horde_continues_to_the_bit(engine: Any, mode: Any, questions
     horde = make(questions(), engine, mode, offset="mean")
     life = RandomLife(horde, p_break=0.05)
     life.run(n_steps)
-    other = make(questions(), engine, mode, offset="mean")
-    other.restore(horde.state())
-    life.hordes = (horde, other)
+    twin = make(questions(), engine, mode, offset="mean")
+    twin.restore(horde.state())
+    life.hordes = (horde, twin)
     life.run(100)
-    assert horde.weights_sha256() == other.weights_sha256()
-    np.testing.assert_array_equal(horde.offsets, other.offsets)
-    np.testing.assert_array_equal(horde.predictions, other.predictions)
+    assert horde.weights_sha256() == twin.weights_sha256()
+    np.testing.assert_array_equal(horde.offsets, twin.offsets)
+    np.testing.assert_array_equal(horde.predictions, twin.predictions)
 
 
 def test_streams_share_the_offsets_and_copies_average_them() -> None:

@@ -30,14 +30,16 @@ STEP = "Number(document.querySelector('#headline').textContent.match(/step ([\\d
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Yield the system's Chromium, or Playwright's own; skip the test if there is neither."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: make test-page")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: make test-page"
+    )
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     with playwright.sync_playwright() as driver:
         if path is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("needs Chromium: make test-page")
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
+        chromium_browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium_browser
+        chromium_browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +49,20 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, address: str, scheme: Any = "light", expected: Sequence[str] = ()) -> Iterator[Any]:
+def opened(
+    browser: Any, address: str, scheme: Any = "light", expected: Sequence[str] = ()
+) -> Iterator[Any]:
     """Yield the open page, WIDTH pixels wide; it must write nothing to the console but what is expected."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": 800}, color_scheme=scheme, bypass_csp=False)
+    page = browser.new_page(
+        viewport={"width": WIDTH, "height": 800}, color_scheme=scheme, bypass_csp=False
+    )
     output: list[str] = []
-    page.on("console", lambda message: output.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            output.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: output.append(str(error)))
     try:
         page.goto(address)
@@ -65,7 +76,8 @@ def opened(browser: Any, address: str, scheme: Any = "light", expected: Sequence
 
 def await_text(page: Any, selector: str, words: str) -> None:
     page.wait_for_function(
-        "([selector, words]) => document.querySelector(selector).textContent.includes(words)", arg=[selector, words]
+        "([selector, words]) => document.querySelector(selector).textContent.includes(words)",
+        arg=[selector, words],
     )
 
 
@@ -73,7 +85,9 @@ def tab_to(page: Any, wanted: str) -> None:
     """Press Tab until the focused element fulfils a condition in JavaScript on `e`."""
     for _ in range(120):
         page.keyboard.press("Tab")
-        if page.evaluate(f"(() => {{ const e = document.activeElement; return Boolean({wanted}); }})()"):
+        if page.evaluate(
+            f"(() => {{ const e = document.activeElement; return Boolean({wanted}); }})()"
+        ):
             return
     raise AssertionError(f"no element with {wanted} is reached by Tab")
 
@@ -105,7 +119,9 @@ def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Pa
         page.wait_for_selector("#demon .u-series th[tabindex='0']")
         tab_to(page, "e.closest('#demon .u-series')")
         page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.closest('.u-series').classList.contains('u-off')")
+        assert page.evaluate(
+            "document.activeElement.closest('.u-series').classList.contains('u-off')"
+        )
         tab_to(page, "e.id === 'map'")
         page.keyboard.press("ArrowRight")
         await_text(page, "#map-at", "left/saw-1")
@@ -127,7 +143,9 @@ def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Pa
         await_text(page, "#place", "1 to 50")
 
 
-def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_again(browser: Any, many: Path) -> None:
+def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_again(
+    browser: Any, many: Path
+) -> None:
     """The reply to the first press of two arrives last."""
     with served(many) as address, opened(browser, address) as page:
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
@@ -162,15 +180,22 @@ def press_stop_twice(page: Any) -> None:
     page.keyboard.press("Enter")
 
 
-def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(browser: Any, tmp_path: Path) -> None:
-    folder, stopped = tmp_path / "run", list[int]()
+def test_the_stop_is_disabled_after_the_run_and_needs_two_presses_during_it(
+    browser: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    stopped = list[int]()
     lived(folder, 50)
 
     def stop() -> StopAnswer:
         stopped.append(1)
         return StopAnswer(is_confirmed=True, said="the latch is set")
 
-    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
+    with (
+        ExitStack() as stack,
+        served(folder, stop=stop) as address,
+        opened(browser, address) as page,
+    ):
         assert page.evaluate("document.querySelector('#stop').disabled")
         stack.enter_context(open_robot(folder))
         page.wait_for_function("() => !document.querySelector('#stop').disabled")
@@ -196,7 +221,11 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
         assert answers.wait(60.0)
         return StopAnswer(is_confirmed, "the port is busy")
 
-    with ExitStack() as stack, served(folder, stop=stop) as address, opened(browser, address) as page:
+    with (
+        ExitStack() as stack,
+        served(folder, stop=stop) as address,
+        opened(browser, address) as page,
+    ):
         stack.enter_context(open_robot(folder))
         press_stop_twice(page)
         began_s = time.monotonic()
@@ -212,7 +241,11 @@ def test_a_stop_that_is_not_confirmed_within_two_seconds_names_the_robots_switch
 def test_a_stop_that_nobody_receives_is_not_confirmed(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     lived(folder, 50)
-    with ExitStack() as stack, served(folder) as address, opened(browser, address, expected=("ERR_FAILED",)) as page:
+    with (
+        ExitStack() as stack,
+        served(folder) as address,
+        opened(browser, address, expected=("ERR_FAILED",)) as page,
+    ):
         stack.enter_context(open_robot(folder))
         page.route("**/api/stop?word=*", lambda route: route.abort())
         press_stop_twice(page)
@@ -224,7 +257,9 @@ def test_numbers_are_formatted_as_in_the_table(browser: Any, many: Path) -> None
         assert_results(page.evaluate(EVALUATED))
 
 
-def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(browser: Any, many: Path) -> None:
+def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
+    browser: Any, many: Path
+) -> None:
     """400 pixels: "diverged" ends within the frame of the table."""
     with served(many) as address, opened(browser, address) as page:
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
@@ -238,7 +273,9 @@ def test_legends_without_a_cursor_show_no_dashes(browser: Any, many: Path) -> No
         assert "-" not in page.inner_text("#demon .u-legend")
 
 
-def test_the_map_names_its_families_and_the_question_under_the_pointer(browser: Any, tmp_path: Path) -> None:
+def test_the_map_names_its_families_and_the_question_under_the_pointer(
+    browser: Any, tmp_path: Path
+) -> None:
     """Two families of questions: a click into the second row is one into the second family."""
     folder = tmp_path / "run"
     lived(folder, 200, n_demons=6)
@@ -278,13 +315,27 @@ def test_the_page_reconnects_to_a_restarted_server(browser: Any, tmp_path: Path)
 
 
 def learn(*words: str) -> list[str]:
-    return [sys.executable, "-m", "horde_agent.cli", "learn", "--backend", "simulator", "--physics", "planar", *words]
+    return [
+        sys.executable,
+        "-m",
+        "horde_agent.cli",
+        "learn",
+        "--backend",
+        "simulator",
+        "--physics",
+        "planar",
+        *words,
+    ]
 
 
-def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(browser: Any, tmp_path: Path) -> None:
+def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(
+    browser: Any, tmp_path: Path
+) -> None:
     """The emergency stop in simulation: the page's two presses end the life, which says so in its summary."""
     command = learn("--realtime", "--steps", "100000", "--watch", "--out", str(tmp_path / "run"))
-    life = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    life = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
     assert life.stderr is not None
     try:
         text = b""
@@ -294,18 +345,22 @@ def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(browser
         address = text.rpartition(b"watch at ")[2].split()[0].decode()
         with opened(browser, address) as page:
             await_text(page, "#state", "living")
-            before = page.evaluate(STEP)
-            page.wait_for_function(f"(before) => {STEP} >= before + 10", arg=before)
-            inked = (
-                "[...document.querySelector('#pen').getContext('2d').getImageData(0, 0, 300, 300).data].some(Boolean)"
+            first_step = page.evaluate(STEP)
+            page.wait_for_function(f"(before) => {STEP} >= before + 10", arg=first_step)
+            pixels = (
+                "document.querySelector('#pen').getContext('2d').getImageData(0, 0, 300, 300).data"
             )
+            inked = f"[...{pixels}].some(Boolean)"
             assert page.evaluate(inked)
-            page.evaluate("document.querySelector('#channels').scrollIntoView()")  # drawn only while on the screen
-            page.wait_for_function("() => document.querySelector('.channel').textContent.includes('V')")
+            # Drawn only while on the screen
+            page.evaluate("document.querySelector('#channels').scrollIntoView()")
+            page.wait_for_function(
+                "() => document.querySelector('.channel').textContent.includes('V')"
+            )
             press_stop_twice(page)
             await_text(page, "#stop-said", "stopped")
-            _, rest = life.communicate(timeout=60)
-            assert life.returncode == 0, rest.decode()
+            _, errors = life.communicate(timeout=60)
+            assert life.returncode == 0, errors.decode()
             page.wait_for_function("() => document.querySelector('#stop').disabled")
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped_early"]
     finally:

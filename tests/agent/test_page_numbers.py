@@ -88,5 +88,7 @@ def test_numbers_keep_their_digits_and_an_axis_has_one_notation() -> None:
     if node is None:
         pytest.skip("needs Node.js; `make test-page` runs the same table in Chromium")
     script = FORMAT.read_text(encoding="utf-8") + f"\nconsole.log({EVALUATED});\n"
-    result = subprocess.run([node, "-"], input=script.encode(), capture_output=True, timeout=60, check=True)
+    result = subprocess.run(
+        [node, "-"], input=script.encode(), capture_output=True, timeout=60, check=True
+    )
     assert_results(result.stdout.decode())

@@ -30,11 +30,14 @@ from horde_agent.policies import (
 from tests.agent.shared import binary, reference
 from tests.oracles.gibbs import gibbs_ratios
 
-NOWHERE, NO_TILES = np.zeros(0), np.zeros(0, dtype=np.int64)
+NOWHERE = np.zeros(0)
+NO_TILES = np.zeros(0, dtype=np.int64)
 
 
 def test_a_constant_action_and_a_uniform_policy() -> None:
-    np.testing.assert_array_equal(ConstantAction(2, 5).probabilities(NOWHERE, NO_TILES), [0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(
+        ConstantAction(2, 5).probabilities(NOWHERE, NO_TILES), [0, 0, 1, 0, 0]
+    )
     np.testing.assert_array_equal(Uniform(4).probabilities(NOWHERE, NO_TILES), [0.25] * 4)
 
 
@@ -45,7 +48,8 @@ def test_behaviour_has_no_probabilities_of_its_own() -> None:
 
 def test_the_sticky_behaviour_has_its_true_probabilities() -> None:
     """0.2 for a fresh draw, then 0.6 for the last action (0.5 + 0.5 / 5) and 0.1 for the others."""
-    rng, behaviour = np.random.default_rng(0), StickyRandom(5)
+    rng = np.random.default_rng(0)
+    behaviour = StickyRandom(5)
     np.testing.assert_allclose(behaviour.probabilities(), np.full(5, 0.2))
     action, b = behaviour.draw(rng)
     assert b == pytest.approx(0.2)
@@ -61,7 +65,9 @@ def test_the_sticky_behaviour_draws_with_its_probabilities() -> None:
 
     A behaviour that excluded the last action from the fresh draw would repeat half of the time.
     """
-    rng, behaviour, n = np.random.default_rng(1), StickyRandom(5), 60_000
+    rng = np.random.default_rng(1)
+    behaviour = StickyRandom(5)
+    n = 60_000
     drawn = [behaviour.draw(rng) for _ in range(n)]
     actions = np.array([a for a, _ in drawn])
     b = np.array([p for _, p in drawn])
@@ -75,7 +81,8 @@ def test_the_sticky_behaviour_draws_with_its_probabilities() -> None:
 
 def test_actions_are_drawn_with_their_probabilities() -> None:
     """20,000 draws of (.1, 0, .6, .3): within four standard deviations; the one of probability 0 never."""
-    rng, p = np.random.default_rng(2), np.array([0.1, 0.0, 0.6, 0.3])
+    rng = np.random.default_rng(2)
+    p = np.array([0.1, 0.0, 0.6, 0.3])
     drawn = [draw_from(p, rng) for _ in range(20_000)]
     share = np.bincount([a for a, _ in drawn], minlength=4) / len(drawn)
     assert share[1] == 0.0
@@ -103,12 +110,15 @@ class Fixed:
         ([0.25, 0.75], np.nextafter(0.25, 0.0), 0),
     ],
 )
-def test_an_action_of_probability_0_is_never_drawn(p: list[float], number: float, action: int) -> None:
+def test_an_action_of_probability_0_is_never_drawn(
+    p: list[float], number: float, action: int
+) -> None:
     assert draw_from(np.array(p), Fixed(number)) == (action, p[action])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "wrong", [[0.5, 0.4], [0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0], [np.inf, 0.0], [[1.0]], [0.0, 0.0], []]
+    "wrong",
+    [[0.5, 0.4], [0.5, 0.6], [-0.5, 1.5], [np.nan, 1.0], [np.inf, 0.0], [[1.0]], [0.0, 0.0], []],
 )
 def test_invalid_probabilities_are_refused(wrong: list[float]) -> None:
     with pytest.raises(ValueError, match="probabilities"):
@@ -118,10 +128,11 @@ def test_invalid_probabilities_are_refused(wrong: list[float]) -> None:
 def test_follow_draws_from_the_policy() -> None:
     """With the same draws and probabilities; it has no last action to forget."""
     policy = EpsilonGreedy(lambda observation, tiles: observation, 3, 0.3)
-    behaviour, seen = Follow(policy), np.array([0.0, 2.0, 1.0])
-    drawn = [behaviour.draw(np.random.default_rng(k), seen, NO_TILES) for k in range(50)]
+    behaviour = Follow(policy)
+    state = np.array([0.0, 2.0, 1.0])
+    drawn = [behaviour.draw(np.random.default_rng(k), state, NO_TILES) for k in range(50)]
     behaviour.forget()
-    expected = policy.probabilities(seen, NO_TILES)
+    expected = policy.probabilities(state, NO_TILES)
     assert drawn == [draw_from(expected, np.random.default_rng(k)) for k in range(50)]
     assert behaviour.n_actions == 3
     assert {b for _, b in drawn} == set(expected[[0, 1]])
@@ -135,8 +146,12 @@ def test_epsilon_greedy_shares_epsilon_among_all_and_the_rest_among_the_best() -
     np.testing.assert_allclose(one, [0.05, 0.85, 0.05, 0.05])
     two = policy.probabilities(np.array([5.0, 1.0, 5.0, 4.0]), everything)
     np.testing.assert_allclose(two, [0.45, 0.05, 0.45, 0.05])
-    assert EpsilonGreedy(lambda o, t: [0.0, 1.0], 2, 0.0).probabilities(NOWHERE, NO_TILES).tolist() == [0.0, 1.0]
-    np.testing.assert_allclose(EpsilonGreedy(lambda o, t: [0, 1], 2, 1).probabilities(NOWHERE, NO_TILES), [0.5, 0.5])
+    assert EpsilonGreedy(lambda o, t: [0.0, 1.0], 2, 0.0).probabilities(
+        NOWHERE, NO_TILES
+    ).tolist() == [0.0, 1.0]
+    np.testing.assert_allclose(
+        EpsilonGreedy(lambda o, t: [0, 1], 2, 1).probabilities(NOWHERE, NO_TILES), [0.5, 0.5]
+    )
     for wrong in ([1.0, 2.0, 3.0], [1.0, np.nan, 0.0, 0.0], 1.0):
         with pytest.raises(ValueError, match="values must be 4 numbers"):
             EpsilonGreedy(lambda o, t, wrong=wrong: wrong, 4).probabilities(NOWHERE, NO_TILES)
@@ -148,7 +163,9 @@ def test_the_golden_gibbs_policies() -> None:
     for u, want in zip(golden["gibbs_u"], golden["gibbs_pi"], strict=True):
         policy = Gibbs(5, 40, np.flatnonzero(u), u[np.flatnonzero(u)])
         for phi, pi in zip(golden["gibbs_phi"], want, strict=True):
-            np.testing.assert_allclose(policy.probabilities(NOWHERE, np.flatnonzero(phi)), pi, atol=1e-14)
+            np.testing.assert_allclose(
+                policy.probabilities(NOWHERE, np.flatnonzero(phi)), pi, atol=1e-14
+            )
 
 
 @pytest.mark.kernels
@@ -171,7 +188,9 @@ def test_a_random_gibbs_policy_has_sixty_parameters_in_the_unit_interval() -> No
 
 # ---- tables of policies ----------------------------------------------------------------------------------------------
 
-N_FEATURES, N_ACTIVE, N_ACTIONS = 60, 12, 3
+N_FEATURES = 60
+N_ACTIVE = 12
+N_ACTIONS = 3
 Tiles = NDArray[np.int64]
 
 
@@ -184,13 +203,14 @@ def policies(n: int, seed: int = 0, scale: float = 1.0) -> list[Gibbs]:
 
 def walk(n_steps: int, n_changed: int, seed: int = 0) -> Tiles:
     """Return shuffled tiles with `n_changed` new ones on each step; features may return."""
-    rng, tiles = np.random.default_rng(seed), []
-    now = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
+    rng = np.random.default_rng(seed)
+    tiles = []
+    active = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
     for _ in range(n_steps):
-        stays = rng.choice(now, N_ACTIVE - n_changed, replace=False)
-        others = np.setdiff1d(np.arange(N_FEATURES), stays)
-        now = rng.permutation(np.r_[stays, rng.choice(others, n_changed, replace=False)])
-        tiles.append(now)
+        stays = rng.choice(active, N_ACTIVE - n_changed, replace=False)
+        inactive = np.setdiff1d(np.arange(N_FEATURES), stays)
+        active = rng.permutation(np.r_[stays, rng.choice(inactive, n_changed, replace=False)])
+        tiles.append(active)
     return np.array(tiles)
 
 
@@ -205,31 +225,36 @@ def ratios(table: GibbsTable, tiles: Tiles, action: int, n: int, probability: fl
 @pytest.mark.parametrize("n", [1, 7, 300])  # 300 are more than one sweep
 def test_ratios_are_those_of_softmaxes(n: int, n_changed: int) -> None:
     """Pi is within 1e-6 at every step: none, few and all of the tiles change, and so does their number."""
-    asked, path = policies(n), walk(40, n_changed)
-    table = GibbsTable(asked, np.arange(n))
+    gibbs_policies = policies(n)
+    path = walk(40, n_changed)
+    table = GibbsTable(gibbs_policies, np.arange(n))
     for t, tiles in enumerate(path[:: 1 if n < 300 else 10]):
-        action, tiles = t % N_ACTIONS, tiles[: N_ACTIVE - t // 3 % 5]
-        want = gibbs_ratios(asked, binary(tiles, N_FEATURES), action, 0.1)
-        np.testing.assert_allclose(ratios(table, tiles, action, n), want, atol=1e-5)  # rho = pi / 0.1
+        action = t % N_ACTIONS
+        tiles = tiles[: N_ACTIVE - t // 3 % 5]
+        want = gibbs_ratios(gibbs_policies, binary(tiles, N_FEATURES), action, 0.1)
+        # Rho = pi / 0.1
+        np.testing.assert_allclose(ratios(table, tiles, action, n), want, atol=1e-5)
     assert not table.in_floats
 
 
 def test_ratios_of_more_policies_than_a_block_holds() -> None:
     """5,000 policies lie in two blocks or more; the last one and a scattered order arrive too."""
-    asked = policies(5_000, seed=3)
+    gibbs_policies = policies(5_000, seed=3)
     position = np.random.default_rng(0).permutation(5_000)
-    table, path = GibbsTable(asked, position), walk(30, 3)
+    table = GibbsTable(gibbs_policies, position)
+    path = walk(30, 3)
     for tiles in path:
-        got = ratios(table, tiles, 1, 5_000, 0.2)
-    want = gibbs_ratios(asked, binary(path[-1], N_FEATURES), 1, 0.2)
-    np.testing.assert_allclose(got[position], want, atol=5e-6)
+        rho = ratios(table, tiles, 1, 5_000, 0.2)
+    want = gibbs_ratios(gibbs_policies, binary(path[-1], N_FEATURES), 1, 0.2)
+    np.testing.assert_allclose(rho[position], want, atol=5e-6)
 
 
 @pytest.mark.kernels
 def test_ratios_do_not_depend_on_earlier_tiles() -> None:
     """One table takes 50 small steps, another jumps there, a third gets the tiles in another order."""
-    asked, path = policies(20), walk(50, 2)
-    walked, jumped, shuffled = (GibbsTable(asked, np.arange(20)) for _ in range(3))
+    gibbs_policies = policies(20)
+    path = walk(50, 2)
+    walked, jumped, shuffled = (GibbsTable(gibbs_policies, np.arange(20)) for _ in range(3))
     for tiles in path:
         by_steps = ratios(walked, tiles, 2, 20)
     at_once = ratios(jumped, path[-1], 2, 20)
@@ -242,11 +267,12 @@ def test_ratios_do_not_depend_on_earlier_tiles() -> None:
 @pytest.mark.kernels
 def test_a_policy_with_large_parameters_falls_back_to_floats() -> None:
     """Twenty parameters up to 40 could sum to hundreds, beyond the +-63 of the integers, which would wrap."""
-    asked, path = policies(5, scale=40.0), walk(10, 3)
-    table = GibbsTable(asked, np.arange(5))
+    gibbs_policies = policies(5, scale=40.0)
+    path = walk(10, 3)
+    table = GibbsTable(gibbs_policies, np.arange(5))
     assert table.in_floats
     for tiles in path:
-        want = gibbs_ratios(asked, binary(tiles, N_FEATURES), 0, 0.1)
+        want = gibbs_ratios(gibbs_policies, binary(tiles, N_FEATURES), 0, 0.1)
         np.testing.assert_allclose(ratios(table, tiles, 0, 5), want, atol=1e-12)
 
 
@@ -256,13 +282,16 @@ def test_parameters_are_rounded_to_the_nearest_multiple() -> None:
     policy = Gibbs(2, N_FEATURES, np.arange(N_FEATURES), np.full(N_FEATURES, 0.9 * UNIT))
     tiles = np.arange(N_FEATURES)
     want = gibbs_ratios([policy], binary(tiles, N_FEATURES), 0, 1.0)
-    np.testing.assert_allclose(ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7)
+    np.testing.assert_allclose(
+        ratios(GibbsTable([policy], np.arange(1)), tiles, 0, 1, 1.0), want, rtol=0, atol=3e-7
+    )
 
 
 @pytest.mark.kernels
 def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
     """With u = (60, -60), pi(1) = 1 and pi(0) = exp(-120), zero in float32."""
-    table, out = GibbsTable([Gibbs(2, 9, np.array([0, 9]), np.array([60.0, -60.0]))], np.arange(1)), np.zeros(1)
+    table = GibbsTable([Gibbs(2, 9, np.array([0, 9]), np.array([60.0, -60.0]))], np.arange(1))
+    out = np.zeros(1)
     table.ratios(np.array([0, 1, 2]), 1, 0.5, out)
     assert out[0] == 2.0
     table.ratios(np.array([0, 1, 2]), 0, 0.5, out)
@@ -272,26 +301,29 @@ def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
 
 def test_threads_do_not_change_a_bit() -> None:
     """2,048 policies are enough for several threads."""
-    asked, path, found = policies(2_048), walk(12, 3), []
+    gibbs_policies = policies(2_048)
+    path = walk(12, 3)
+    rhos = []
     for n_threads in (1, 2):
         if n_threads > numba.config.NUMBA_NUM_THREADS:
             pytest.skip("one core only")
-        table = GibbsTable(asked, np.arange(2_048))
+        table = GibbsTable(gibbs_policies, np.arange(2_048))
         table._n_threads = n_threads
-        found.append([ratios(table, tiles, 1, 2_048) for tiles in path])
-    np.testing.assert_array_equal(*found)
+        rhos.append([ratios(table, tiles, 1, 2_048) for tiles in path])
+    np.testing.assert_array_equal(*rhos)
 
 
 def test_a_table_of_every_kind_of_policy() -> None:
     """Constant, uniform, on-policy, a function, and Gibbs policies both in whole numbers and in floats."""
-    small, large = policies(40), policies(1, seed=1, scale=40.0)
+    small = policies(40)
+    large = policies(1, seed=1, scale=40.0)
     calls = []
 
     def shares(observation: Any, tiles: Any) -> list[float]:
         calls.append(1)
         return [0.2, 0.3, 0.5]
 
-    asked = [
+    all_policies = [
         small[0],
         ConstantAction(1, 3),
         large[0],
@@ -302,25 +334,33 @@ def test_a_table_of_every_kind_of_policy() -> None:
         PolicyFunction(lambda *_: [0.5, 0.5], 3),
         *small[2:],
     ]
-    table, (tiles,) = PolicyTable(asked, N_FEATURES), walk(1, 3)
-    got = np.full(len(asked), -1.0)
-    table.write_ratios(1, 0.6, np.zeros(3), tiles, got)
+    table = PolicyTable(all_policies, N_FEATURES)
+    (tiles,) = walk(1, 3)
+    rho = np.full(len(all_policies), -1.0)
+    table.write_ratios(1, 0.6, np.zeros(3), tiles, rho)
     want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
-    np.testing.assert_allclose(got[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
-    np.testing.assert_allclose(got[[3, 5]], [1 / 1.8, 0.5])
-    assert got[[1, 4]].tolist() == [-1.0, -1.0]  # `checks.finish_signals` writes the ratios of constant policies
+    np.testing.assert_allclose(rho[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
+    np.testing.assert_allclose(rho[[3, 5]], [1 / 1.8, 0.5])
+    # `checks.finish_signals` writes the ratios of constant policies
+    assert rho[[1, 4]].tolist() == [-1.0, -1.0]
     assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
     assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
-    assert np.isnan(got[7])  # two numbers for three actions
+    assert np.isnan(rho[7])  # two numbers for three actions
     assert len(calls) == 1
 
 
 @pytest.mark.kernels
 @given(st.permutations(range(9)), st.permutations(range(9)), st.integers(0, 8))
-def test_switched_features_are_the_difference_of_two_lists(before: list[int], after: list[int], n: int) -> None:
+def test_switched_features_are_the_difference_of_two_lists(
+    before: list[int], after: list[int], n: int
+) -> None:
     """Order and place do not matter."""
-    balance, gained, lost = np.zeros(9, np.int64), np.zeros(8, np.int64), np.zeros(8, np.int64)
-    n_gained, n_lost = switched(np.array(before[:n], np.int64), np.array(after[:n], np.int64), balance, gained, lost)
+    balance = np.zeros(9, np.int64)
+    gained = np.zeros(8, np.int64)
+    lost = np.zeros(8, np.int64)
+    n_gained, n_lost = switched(
+        np.array(before[:n], np.int64), np.array(after[:n], np.int64), balance, gained, lost
+    )
     assert sorted(gained[:n_gained]) == sorted(set(after[:n]) - set(before[:n]))
     assert sorted(lost[:n_lost]) == sorted(set(before[:n]) - set(after[:n]))
     assert not balance.any()

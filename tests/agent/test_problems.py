@@ -39,7 +39,8 @@ def test_the_walks_features_have_length_1_and_the_published_rank() -> None:
 
 def test_boyans_chain_has_the_values_of_its_recursion() -> None:
     """V(11) = -2, V(10) = -3 - 2, and before them V(s) = -3 + (V(s+1) + V(s+2)) / 2."""
-    problem, expected = boyan_chain(), [-2.0, -5.0]
+    problem = boyan_chain()
+    expected = [-2.0, -5.0]
     for _ in range(10):
         expected.append(-3.0 + (expected[-1] + expected[-2]) / 2)
     np.testing.assert_allclose(problem.values()[0], expected[::-1], rtol=1e-12)
@@ -66,7 +67,8 @@ def test_collision_has_the_published_values_and_visits() -> None:
 def test_a_question_of_the_rooms_counts_the_steps_to_its_hallway() -> None:
     """Values are .9^(distance - 1); every cell of the four rooms has two questions, and so has each hallway."""
     problem = rooms.rooms()
-    values, state = problem.values(), {cell: s for s, cell in enumerate(rooms.CELLS)}
+    values = problem.values()
+    state = {cell: s for s, cell in enumerate(rooms.CELLS)}
     assert len(rooms.CELLS) == 104
     assert set(np.sum([q.is_defined for q in problem.questions], axis=0)) == {2}
     first, second = values[:2]  # from the lower left room to (5, 1) and to (1, 5)
@@ -78,13 +80,17 @@ def test_a_question_of_the_rooms_counts_the_steps_to_its_hallway() -> None:
 
 
 @pytest.mark.parametrize("high_variance", [False, True])
-def test_a_question_of_the_rooms_continues_where_its_policy_is_defined_and_ends_elsewhere(high_variance: bool) -> None:
+def test_a_question_of_the_rooms_continues_where_its_policy_is_defined_and_ends_elsewhere(
+    high_variance: bool,
+) -> None:
     """Also at its goal: with .9 there, a learner would bootstrap from its own estimate of the goal, which is no 0."""
     for question in rooms.rooms(high_variance=high_variance).questions:
         np.testing.assert_array_equal(question.gamma, np.where(question.is_defined, 0.9, 0.0))
 
 
-def test_the_behaviour_of_the_rooms_is_uniform_but_in_four_cells_of_the_high_variance_problem() -> None:
+def test_the_behaviour_of_the_rooms_is_uniform_but_in_four_cells_of_the_high_variance_problem() -> (
+    None
+):
     """Ghiassian & Sutton (2021): .97 left at (1, 1) and (1, 8), .97 right at (8, 1) and (8, 8), the others .01."""
     state = {cell: s for s, cell in enumerate(rooms.CELLS)}
     plain = rooms.rooms()
@@ -122,10 +128,13 @@ def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behav
     Neighbours have the other b: the b of the wrong observation shifts values by .4, a constant one by .28.
     """
     env = gymnasium.make("horde_agent/RandomWalk-v0")
-    interface, target = Interface.of(env), PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)
+    interface = Interface.of(env)
+    target = PolicyFunction(lambda observation, tiles: [0.4, 0.6], n_actions=2)
     question = GVF("right", target, Channel(1), 1.0, lam=0.0, ends=True)
     horde = horde_of([question], interface, step_size=0.02, secondary_ratio=0.0)
-    swerving = PolicyFunction(lambda seen, tiles: [0.7, 0.3] if seen[0] % 2 else [0.3, 0.7], n_actions=2)
+    swerving = PolicyFunction(
+        lambda seen, tiles: [0.7, 0.3] if seen[0] % 2 else [0.3, 0.7], n_actions=2
+    )
     with Life(env, horde, Follow(swerving), np.random.default_rng(0), interface=interface) as life:
         life.run(12_000)
     learned = [horde.predict(np.array([s]))[0] for s in range(5)]
@@ -133,8 +142,8 @@ def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behav
 
 
 def test_horde_learn_takes_a_problem_by_its_id(tmp_path: Path) -> None:
-    given = "--env horde_agent/Collision-v0 --questions nexting --steps 300"
-    assert commands.horde("learn", given, f"--out {tmp_path / 'run'}") == 0
+    options = "--env horde_agent/Collision-v0 --questions nexting --steps 300"
+    assert commands.horde("learn", options, f"--out {tmp_path / 'run'}") == 0
     assert (tmp_path / "run/summary.json").is_file()
 
 

@@ -34,7 +34,8 @@ from horde_agent.runs.config import LearnConfig
 from tests.agent.doubles import SpyHorde, live, toy_life, toy_questions
 from tests.agent.kills import is_alive
 
-ODD, TOY = "tests.agent.process_bodies:Odd-v0", "tests.agent.process_bodies:Toy-v0"
+ODD = "tests.agent.process_bodies:Odd-v0"
+TOY = "tests.agent.process_bodies:Toy-v0"
 ROOT = Path(__file__).parents[2]
 
 
@@ -68,24 +69,26 @@ def test_a_message_arrives_whole_whether_its_receiver_is_awake_or_not(
     ends = socket.socketpair()
     with tempfile.TemporaryFile() as block:
         block.truncate(2 * apart.HALF)
-        here, there = (apart.Line(ends[k], block.fileno(), is_first=k == 0) for k in range(2))
+        near_line, far_line = (
+            apart.Line(ends[k], block.fileno(), is_first=k == 0) for k in range(2)
+        )
     sent = [bytes([k]) * n_bytes for k in range(20)]
 
     def echo() -> None:
         with suppress(EOFError):
             while True:
-                there.send(pickle.dumps(there.receive()[::-1]))
+                far_line.send(pickle.dumps(far_line.receive()[::-1]))
 
-    other = threading.Thread(target=echo)
-    other.start()
+    thread = threading.Thread(target=echo)
+    thread.start()
     received = []
     for message in sent:
-        here.send(pickle.dumps(message + b"."))
-        received.append(here.receive())
+        near_line.send(pickle.dumps(message + b"."))
+        received.append(near_line.receive())
     ends[0].shutdown(socket.SHUT_RDWR)
-    other.join()
-    here.close()
-    there.close()
+    thread.join()
+    near_line.close()
+    far_line.close()
     assert received == [b"." + message for message in sent]
 
 
@@ -94,11 +97,11 @@ def test_a_message_arrives_whole_whether_its_receiver_is_awake_or_not(
 
 def test_steps_are_those_of_the_same_environment_here(odd: ProcessEnv) -> None:
     """With infos of changing keys and types, large numbers, texts, and observations of another dtype."""
-    here = gymnasium.make(ODD)
-    here.reset()
+    local_env = gymnasium.make(ODD)
+    local_env.reset()
     for action in [0, 0, 0, 1, 1, 0, 2, 2, 0, 3, 3, 7, 7, 8, 8, 0, 0]:
         observation, *mine = odd.step(action)
-        expected, *others = here.step(action)
+        expected, *others = local_env.step(action)
         assert (observation.dtype, observation.shape) == (expected.dtype, expected.shape)
         assert observation.tobytes() == expected.tobytes()
         assert list(map(type, mine)) == list(map(type, others))
@@ -217,10 +220,14 @@ env.close()
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_an_environment_dropped_or_closed_in_a_forked_child_stays_that_of_its_parent(closes: bool) -> None:
+def test_an_environment_dropped_or_closed_in_a_forked_child_stays_that_of_its_parent(
+    closes: bool,
+) -> None:
     """The child has copies of its ends, which it may neither use nor shut down."""
     words = [sys.executable, "-W", "error::ResourceWarning", "-c", FORK.format(closes=closes)]
-    ended = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    ended = subprocess.run(
+        words, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("alive")
     assert "Warning" not in ended.stderr
@@ -263,10 +270,16 @@ def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """
     script = tmp_path / "agent.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     options: dict[str, Any] = {"text": True, "env": environment, "start_new_session": True}
     with subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, preexec_fn=lambda: os.close(0), **options
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.close(0),
+        **options,
     ) as process:
         yield process
         process.kill()
@@ -298,7 +311,13 @@ def test_no_child_process_imports_modules_of_the_current_folder(tmp_path: Path) 
     assert command.count("-P") == 1
     outputs = [
         subprocess.run(
-            words, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            words,
+            env=environment,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         ).stderr
         for words in (command, [word for word in command if word != "-P"])
     ]
@@ -312,7 +331,9 @@ def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sen
     """Killed for lack of memory, for example; no file is left."""
     monkeypatch.chdir(tmp_path)
     name = "tests.agent.process_bodies:" + ("DiesInReset-v0" if when == "reset" else "Odd-v0")
-    settings = {"dies": True} if when == "make" else {}
+    settings = {}
+    if when == "make":
+        settings = {"dies": True}
     monkeypatch.setattr(learn, "make_env", lambda _config: ProcessEnv(name, **settings))
     assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
     err = capsys.readouterr().err
@@ -327,10 +348,18 @@ def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sen
 
 def test_a_life_with_a_separate_process_is_the_same() -> None:
     """The record and every call of the Horde, with excursions and drives."""
-    calls, rows = [], []
+    calls = []
+    rows = []
     for env in (ProcessEnv(TOY), gymnasium.make(TOY)):
-        horde, recorder = SpyHorde(toy_questions()), Recorder(3)
-        live(300, env, horde, excursions=ExcursionConfig(probability=0.1, horizon=5), recorder=recorder)
+        horde = SpyHorde(toy_questions())
+        recorder = Recorder(3)
+        live(
+            300,
+            env,
+            horde,
+            excursions=ExcursionConfig(probability=0.1, horizon=5),
+            recorder=recorder,
+        )
         env.close()
         calls.append(horde.calls)
         rows.append(recorder.stream().rows.tobytes())
@@ -352,7 +381,8 @@ def test_learning_happens_while_the_body_moves() -> None:
 
 def test_each_observation_is_recorded_once_when_the_process_dies() -> None:
     """Killed after the row of step 5; the observation of step 6 may have been sent by then."""
-    env, recorder = ProcessEnv(TOY), Recorder(3)
+    env = ProcessEnv(TOY)
+    recorder = Recorder(3)
 
     def kill(event: StepEvent) -> None:
         if event.row.step == 5:
@@ -366,7 +396,8 @@ def test_each_observation_is_recorded_once_when_the_process_dies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "realtime", "is_apart"), [({0, 1}, False, True), ({0}, False, False), ({0, 1}, True, False)]
+    ("cores", "realtime", "is_apart"),
+    [({0, 1}, False, True), ({0}, False, False), ({0, 1}, True, False)],
 )
 def test_the_simulator_has_a_separate_process_if_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, cores: set[int], realtime: bool, is_apart: bool
@@ -374,6 +405,6 @@ def test_the_simulator_has_a_separate_process_if_that_is_faster(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
     monkeypatch.setattr(bodies, "ProcessEnv", lambda name, **_: ("apart", name))
     monkeypatch.setattr(gymnasium, "make", lambda name, **_: ("here", name))
-    made = learn.make_env(LearnConfig(realtime=realtime))
-    assert made == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")
+    env_id = learn.make_env(LearnConfig(realtime=realtime))
+    assert env_id == ("apart" if is_apart else "here", "horde_env:CritterbotPen-v0")
     assert apart.is_worthwhile() == (len(cores) > 1)

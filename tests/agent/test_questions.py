@@ -38,10 +38,63 @@ VALID: dict[str, Any] = {
 }
 
 WRONG: list[Any] = [
-    *(True, False, 0, 1, -1, 8, 1.5, 0.0, -0.5, 1.0, 10**9, 10**400, 1e400, float("nan"), "", "1", "light_0"),
-    *([], [0], [1.0], [-1], [8, 8], [1, 2, 3], [10**9], [10**9, 10**9], [True], [1.5], ["a", "b"], ["light_0"] * 2),
-    *([[]], [[1]], [[[1]]], [{}], {}, {"a": 1}, [float("nan")], [0.5, 0.5], ["stop", 3], ["behaviour"], [10**400]),
-    *([0.0, 10**400], [1e300, -1e300], [2, 1], [0, float("inf")], ["*"], ["?"], ["[["], "*", ["acceleration"]),
+    *(
+        True,
+        False,
+        0,
+        1,
+        -1,
+        8,
+        1.5,
+        0.0,
+        -0.5,
+        1.0,
+        10**9,
+        10**400,
+        1e400,
+        float("nan"),
+        "",
+        "1",
+        "light_0",
+    ),
+    *(
+        [],
+        [0],
+        [1.0],
+        [-1],
+        [8, 8],
+        [1, 2, 3],
+        [10**9],
+        [10**9, 10**9],
+        [True],
+        [1.5],
+        ["a", "b"],
+        ["light_0"] * 2,
+    ),
+    *(
+        [[]],
+        [[1]],
+        [[[1]]],
+        [{}],
+        {},
+        {"a": 1},
+        [float("nan")],
+        [0.5, 0.5],
+        ["stop", 3],
+        ["behaviour"],
+        [10**400],
+    ),
+    *(
+        [0.0, 10**400],
+        [1e300, -1e300],
+        [2, 1],
+        [0, float("inf")],
+        ["*"],
+        ["?"],
+        ["[["],
+        "*",
+        ["acceleration"],
+    ),
 ]
 
 
@@ -53,7 +106,9 @@ def toml(value: Any) -> str:
         return "{" + ", ".join(f'"{k}" = {toml(v)}' for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return repr(value)
 
 
 def text_of(table: dict[str, Any]) -> str:
@@ -62,8 +117,8 @@ def text_of(table: dict[str, Any]) -> str:
 
 def read(path: Path, text: str) -> tuple[list[GVF], Interface]:
     path.write_text(text, encoding="utf-8")
-    asked = questions.from_file(path, ROBOT)
-    return asked, questions.feeding_back(path, ROBOT, asked)
+    gvfs = questions.from_file(path, ROBOT)
+    return gvfs, questions.feeding_back(path, ROBOT, gvfs)
 
 
 def mistakes() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -79,31 +134,35 @@ def mistakes() -> Iterator[tuple[str, dict[str, Any]]]:
                     ("misspelt", {f"{key}s": table[key]}),
                 ]:
                     changed = copy.deepcopy(VALID)
-                    changed[kind][k] = {other: v for other, v in table.items() if other != key} | change
+                    changed[kind][k] = {
+                        other: v for other, v in table.items() if other != key
+                    } | change
                     yield f"{kind} {k}: {key} {name}", changed
 
 
 def test_the_file_that_the_mistakes_start_from_is_valid(tmp_path: Path) -> None:
     """2 policies x 2 gammas x (2 channels and a group of 3); then 1 channel; 10 + 1 predictions are fed back."""
-    asked, looped = read(tmp_path / "q.toml", text_of(VALID))
-    assert len(asked) == 2 * 2 * 5 + 1
-    assert [q.tested for q in asked] == [False] * 20 + [True]
+    gvfs, looped = read(tmp_path / "q.toml", text_of(VALID))
+    assert len(gvfs) == 2 * 2 * 5 + 1
+    assert [q.tested for q in gvfs] == [False] * 20 + [True]
     assert looped.feedback is not None
     assert len(looped.feedback.names) == 10 + 1
 
 
 def test_every_mistake_is_one_sentence_with_the_name_of_the_file(tmp_path: Path) -> None:
     """Wrong types, lengths and ranges in every field; valid values must give questions."""
-    path, n_refused = tmp_path / "q.toml", 0
+    path = tmp_path / "q.toml"
+    n_refused = 0
     for name, table in mistakes():
         try:
             assert read(path, text_of(table))[0], name
         except ValueError as error:
-            said, n_refused = str(error), n_refused + 1
-            assert said.startswith(f"{path}: "), name
-            assert "\n" not in said, name
-            assert len(said) < 1_500, name
-            assert "[[tiling]]" not in said, name
+            sentence = str(error)
+            n_refused = n_refused + 1
+            assert sentence.startswith(f"{path}: "), name
+            assert "\n" not in sentence, name
+            assert len(sentence) < 1_500, name
+            assert "[[tiling]]" not in sentence, name
     assert n_refused > 400
 
 
@@ -118,7 +177,10 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
         (FEEDBACK.replace("[8]", "[8, 8]") + 'neighbour = "1"', "neighbour .*-53 to 53, not '1'"),
         (FEEDBACK.replace("[8]", "[10000000]"), r"\[\[feedback\]\] number 1 .*1,060,.* more than"),
         (FEEDBACK.replace("= 2", "= true"), "tilings .*1 to 10,000, not True"),
-        (FEEDBACK + FEEDBACK[len(FAMILY) :].replace("[8]", "[0]"), r"\[\[feedback\]\] number 2: intervals"),
+        (
+            FEEDBACK + FEEDBACK[len(FAMILY) :].replace("[8]", "[0]"),
+            r"\[\[feedback\]\] number 2: intervals",
+        ),
         (FAMILY.replace("stop", "dance"), "unknown policy 'dance'; there are forward, reverse"),
         (FAMILY + 'channels = ["smell"]', "unknown sensor 'smell'; there are bus_voltage"),
         (FAMILY + "colour = 1", r"unknown key 'colour'; .*policies, gammas"),
@@ -144,37 +206,47 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_the_worked_example_is_documented() -> None:
     """It has every field; docs/questions.md shows the file and describes each field."""
     text = EXAMPLE.read_text(encoding="utf-8")
-    asked = questions.from_file(EXAMPLE, ROBOT)
-    looped = questions.feeding_back(EXAMPLE, ROBOT, asked)
-    fields = ("policies", "gammas", "channels", "groups", "lam", "tested", "questions", "intervals", "tilings")
+    gvfs = questions.from_file(EXAMPLE, ROBOT)
+    looped = questions.feeding_back(EXAMPLE, ROBOT, gvfs)
+    fields = (
+        "policies",
+        "gammas",
+        "channels",
+        "groups",
+        "lam",
+        "tested",
+        "questions",
+        "intervals",
+        "tilings",
+    )
     page = (EXAMPLE.parents[1] / "docs" / "questions.md").read_text(encoding="utf-8")
     for field in (*fields, "neighbour", "range"):
         assert f"\n{field} = " in text, field
         assert f"`{field}`" in page, field
     assert looped.feedback is not None
-    assert (len(asked), len(looped.feedback.names)) == (99, 13)
-    assert f"{len(asked)} questions; {len(looped.feedback.names)} of their predictions" in page
-    assert next(q.name for q in asked if not q.tested) == "rotate_clockwise/g0.95/thermal_0"
+    assert (len(gvfs), len(looped.feedback.names)) == (99, 13)
+    assert f"{len(gvfs)} questions; {len(looped.feedback.names)} of their predictions" in page
+    assert next(q.name for q in gvfs if not q.tested) == "rotate_clockwise/g0.95/thermal_0"
     assert text.strip() in page, "the document shows the file as it is"
 
 
 def test_the_papers_first_experiment_has_795_questions() -> None:
     """5 policies x 3 time scales x 53 sensors, ordered policy, gamma, sensor; 159 share an action."""
-    asked = questions.excursions(ROBOT)
-    assert len(asked) == 795
-    assert (asked[0].name, asked[-1].name) == ("forward/g0/bus_voltage", "stop/g0.8/thermal_7")
-    assert asked[2 * 53 + 41].name == "forward/g0.8/light_0"
-    assert asked[2 * 53 + 41].cumulant == Channel(41)
-    assert sum(q.target_policy == ConstantAction(3, 5) for q in asked) == 159
-    assert len({q.name for q in asked}) == 795
+    gvfs = questions.excursions(ROBOT)
+    assert len(gvfs) == 795
+    assert (gvfs[0].name, gvfs[-1].name) == ("forward/g0/bus_voltage", "stop/g0.8/thermal_7")
+    assert gvfs[2 * 53 + 41].name == "forward/g0.8/light_0"
+    assert gvfs[2 * 53 + 41].cumulant == Channel(41)
+    assert sum(q.target_policy == ConstantAction(3, 5) for q in gvfs) == 159
+    assert len({q.name for q in gvfs}) == 795
 
 
 def test_the_papers_last_experiment_has_a_policy_for_each_question() -> None:
-    asked = questions.policies(ROBOT, np.random.default_rng(0), n=40)
-    assert len({id(q.target_policy) for q in asked}) == 40
-    assert all(isinstance(q.target_policy, Gibbs) for q in asked)
-    assert {q.continuation for q in asked} <= {0.0, 0.5, 0.8, 0.95}
-    again = questions.policies(ROBOT, np.random.default_rng(0), n=40)
-    assert [q.name for q in again] == [q.name for q in asked]
+    gvfs = questions.policies(ROBOT, np.random.default_rng(0), n=40)
+    assert len({id(q.target_policy) for q in gvfs}) == 40
+    assert all(isinstance(q.target_policy, Gibbs) for q in gvfs)
+    assert {q.continuation for q in gvfs} <= {0.0, 0.5, 0.8, 0.95}
+    repeat = questions.policies(ROBOT, np.random.default_rng(0), n=40)
+    assert [q.name for q in repeat] == [q.name for q in gvfs]
     with pytest.raises(ValueError, match="n must"):
         questions.policies(ROBOT, np.random.default_rng(0), n=0)

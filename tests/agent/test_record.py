@@ -31,13 +31,16 @@ def write(path: Path, n: int, **settings: float) -> None:
 
 def damage(path: Path, rng: np.random.Generator) -> list[int]:
     """Damage the files of a recording at random places; return the numbers of the undamaged rows."""
-    size, same = row_dtype(N_INPUTS).itemsize, []
+    size = row_dtype(N_INPUTS).itemsize
+    same = []
     for file in record_files(path):
-        header, before = read_segment(file, "horde-life").header, file.read_bytes()
+        header = read_segment(file, "horde-life").header
+        content = file.read_bytes()
         if rng.random() < 0.1 and file != path:
             file.unlink()
             continue
-        data, begin = bytearray(before), int(header["offset"])
+        data = bytearray(content)
+        begin = int(header["offset"])
         for at in rng.integers(begin, len(data), size=rng.choice([0, 0, 1, 3])):
             data[at] ^= 1 << rng.integers(8)
         match rng.integers(5):
@@ -46,9 +49,13 @@ def damage(path: Path, rng: np.random.Generator) -> list[int]:
             case 1:
                 data += bytes(rng.integers(1, 2 * size, dtype=int))
         file.write_bytes(data)
-        rows = range((len(before) - begin) // size)
+        rows = range((len(content) - begin) // size)
         places = [slice(begin + k * size, begin + (k + 1) * size) for k in rows]
-        same += [header["first"] + k for k, at in zip(rows, places, strict=True) if data[at] == before[at]]
+        same += [
+            header["first"] + k
+            for k, at in zip(rows, places, strict=True)
+            if data[at] == content[at]
+        ]
     return same
 
 
@@ -57,7 +64,8 @@ def test_sound_rows_of_a_damaged_record_are_read_and_follow_a_gap_where_one_is_m
     tmp_path: Path, seed: int
 ) -> None:
     """Bits are flipped, files cut off at any byte, followed by zeros, or missing."""
-    path, rng = tmp_path / "life.rec", np.random.default_rng(seed)
+    path = tmp_path / "life.rec"
+    rng = np.random.default_rng(seed)
     write(path, 60, segment_s=float(rng.choice([0.5, 1.0, 2.0, 9.0])))
     remain = damage(path, rng)
     rows = read(path).rows
@@ -65,8 +73,10 @@ def test_sound_rows_of_a_damaged_record_are_read_and_follow_a_gap_where_one_is_m
     assert rows["step"].tolist() == remain
     is_gap = [k > 0 and k - 1 not in remain for k in remain]
     assert ((rows["flags"] & Flag.GAP) > 0).tolist() == is_gap
-    since = int(rng.integers(60))
-    assert [k for part in read_in_parts(path, since) for k in part.rows["step"]] == [k for k in remain if k >= since]
+    first_step = int(rng.integers(60))
+    assert [k for part in read_in_parts(path, first_step) for k in part.rows["step"]] == [
+        k for k in remain if k >= first_step
+    ]
     end = read_end(path, 20).rows  # nothing is known of the row before its first
     np.testing.assert_array_equal(end[1:], rows[len(rows) - len(end) + 1 :])
 
@@ -79,8 +89,11 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
 
     A file has six rows here. Each one is on the disk, in full, before a row is written to the next.
     """
-    rng, on_disk = np.random.default_rng(seed), {}
-    monkeypatch.setattr(os, "fdatasync", lambda fd: on_disk.update({os.fstat(fd).st_ino: os.fstat(fd).st_size}))
+    rng = np.random.default_rng(seed)
+    on_disk = {}
+    monkeypatch.setattr(
+        os, "fdatasync", lambda fd: on_disk.update({os.fstat(fd).st_ino: os.fstat(fd).st_size})
+    )
     closed: list[Path] = []
     begin_part = Recorder._begin_part
 
@@ -100,8 +113,10 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
                 recorder.flush()
         recorder.close()
 
-    header, size = {"period_s": 600.0}, row_dtype(N_INPUTS).itemsize
-    whole, path = tmp_path / "whole", tmp_path / "killed"
+    header = {"period_s": 600.0}
+    size = row_dtype(N_INPUTS).itemsize
+    whole = tmp_path / "whole"
+    path = tmp_path / "killed"
     for folder in (whole, path):
         folder.mkdir()
     live(Recorder(N_INPUTS, whole / "life.rec", header), 0, 50)
@@ -110,17 +125,23 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     for end in [*rng.integers(1, 50, 4).tolist(), 50]:
         last = record_files(path / "life.rec")[-1]
         segment = read_segment(last, "horde-life")
-        torn = int(rng.integers(len(segment.records) * size + 1)) if rng.random() < 0.7 else 0
+        torn = 0
+        if rng.random() < 0.7:
+            torn = int(rng.integers(len(segment.records) * size + 1))
         os.truncate(last, last.stat().st_size - torn)
         n_left = int(segment.header["first"]) + len(segment.records) - -(-torn // size)
         if rng.random() < 0.3:
-            (path / f"life-{len(record_files(path / 'life.rec')) + 1}.rec").write_bytes(b'{"form'[: rng.integers(7)])
+            (path / f"life-{len(record_files(path / 'life.rec')) + 1}.rec").write_bytes(
+                b'{"form'[: rng.integers(7)]
+            )
         is_redone = bool(rng.random() < 0.5)
-        known = int(rng.integers(n_left + 1)) if is_redone else n_left
-        with Recorder.resume(path / "life.rec", known, is_redone=is_redone) as recorder:
-            assert recorder.since.rows["step"].tolist() == list(range(known, n_left))
+        n_known = n_left
+        if is_redone:
+            n_known = int(rng.integers(n_left + 1))
+        with Recorder.resume(path / "life.rec", n_known, is_redone=is_redone) as recorder:
+            assert recorder.since.rows["step"].tolist() == list(range(n_known, n_left))
             recorder.open_last()
-            live(recorder, known, max(end, known))
+            live(recorder, n_known, max(end, n_known))
         assert recorder.differs_at is None
     live(Recorder.resume(path / "life.rec", recorder.n_rows, is_redone=False), recorder.n_rows, 50)
     assert [file.name for file in record_files(path / "life.rec")] == [
@@ -131,13 +152,21 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
 
 
 @pytest.mark.parametrize(
-    "settings", [{"segment_s": 3.0}, {"segment_bytes": 30 * row_dtype(N_INPUTS).itemsize + 5}], ids=["time", "size"]
+    "settings",
+    [{"segment_s": 3.0}, {"segment_bytes": 30 * row_dtype(N_INPUTS).itemsize + 5}],
+    ids=["time", "size"],
 )
-def test_a_recording_continues_in_another_file_after_a_time_or_size(settings: dict[str, float], tmp_path: Path) -> None:
+def test_a_recording_continues_in_another_file_after_a_time_or_size(
+    settings: dict[str, float], tmp_path: Path
+) -> None:
     path = tmp_path / "life.rec"
     write(path, 70, **settings)
     assert [file.name for file in record_files(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
-    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [30, 30, 10]
+    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [
+        30,
+        30,
+        10,
+    ]
     assert read_segment(record_files(path)[2], "horde-life").header["first"] == 60
     assert read(path).rows["step"].tolist() == list(range(70))
 
@@ -244,9 +273,13 @@ def test_recording_pauses_on_a_full_disk_and_resumes(
     assert read(path).rows["step"].tolist() == list(range(3000))
 
 
-def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("horde_agent.record.recorder.FLUSH_S", 3600.0)
-    monkeypatch.setattr("horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize)
+    monkeypatch.setattr(
+        "horde_agent.record.recorder.MOST_WAITING_BYTES", 1500 * row_dtype(N_INPUTS).itemsize
+    )
     path = tmp_path / "life.rec"
     recorder = Recorder(N_INPUTS, path)
     with files_of_at_most(800):
@@ -263,7 +296,9 @@ def test_rows_beyond_the_buffer_are_lost_and_followed_by_a_gap(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("segment_s", [1.0, 3600.0], ids=["in an earlier file", "in the last file"])
-def test_a_simulation_repeats_the_rows_from_a_damaged_one_on(tmp_path: Path, segment_s: float) -> None:
+def test_a_simulation_repeats_the_rows_from_a_damaged_one_on(
+    tmp_path: Path, segment_s: float
+) -> None:
     path = tmp_path / "life.rec"
     whole = tmp_path / "whole.rec"
     write(path, 35, segment_s=segment_s)
@@ -272,7 +307,11 @@ def test_a_simulation_repeats_the_rows_from_a_damaged_one_on(tmp_path: Path, seg
     if segment_s == 1.0:
         damaged = record_files(path)[1]
     first = int(read_segment(damaged, "horde-life").header["first"])
-    flip(damaged, read_segment(damaged, "horde-life").header["offset"] + (15 - first) * row_dtype(N_INPUTS).itemsize)
+    flip(
+        damaged,
+        read_segment(damaged, "horde-life").header["offset"]
+        + (15 - first) * row_dtype(N_INPUTS).itemsize,
+    )
     with Recorder.resume(path, 10, is_redone=True) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(10, 15))
         for k in range(10, 40):
@@ -299,9 +338,9 @@ def test_a_recording_that_is_resumed_but_not_written_stays_as_it_is(tmp_path: Pa
     path = tmp_path / "life.rec"
     write(path, 20)
     os.truncate(path, path.stat().st_size - 3)
-    before = path.read_bytes()
+    content = path.read_bytes()
     Recorder.resume(path, 10, is_redone=True).close()
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("n", [0, 1, 2500])
@@ -314,7 +353,9 @@ def test_what_was_written_is_read_with_and_without_this_program(tmp_path: Path, 
     stream = read(path)
     with path.open("rb") as file:
         header = json.loads(file.readline())
-    rows = np.fromfile(path, dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
+    rows = np.fromfile(
+        path, dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"]
+    )
 
     assert header["offset"] % 64 == 0
     assert stream.header["period_s"] == header["period_s"] == 0.1
@@ -336,9 +377,18 @@ def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        *((content, "does not contain records") for content in ("", '{"format": "something else"}\n', "[1, 2]\n")),
-        ('{"format": "horde-life", "version": 1}\n', "version 1 of the format horde-life, expected 2: read it with"),
-        ('{"format": "horde-life", "version": 3}\n', "version 3 of the format horde-life, expected 2: read it with"),
+        *(
+            (content, "does not contain records")
+            for content in ("", '{"format": "something else"}\n', "[1, 2]\n")
+        ),
+        (
+            '{"format": "horde-life", "version": 1}\n',
+            "version 1 of the format horde-life, expected 2: read it with",
+        ),
+        (
+            '{"format": "horde-life", "version": 3}\n',
+            "version 3 of the format horde-life, expected 2: read it with",
+        ),
     ],
 )
 def test_a_file_that_is_no_record_or_one_of_another_version_is_refused(

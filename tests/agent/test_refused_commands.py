@@ -36,7 +36,9 @@ class Case(NamedTuple):
 
 
 def write(name: str, content: str | bytes) -> Damage:
-    data = content.encode() if isinstance(content, str) else content
+    data = content
+    if isinstance(content, str):
+        data = content.encode()
     return lambda run: (run / name).write_bytes(data)
 
 
@@ -63,7 +65,8 @@ def no_tables(run: Path) -> None:
 
 def other_snapshot_version(run: Path) -> None:
     with edited_manifest(next(snapshots.found(run / "checkpoint"))) as manifest:
-        manifest["version"], manifest["facts"]["version"] = 8, "7.1"
+        manifest["version"] = 8
+        manifest["facts"]["version"] = "7.1"
 
 
 def header_without_low(run: Path) -> None:
@@ -105,31 +108,51 @@ SETTINGS = [
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
     Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME"),
-    Case("learn --passes 2", "--passes 2 requires a log or a data set; omit it with --backend simulator"),
-    Case("learn --backend replay --log run --passes 2", "--passes 2: a recorded run is learned from once"),
+    Case(
+        "learn --passes 2",
+        "--passes 2 requires a log or a data set; omit it with --backend simulator",
+    ),
+    Case(
+        "learn --backend replay --log run --passes 2",
+        "--passes 2: a recorded run is learned from once",
+    ),
     Case("learn --backend replay --log run --repeat 0.2", "--repeat requires a robot that can act"),
-    Case("learn --backend replay --log run --excursion-probability 0.2", "--excursion-probability requires a robot"),
+    Case(
+        "learn --backend replay --log run --excursion-probability 0.2",
+        "--excursion-probability requires a robot",
+    ),
     Case("learn --backend replay --log run --realtime", "--realtime requires a robot that can act"),
     Case("learn --algorithm tdrc:beta=.1,beta=.2", "gives 'beta' twice: give it once"),
-    Case("learn --algorithm td --secondary-ratio 0.1", "secondary_ratio = 0.1 has no effect: omit it"),
+    Case(
+        "learn --algorithm td --secondary-ratio 0.1", "secondary_ratio = 0.1 has no effect: omit it"
+    ),
     Case("learn --algorithm td --w-rule importance-weighted", "does not support w_rule"),
     Case("learn --algorithm intentional_td --step-size 0.3", "step_size = 0.3 has no effect"),
     *(
-        Case(f"reproduce {name} --backend serial", f"the experiment {name} uses no robot: omit --backend serial")
+        Case(
+            f"reproduce {name} --backend serial",
+            f"the experiment {name} uses no robot: omit --backend serial",
+        )
         for name in WITHOUT_BACKEND
     ),
     Case("learn --steps abc", "--steps: 'abc' is no whole number; write 60000 or 6e4"),
     Case("learn --steps inf", "'inf' is no whole number"),
     Case("reproduce chain --seeds 1.5", "--seeds: '1.5' is no whole number"),
     Case("learn --bogus 1", "Unrecognized options: --bogus"),
-    Case("learn --questions excursion", ("unknown questions 'excursion'", "did you mean 'excursions'")),
+    Case(
+        "learn --questions excursion",
+        ("unknown questions 'excursion'", "did you mean 'excursions'"),
+    ),
     Case("learn --questions none.toml", "there is no question file"),
     Case("learn --trace-rule clip", ("unknown trace rule 'clip'", "did you mean 'clipped'")),
     Case("learn --w-rule never", "unknown w rule 'never'"),
     Case("learn --config none.toml", "there is no config file"),
     Case("learn --backend replay", "needs --log"),
     Case("learn --backend replay --log none.csv", "there is no log none.csv"),
-    Case("learn --backend replay --log run/questions.csv --questions excursions", "action probabilities"),
+    Case(
+        "learn --backend replay --log run/questions.csv --questions excursions",
+        "action probabilities",
+    ),
     Case("learn --log x.csv", "--log requires --backend replay"),
     Case("learn --columns run/config.toml", "--columns requires --backend replay"),
     Case("learn --ray 10.0.0.1:6379", "--ray requires --shards"),
@@ -172,7 +195,10 @@ SETTINGS = [
     Case("learn --steps 1e300", "--steps must be at least 1 and at most 1,000,000,000,000"),
     Case("learn --seed 1e19", "--seed must be at least 0 and at most 9,223,372,036,854,775,807"),
     Case("learn --horizon 1e7", "--horizon must be at least 1 and at most 1,000,000"),
-    Case("learn --step-size abc", "Error parsing --step-size: 'abc' is no number; see horde learn --help"),
+    Case(
+        "learn --step-size abc",
+        "Error parsing --step-size: 'abc' is no number; see horde learn --help",
+    ),
     Case("learn --steps", "--steps needs a value; see horde learn --help"),
     Case("learn --step 5", "Unrecognized options: --step; did you mean '--steps'"),
     Case("learn extra", "Unrecognized options: extra; see horde learn --help"),
@@ -180,8 +206,14 @@ SETTINGS = [
     Case("learn --data x.csv --columns none.toml", "there is no columns file none.toml"),
     Case("learn --wrap flatten", "--wrap flatten belongs to an environment of --env"),
     Case("learn --env CartPole-v1 --wrap discretize(5)", "there is no wrapper 'discretize(5)'"),
-    Case("learn --env CartPole-v1 --wrap discretize:3", "--wrap discretize does not fit the environment"),
-    Case("learn --env nowhere:Corridor-v0", "there is no module nowhere, neither installed nor in the current folder"),
+    Case(
+        "learn --env CartPole-v1 --wrap discretize:3",
+        "--wrap discretize does not fit the environment",
+    ),
+    Case(
+        "learn --env nowhere:Corridor-v0",
+        "there is no module nowhere, neither installed nor in the current folder",
+    ),
     Case("learn --env CartPole-v99", "CartPole"),
     Case("report --bogus run", "Unrecognized options: --bogus; see horde report --help"),
     Case("watch run --port x", "Error parsing --port: 'x' is no whole number"),
@@ -209,8 +241,12 @@ CONTROLS = {
     "[[control]] number 1": CONTROL.replace("gamma = 0.9", "gamma = 1.0"),
     "[[control]] number 1 names the unknown sensor 'smell'": CONTROL.replace('"saw"', '"smell"', 1),
     "[[control]] number 1 needs 'gamma'": CONTROL.replace("gamma = 0.9", ""),
-    "[[control]] number 1 has an unknown key 'speed'": CONTROL.replace("gamma = 0.9", "gamma = 0.9\nspeed = 1"),
-    "[[family]] number 1 names the unknown policy 'greedy:dock'": CONTROL.replace("greedy:lamp", "greedy:dock"),
+    "[[control]] number 1 has an unknown key 'speed'": CONTROL.replace(
+        "gamma = 0.9", "gamma = 0.9\nspeed = 1"
+    ),
+    "[[family]] number 1 names the unknown policy 'greedy:dock'": CONTROL.replace(
+        "greedy:lamp", "greedy:dock"
+    ),
     "family and control must be": "control = 1",
 }
 BEHAVIOURS = {
@@ -237,15 +273,26 @@ CUT_BY_B = {
 }
 QUESTIONS += [
     *(
-        Case(f"learn --data t.npz --columns columns.toml {words}", (said, "give b"), data_set(WITHOUT_B))
+        Case(
+            f"learn --data t.npz --columns columns.toml {words}",
+            (said, "give b"),
+            data_set(WITHOUT_B),
+        )
         for words, said in CUT_BY_B.items()
     ),
     *(Case(OWN, said, question_file(text)) for said, text in CONTROLS.items()),
-    *(Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL)) for name, said in BEHAVIOURS.items()),
+    *(
+        Case(f"{OWN} --behaviour {name}", said, question_file(CONTROL))
+        for name, said in BEHAVIOURS.items()
+    ),
     *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),
     Case(f"{COLUMNED} columns.toml", "is no table", data_set(COLUMNS)),
     *(
-        Case(f"{COLUMNED} {name}", f"{name} cannot be read", both(data_set(COLUMNS), write(f"../{name}", "PK nothing")))
+        Case(
+            f"{COLUMNED} {name}",
+            f"{name} cannot be read",
+            both(data_set(COLUMNS), write(f"../{name}", "PK nothing")),
+        )
         for name in ("bad.npz", "bad.parquet")
     ),
 ]
@@ -259,23 +306,37 @@ CONFIGS = {
 NEWER_PAGE = '{"format": "horde-live", "version": 99}'
 WRONG = {"list": "[1, 2]", "half": '{"a": ', "deep": "[" * 200_000}
 UNFINISHED = {
-    "config.toml is cut off before its versions": edit("config.toml", lambda text: text[: text.index("[versions]")]),
+    "config.toml is cut off before its versions": edit(
+        "config.toml", lambda text: text[: text.index("[versions]")]
+    ),
     "config.toml cannot be read": edit("config.toml", lambda text: text[:15]),
     "unknown setting 'speed'": edit("config.toml", lambda text: f"speed = 3\n{text}"),
     "config.toml is missing": remove("config.toml"),
     "neither tables nor a log": remove("log/life.rec"),
     "life.rec lacks 'low'": header_without_low,
-    "its log is empty": lambda run: os.truncate(run / "log/life.rec", read(run / "log/life.rec").header["offset"]),
+    "its log is empty": lambda run: os.truncate(
+        run / "log/life.rec", read(run / "log/life.rec").header["offset"]
+    ),
 }
 FOLDERS = [
     Case("learn", "--out runs cannot be written", write("../runs", "a file")),
-    *(Case("learn --config c.toml", said, write("../c.toml", text)) for text, said in CONFIGS.items()),
+    *(
+        Case("learn --config c.toml", said, write("../c.toml", text))
+        for text, said in CONFIGS.items()
+    ),
     *(Case(f"report {p}", f"there is no folder {p}") for p in NO_FOLDER),
     *(Case(f"report {p}", f"{p} cannot be read (File name too long)") for p in (LONG,)),
-    *(Case(f"{command} mine.toml", "mine.toml is a file, not a folder", question_file("")) for command in ON_A_RUN),
+    *(
+        Case(f"{command} mine.toml", "mine.toml is a file, not a folder", question_file(""))
+        for command in ON_A_RUN
+    ),
     *(Case(f"{command} nowhere", "there is no folder nowhere") for command in ON_A_RUN),
     *(
-        Case("report run", ("summary.json is damaged (", "remove it, and"), write("summary.json", content))
+        Case(
+            "report run",
+            ("summary.json is damaged (", "remove it, and"),
+            write("summary.json", content),
+        )
         for content in (*WRONG.values(), b"\xff\xfe\x00")
     ),
     *(Case("report run", said, both(no_tables, damage)) for said, damage in UNFINISHED.items()),
@@ -285,9 +346,15 @@ FOLDERS = [
     Case("export run --to xml", "unknown format 'xml'"),
     Case("export run --to lerobot", "log", remove("log")),
     Case("export run --to mcap --follow", "--follow requires --to tensorboard"),
-    *(Case("resume run", "contains no run", remove(name)) for name in ("config.toml", "log/life.rec")),
+    *(
+        Case("resume run", "contains no run", remove(name))
+        for name in ("config.toml", "log/life.rec")
+    ),
     Case("resume run --steps 1e30", "--steps must be at most 1,000,000,000,000"),
-    Case("resume run --steps 230", "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"),
+    Case(
+        "resume run --steps 230",
+        "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps",
+    ),
     Case(
         "resume run --steps 1300",
         "config.toml was changed after the run began",
@@ -295,11 +362,17 @@ FOLDERS = [
     ),
     Case(
         "resume run --steps 1300",
-        ("horde-snapshot 8", "resume it with version 7.1", "horde learn --backend replay --log run"),
+        (
+            "horde-snapshot 8",
+            "resume it with version 7.1",
+            "horde learn --backend replay --log run",
+        ),
         other_snapshot_version,
     ),
     Case("learn --backend replay --log .", "there is no log"),
-    Case("watch run", "of another version", both(remove("log"), write("live/facts.json", NEWER_PAGE))),
+    Case(
+        "watch run", "of another version", both(remove("log"), write("live/facts.json", NEWER_PAGE))
+    ),
 ]
 
 
@@ -310,7 +383,9 @@ def here(toy_run: Path, elsewhere: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", SETTINGS, ids=lambda case: case.words[:60] or "nothing")
-def test_invalid_settings_are_refused(case: Case, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_settings_are_refused(
+    case: Case, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
 
@@ -351,20 +426,28 @@ print(codes, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 def test_help_and_refusals_come_before_the_compiler_is_imported(tmp_path: Path) -> None:
     """Numba and Gymnasium take most of a second to import."""
     ended = subprocess.run(
-        [sys.executable, "-c", SEEN_AT_ONCE], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SEEN_AT_ONCE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     codes = [0 if "--help" in command else 2 for command in FAST]
     assert ended.stderr.splitlines()[-1] == f"{codes} []"
 
 
-@pytest.mark.parametrize("case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80])
+@pytest.mark.parametrize(
+    "case", [*QUESTIONS, *FOLDERS], ids=lambda case: f"{case.words[:30]}: {case.said}"[:80]
+)
 def test_invalid_questions_and_damaged_runs_are_refused(
     case: Case, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
     case.damage(here)
     err = refused(case.words.split(), capsys, is_alone=False)
-    assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said)), err
+    assert all(
+        part in err for part in ([case.said] if isinstance(case.said, str) else case.said)
+    ), err
 
 
 @pytest.mark.parametrize(
@@ -374,12 +457,25 @@ def test_invalid_questions_and_damaged_runs_are_refused(
         ("starlette", "watch run", "pip install -e '.[dash]'"),
         ("starlette", "learn --watch --steps 20", "pip install -e '.[dash]'"),
         ("matplotlib", "reproduce chain --out new", "pip install -e '.[viz]'"),
-        ("tensorboard.compat.proto.event_pb2", "export run --to tensorboard", "pip install -e '.[tensorboard]'"),
-        ("horde_env", "bench --stream simulator --only tile", "--stream simulator needs the simulated robot: "),
+        (
+            "tensorboard.compat.proto.event_pb2",
+            "export run --to tensorboard",
+            "pip install -e '.[tensorboard]'",
+        ),
+        (
+            "horde_env",
+            "bench --stream simulator --only tile",
+            "--stream simulator needs the simulated robot: ",
+        ),
     ],
 )
 def test_a_missing_extra_is_named(
-    module: str, words: str, said: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: str,
+    words: str,
+    said: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert said in refused(words.split(), capsys, is_alone=False)
@@ -393,5 +489,11 @@ def test_a_space_that_does_not_fit_is_refused_with_the_wrapper_that_helps(
         env.action_space = gymnasium.spaces.MultiDiscrete([2, 3])  # type: ignore[assignment]
         return env
 
-    monkeypatch.setitem(gymnasium.registry, "Odd-v0", gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made))
-    assert "gymnasium.wrappers.TransformAction" in refused(["learn", "--env", "Odd-v0", "--steps", "20"], capsys)
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "Odd-v0",
+        gymnasium.envs.registration.EnvSpec("Odd-v0", entry_point=made),
+    )
+    assert "gymnasium.wrappers.TransformAction" in refused(
+        ["learn", "--env", "Odd-v0", "--steps", "20"], capsys
+    )

@@ -50,7 +50,8 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(toy_run: Path) ->
 
 
 def test_the_summary_agrees_with_the_record(toy_run: Path) -> None:
-    summary, rows = summary_of(toy_run), read(toy_run / "log" / "life.rec").rows
+    summary = summary_of(toy_run)
+    rows = read(toy_run / "log" / "life.rec").rows
     tests = ExcursionTable.read(toy_run / "log" / "excursions.rec")
     outcomes = tests.outcomes()
     nmsre = final_nmsre(outcomes, tests.n_demons)
@@ -67,11 +68,16 @@ def test_the_summary_agrees_with_the_record(toy_run: Path) -> None:
 
 def test_an_mspbe_that_is_not_yet_valid_is_marked(toy_run: Path) -> None:
     """It takes 10,000 updates. The questions' updates add up to what the summary says of all."""
-    questions, summary = lines_of(toy_run / "questions.csv"), summary_of(toy_run)
+    questions = lines_of(toy_run / "questions.csv")
+    summary = summary_of(toy_run)
     facts = json.loads((toy_run / "details.json").read_text())["mspbe"]
 
     assert {q["mspbe_valid"] for q in questions} == {"0"}
-    assert (facts["n_valid"], facts["n_not_yet_valid"], facts["valid_after_updates"]) == (0, 27, pytest.approx(1e4))
+    assert (facts["n_valid"], facts["n_not_yet_valid"], facts["valid_after_updates"]) == (
+        0,
+        27,
+        pytest.approx(1e4),
+    )
     assert facts["scalar_mean_of_valid"] is None
     n_updates = sum(int(q["n_updates"]) for q in questions)
     assert n_updates == pytest.approx(summary["n_updated_per_step"] * summary["learning_steps"])
@@ -112,14 +118,19 @@ def test_questions_of_several_rules_have_the_estimates_of_their_own(
     """TD has none, which leaves it out of the means; TDRC's are valid after 10 updates, GTD's after 10,000."""
     (tmp_path / "q.toml").write_text(RULES)
     run = tmp_path / "run"
-    assert toy(f"learn --steps 300 --seed 1 --questions {tmp_path}/q.toml --out {run}", monkeypatch) == 0
+    assert (
+        toy(f"learn --steps 300 --seed 1 --questions {tmp_path}/q.toml --out {run}", monkeypatch)
+        == 0
+    )
     questions = lines_of(run / "questions.csv")
     assert [question["mspbe_valid"] for question in questions] == ["0"] * 6 + ["1"] * 3
     summary = summary_of(run)
     for estimate in ("mspbe_scalar", "mspbe_vector"):
-        assert [question[estimate] == "" for question in questions] == [False] * 3 + [True] * 3 + [False] * 3
-        known = [float(question[estimate]) for question in questions if question[estimate]]
-        assert summary[f"{estimate}_mean"] == pytest.approx(np.mean(known))
+        assert [question[estimate] == "" for question in questions] == [False] * 3 + [True] * 3 + [
+            False
+        ] * 3
+        estimates = [float(question[estimate]) for question in questions if question[estimate]]
+        assert summary[f"{estimate}_mean"] == pytest.approx(np.mean(estimates))
     curve = lines_of(run / "mspbe_curve.csv")
     assert float(curve[-1]["mspbe_scalar_mean"]) == pytest.approx(summary["mspbe_scalar_mean"])
     facts = json.loads((run / "details.json").read_text())["mspbe"]
@@ -238,7 +249,9 @@ def table(page: str, title: str) -> list[list[str]]:
 
 
 def test_the_headline_says_what_the_summary_says(page: str) -> None:
-    tiles = dict(reversed(pair) for pair in re.findall(r"<div><b>(.*?)</b><span>(.*?)</span></div>", page))
+    tiles = dict(
+        reversed(pair) for pair in re.findall(r"<div><b>(.*?)</b><span>(.*?)</span></div>", page)
+    )
     assert tiles == {
         "questions": "8",
         "robot time": "1 h 02 min",
@@ -270,8 +283,18 @@ def test_means_medians_and_shares_are_of_the_questions_that_were_scored(page: st
 
 def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str) -> None:
     worst = table(page, "The worst questions")
-    assert [row[0] for row in worst[1:]] == ["mine", "left/g0/c", "right/g0/a", "left/g0/b", "left/g0.8/e", "left/g0/a"]
-    assert worst[1:3] == [["mine", "7.000", "nan", "48", ""], ["left/g0/c", "4.000", "0.003", "43", "yes"]]
+    assert [row[0] for row in worst[1:]] == [
+        "mine",
+        "left/g0/c",
+        "right/g0/a",
+        "left/g0/b",
+        "left/g0.8/e",
+        "left/g0/a",
+    ]
+    assert worst[1:3] == [
+        ["mine", "7.000", "nan", "48", ""],
+        ["left/g0/c", "4.000", "0.003", "43", "yes"],
+    ]
 
 
 def test_the_table_of_time_and_health(page: str) -> None:
@@ -302,7 +325,9 @@ def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str)
 
 
 def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
-    nothing = dict.fromkeys(["wall_s", "mean_nmsre", "n_excursions", "cycle_ms", "crc_errors", "n_updated_per_step"])
+    nothing = dict.fromkeys(
+        ["wall_s", "mean_nmsre", "n_excursions", "cycle_ms", "crc_errors", "n_updated_per_step"]
+    )
     page = page_of(tmp_path, **nothing)
     health = dict(table(page, "Time and health"))  # type: ignore[arg-type]
     assert health["wall time"] == health["one cycle, p50 / p99 / max"] == "-"
@@ -317,7 +342,11 @@ def outcomes(action: int, demons: list[int], n: int) -> Outcomes:
     """Return excursions of a policy with different predictions and returns."""
     k = len(demons)
     policy = PolicyUnderTest(
-        action, np.array(demons), np.array([0, 1, 0][:k]), np.array([0.9, 0.5, 0.5][:k]), f"{action}"
+        action,
+        np.array(demons),
+        np.array([0, 1, 0][:k]),
+        np.array([0.9, 0.5, 0.5][:k]),
+        f"{action}",
     )
     returns = np.arange(n * k, dtype=float).reshape(n, k)
     return Outcomes(policy, np.arange(n) * 10, returns + 0.25 * (1 + np.arange(k) ** 2), returns)
@@ -335,12 +364,14 @@ def table_of(tests: list[Outcomes], n_demons: int) -> ExcursionTable:
 def test_dots_are_of_the_second_half_at_the_longest_time_scale() -> None:
     """Five excursions of two questions about channel 0, at gamma .9 and .5, and one about channel 1."""
     tests = table_of([outcomes(1, [4, 5, 6], 5)], 7)
-    found = pictures.scatter_groups(tests, policy_scores(tests), ["light", "wall"], ["left", "right"])
-    assert list(found) == ["light, gamma 0.9", "wall, gamma 0.5"]
-    predictions, returns = found["light, gamma 0.9"]["right"]
+    groups = pictures.scatter_groups(
+        tests, policy_scores(tests), ["light", "wall"], ["left", "right"]
+    )
+    assert list(groups) == ["light, gamma 0.9", "wall, gamma 0.5"]
+    predictions, returns = groups["light, gamma 0.9"]["right"]
     assert returns.tolist() == [6.0, 9.0, 12.0]
     assert predictions.tolist() == [6.25, 9.25, 12.25]
-    assert found["wall, gamma 0.5"]["right"][1].tolist() == [7.0, 10.0, 13.0]
+    assert groups["wall, gamma 0.5"]["right"][1].tolist() == [7.0, 10.0, 13.0]
 
 
 def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound() -> None:
@@ -363,12 +394,23 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound() 
 def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str = "") -> Path:
     """Write what a comparison reads of a run."""
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(f'seed = {seed}\ntrace_rule = "clipped"\n', encoding="utf-8")
-    summary = {"seed": seed, "steps": 60_000, "mean_nmsre": 0.5, "diverged": [diverged] if diverged else []}
+    (folder / "config.toml").write_text(
+        f'seed = {seed}\ntrace_rule = "clipped"\n', encoding="utf-8"
+    )
+    summary = {
+        "seed": seed,
+        "steps": 60_000,
+        "mean_nmsre": 0.5,
+        "diverged": [diverged] if diverged else [],
+    }
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     lines = [f"{n},{'' if v is None else v},{int(n == diverged)}" for n, v in nmsre.items()]
-    (folder / "questions.csv").write_text("\n".join(["name,nmsre,diverged", *lines]) + "\n", encoding="utf-8")
-    (folder / "learning_curve.csv").write_text("step,mean_nmsre_online\n10,2.0\n20,\n30,1.0\n", encoding="utf-8")
+    (folder / "questions.csv").write_text(
+        "\n".join(["name,nmsre,diverged", *lines]) + "\n", encoding="utf-8"
+    )
+    (folder / "learning_curve.csv").write_text(
+        "step,mean_nmsre_online\n10,2.0\n20,\n30,1.0\n", encoding="utf-8"
+    )
     return folder
 
 
@@ -381,19 +423,21 @@ def runs(tmp_path: Path, elsewhere: None) -> list[Path]:
 
 def words_of(page: Path) -> str:
     """Return a page's words, a cell after the other, without its pictures."""
-    return " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8").split("</style>")[1]).split())
+    return " ".join(
+        re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8").split("</style>")[1]).split()
+    )
 
 
 def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
     """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
-    said = words_of(write_comparison(runs))
-    assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in said
-    assert "the median ratio of NMSRE is 1.000" in said
-    assert "Much better question a b ratio a/g0/x 1.000 0.500 0.500" in said
-    assert "Much worse question a b ratio a/g0/z 0.200 0.800 4.000" in said
-    assert "a/g0 3 0.400 0.500" in said
-    assert "odd" not in said
-    assert "gone" not in said
+    text = words_of(write_comparison(runs))
+    assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in text
+    assert "the median ratio of NMSRE is 1.000" in text
+    assert "Much better question a b ratio a/g0/x 1.000 0.500 0.500" in text
+    assert "Much worse question a b ratio a/g0/z 0.200 0.800 4.000" in text
+    assert "a/g0 3 0.400 0.500" in text
+    assert "odd" not in text
+    assert "gone" not in text
 
 
 def test_a_comparison_explains_the_measures_that_it_shows(runs: list[Path], tmp_path: Path) -> None:
@@ -401,20 +445,27 @@ def test_a_comparison_explains_the_measures_that_it_shows(runs: list[Path], tmp_
     unscored = [made(tmp_path / name, seed, {"a/g0/x": None}) for seed, name in enumerate("cd")]
     flat = made(tmp_path / "flat", 2, {"a/g0/x": 2.0})
     no_score = {"mean_nmsre": None}
-    for folder, changes in ((unscored[0], no_score), (unscored[1], no_score), (flat, {"n_nearly_constant": 3})):
+    for folder, changes in (
+        (unscored[0], no_score),
+        (unscored[1], no_score),
+        (flat, {"n_nearly_constant": 3}),
+    ):
         summary = json.loads((folder / "summary.json").read_text()) | changes
         (folder / "summary.json").write_text(json.dumps(summary))
     explained = {
-        name: [title in words_of(write_comparison(paths)) for title in ("NMSRE: mean squared", "Nearly constant:")]
+        name: [
+            title in words_of(write_comparison(paths))
+            for title in ("NMSRE: mean squared", "Nearly constant:")
+        ]
         for name, paths in {"scored": runs, "unscored": unscored, "flat": [runs[0], flat]}.items()
     }
     assert explained == {"scored": [True, False], "unscored": [False, False], "flat": [True, True]}
 
 
 def test_settings_that_differ_are_named_and_no_others(runs: list[Path]) -> None:
-    said = words_of(write_comparison(runs))
-    assert "Settings that differ a b seed 0 1" in said
-    assert "trace_rule" not in said
+    text = words_of(write_comparison(runs))
+    assert "Settings that differ a b seed 0 1" in text
+    assert "trace_rule" not in text
 
 
 def test_the_command_takes_any_number_of_runs_and_overwrites_nothing(
@@ -424,5 +475,5 @@ def test_the_command_takes_any_number_of_runs_and_overwrites_nothing(
     for name in ("comparison-1.html", "comparison-2.html"):
         assert cli.main(["report", *map(str, [*runs, third])]) == 0
         assert capsys.readouterr().out.strip() == name
-    said = words_of(Path("comparison-1.html"))
-    assert "a (1), b, a (3)" in said
+    text = words_of(Path("comparison-1.html"))
+    assert "a (1), b, a (3)" in text

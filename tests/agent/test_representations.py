@@ -33,7 +33,9 @@ def test_the_names_of_algorithms_that_an_editor_offers_are_those_of_the_update_r
         offered = typing.get_args(typing.get_type_hints(kind)["algorithm"])
         assert set(rules.names()) <= {name for one in offered for name in typing.get_args(one)}
         assert str in offered, "for parameters and aliases"
-    question = GVF("q", ConstantAction(0, n_actions=2), Channel(0), continuation=0.5, algorithm="tdrc:beta=0.1")
+    question = GVF(
+        "q", ConstantAction(0, n_actions=2), Channel(0), continuation=0.5, algorithm="tdrc:beta=0.1"
+    )
     assert question.algorithm == "tdrc:beta=0.1"
 
 
@@ -66,7 +68,9 @@ def test_a_life_shows_its_counts_environment_behaviour_and_horde() -> None:
     env = ToyBody()
     interface = Interface.of(env)
     question = GVF("q", ConstantAction(0, n_actions=3), Channel(0), continuation=0.5)
-    horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+    horde = Horde(
+        [question], n_features=interface.coder.n_features, n_active=interface.coder.n_active
+    )
     with Life(env, horde, StickyRandom(3), np.random.default_rng(0), interface=interface) as life:
         life.run(20)
         shown = repr(life)
@@ -81,7 +85,11 @@ def test_a_data_set_has_a_prediction_for_each_row(tmp_path: Path) -> None:
     policy = ConstantAction(0, n_actions=2)
     questions = [GVF(f"q{k}", policy, Channel(k), continuation=0.5) for k in range(2)]
     learned = learn_from(
-        observations, rng.integers(2, size=300), b=np.full(300, 0.5), questions=questions, out=tmp_path / "run"
+        observations,
+        rng.integers(2, size=300),
+        b=np.full(300, 0.5),
+        questions=questions,
+        out=tmp_path / "run",
     )
     predictions = learned.predictions()
     assert predictions.shape == (300, 2)
@@ -90,7 +98,9 @@ def test_a_data_set_has_a_prediction_for_each_row(tmp_path: Path) -> None:
     np.testing.assert_array_equal(predictions, expected)
     np.testing.assert_array_equal(learned.predictions(observations[:40]), predictions[:40])
     assert predictions.std() > 0.0
-    with pytest.raises(ValueError, match=r"observations must have the shape \(n_rows, 2\), not \(3, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"observations must have the shape \(n_rows, 2\), not \(3, 5\)"
+    ):
         learned.predictions(np.zeros((3, 5)))
 
 
@@ -113,6 +123,11 @@ def test_an_export_has_the_predictions_of_learned_rows(
 
     question = GVF("q", Behaviour(), Channel(0), continuation=0.5)
     learn_from(np.zeros((30, 1)), questions=[question], out=tmp_path / "own")
-    assert cli.main(["export", str(tmp_path / "own"), "--out", str(tmp_path / "other"), "--predictions"]) == 2
+    assert (
+        cli.main(
+            ["export", str(tmp_path / "own"), "--out", str(tmp_path / "other"), "--predictions"]
+        )
+        == 2
+    )
     assert "the questions of this run were given in Python" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()

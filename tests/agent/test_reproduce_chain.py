@@ -17,18 +17,24 @@ PHI = np.vstack([world.PHI, np.zeros(5)])
 
 def test_the_chain_has_its_known_values() -> None:
     """State distribution, values, fixed point and the MSPBE of theta = 0, as computed by hand elsewhere."""
-    known = world.expectations(0.9)
+    expectations = world.expectations(0.9)
     d_b = world.chain().state_distribution(world.going_right(world.BEHAVIOUR_RIGHT))
     values = world.chain().values(world.going_right(world.TARGET_RIGHT), 0.9)
     np.testing.assert_allclose(d_b, [0.254, 0.317, 0.333, 0.079, 0.016], atol=5e-4)
     np.testing.assert_allclose(values, [0.597, 0.698, 0.785, 0.882, 0.990], atol=1e-3)
-    np.testing.assert_allclose(-np.linalg.pinv(known.A) @ known.b, [0.782, 0.579, 0.405, 0.213, -0.004], atol=1e-3)
-    assert true_mspbe(np.zeros(5), *known) == pytest.approx(0.014325, abs=1e-6)
+    np.testing.assert_allclose(
+        -np.linalg.pinv(expectations.A) @ expectations.b,
+        [0.782, 0.579, 0.405, 0.213, -0.004],
+        atol=1e-3,
+    )
+    assert true_mspbe(np.zeros(5), *expectations) == pytest.approx(0.014325, abs=1e-6)
 
 
 def test_a_walk_is_the_chain_s() -> None:
     """It begins in the middle after each end; 1.538 % of the episodes end on the right."""
-    actions, state, ends = world.walk(np.random.default_rng(0), 50_000), 2, []
+    actions = world.walk(np.random.default_rng(0), 50_000)
+    state = 2
+    ends = []
     for is_right in actions.tolist():
         state += 1 if is_right else -1
         if state in (-1, 5):
@@ -43,23 +49,31 @@ def test_a_walk_is_the_chain_s() -> None:
 def test_the_golden_chain(gamma: float) -> None:
     """Sixty episodes with a change of theta after thirty: all four measures at two taus, from the first step on."""
     golden = reference("chain_golden.npz")
-    state, right = golden["states"].astype(np.int64), golden["actions"].astype(np.int64)
+    state = golden["states"].astype(np.int64)
+    right = golden["actions"].astype(np.int64)
     reached = state + 2 * right - 1
     is_over = (reached < 0) | (reached == 5)
     rho = np.where(right == 1, 0.95 / 0.2, 0.05 / 0.8)
-    runs, kept = world.EstimatingRuns(np.zeros((1, 5)), 0.05, 0.1, (10.0, 100.0)), []
+    runs = world.EstimatingRuns(np.zeros((1, 5)), 0.05, 0.1, (10.0, 100.0))
+    numbers = []
     for t, is_last in enumerate(is_over.tolist()):
-        after = 5 if is_last else reached[t]
+        next_state = 5 if is_last else reached[t]
         c = np.array([float(reached[t] == 5)])
-        runs.learn(PHI[state[t : t + 1]], PHI[after][None], c, np.array([0.0 if is_last else gamma]), rho[t : t + 1])
+        runs.learn(
+            PHI[state[t : t + 1]],
+            PHI[next_state][None],
+            c,
+            np.array([0.0 if is_last else gamma]),
+            rho[t : t + 1],
+        )
         if is_last:
-            kept.append([now[0].copy() for now in runs.numbers])
-            if len(kept) == golden["reset_after_episode"]:
+            numbers.append([now[0].copy() for now in runs.numbers])
+            if len(numbers) == golden["reset_after_episode"]:
                 runs.theta[0] = golden["theta_after_reset"]
-    curves = world.Recorded(*map(np.array, zip(*kept, strict=True)))
+    curves = world.Recorded(*map(np.array, zip(*numbers, strict=True)))
     true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
-    found = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
-    np.testing.assert_allclose(found, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
+    measures = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
+    np.testing.assert_allclose(measures, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +90,29 @@ def test_the_chain_shows_what_a_right_implementation_must(curves: Curves) -> Non
     assert 0.038 <= true[1001] <= 0.060
     assert 0.009 <= true[1050] <= 0.012
     for name in ONLINE:
-        got = fit(curves.at(name), true)
-        assert got.correlation >= 0.75
-        assert got.correlation_changed >= 0.75
-        assert 0.5 <= got.area <= 1.5
-        assert 0.5 <= got.area_changed <= 1.5
-        assert 0.012 <= got.peak <= 0.024
-        assert 5 <= got.peak_after <= 25
+        curve_fit = fit(curves.at(name), true)
+        assert curve_fit.correlation >= 0.75
+        assert curve_fit.correlation_changed >= 0.75
+        assert 0.5 <= curve_fit.area <= 1.5
+        assert 0.5 <= curve_fit.area_changed <= 1.5
+        assert 0.012 <= curve_fit.peak <= 0.024
+        assert 5 <= curve_fit.peak_after <= 25
 
 
 def test_the_verdicts_follow_the_numbers(curves: Curves) -> None:
     """Partly where only the shape holds; and with estimates that are exact, no sample is as good as they are."""
     assert letters(CLAIMS, {(0.9, 0): curves}) == "ppprp"
-    perfect = curves._replace(mean={**curves.mean, **dict.fromkeys(ONLINE, curves.mean["true"])}, starts_at_zero=False)
+    perfect = curves._replace(
+        mean={**curves.mean, **dict.fromkeys(ONLINE, curves.mean["true"])}, starts_at_zero=False
+    )
     assert letters(CLAIMS, {(0.9, 0): perfect, (0.9, 1): perfect}) == "rrnnr"
 
 
 def test_the_older_w_is_that_of_two_episodes_before() -> None:
     """At a theta that stands still E[delta e] does too, so that the curve comes again two episodes later."""
     rng = np.random.default_rng(0)
-    theta, w = np.tile(rng.normal(size=5), (6, 1)), rng.normal(size=(6, 5))
+    theta = np.tile(rng.normal(size=5), (6, 1))
+    w = rng.normal(size=(6, 5))
     moving = world.Recorded(theta, w, np.zeros((6, 1, 5)), np.zeros((6, 1)), np.zeros((6, 5, 5)))
     *_, exact_trace, older = world.measures(moving, world.expectations(0.9))
     np.testing.assert_allclose(older, [0.0, 0.0, *exact_trace[:-2]])

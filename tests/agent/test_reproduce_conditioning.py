@@ -43,7 +43,8 @@ def onsets(column: np.ndarray) -> np.ndarray:
 
 def test_the_us_follows_the_cs_after_an_interval_of_about_m_steps() -> None:
     rows = TraceConditioning(isi=10).draw(np.random.default_rng(0), 2_000)
-    us, cs = onsets(rows[:, 0]), onsets(rows[:, 1])
+    us = onsets(rows[:, 0])
+    cs = onsets(rows[:, 1])
     assert set(us - cs) == set(range(7, 14))
     assert set(cs[1:] - us[:-1]) == set(range(80, 121))
     assert rows[:, 0].sum() == 2 * len(us)
@@ -85,19 +86,21 @@ def test_conditioning_is_a_sound_environment_that_goes_on_after_a_block(
 
 def test_a_trace_is_1_at_the_onset_of_its_stimulus_and_decays_while_it_lasts() -> None:
     signals = np.array([[0, 0], [1, 0], [1, 0], [0, 1], [1, 0]], dtype=np.float32)
-    since = steps_since_onset(signals)
-    np.testing.assert_array_equal(since[:, 0], [np.inf, 0, 1, 2, 0])
-    phi = features_of(signals, since, Representation(decays=(0.5,)), 0.9)
+    onset_ages = steps_since_onset(signals)
+    np.testing.assert_array_equal(onset_ages[:, 0], [np.inf, 0, 1, 2, 0])
+    phi = features_of(signals, onset_ages, Representation(decays=(0.5,)), 0.9)
     np.testing.assert_allclose(phi[:, 3], [0, 1, 0.5, 0.25, 1])
-    micro = features_of(signals, since, Representation(n_bases=2), 0.9)
-    near, far = np.exp(-(0.31**2) / (2 * 0.08**2)), np.exp(-(0.19**2) / (2 * 0.08**2))
-    np.testing.assert_allclose(micro[2, [3, 5]], [near, far])  # centres .5 and 1, trace .9^2
+    micro = features_of(signals, onset_ages, Representation(n_bases=2), 0.9)
+    near = np.exp(-(0.31**2) / (2 * 0.08**2))
+    far_value = np.exp(-(0.19**2) / (2 * 0.08**2))
+    np.testing.assert_allclose(micro[2, [3, 5]], [near, far_value])  # centres .5 and 1, trace .9^2
 
 
 def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
     signals = TraceConditioning(n_distractors=2).draw(np.random.default_rng(4), 6)
     phi = features_of(signals, steps_since_onset(signals), REPRESENTATIONS[MICRO], 0.9)
-    us, n = signals[:, 0].astype(float), phi.shape[1]
+    us = signals[:, 0].astype(float)
+    n = phi.shape[1]
     learner = AdamLearner(*np.zeros((4, n)), np.ones(2))
     for piece in (slice(0, 301), slice(300, len(us))):
         learn_by_adam(phi[piece], us[piece], 0.9, 0.01, learner)
@@ -108,32 +111,39 @@ def test_the_loop_predicts_as_its_slow_twin() -> None:
     """TD(lambda) over dense features, with the predictions of the step before fed back."""
     env = TraceConditioning(isi=10)
     learned, scored = (env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
-    made = predict(env, (learned, scored), CLOSED)
-    gamma, channel = np.tile([0.0, 0.8, 0.9, 1 - 1 / 30], 2), np.repeat([0, 1], 4)
-    asked = [
-        GVF(f"{k}", Behaviour(), Channel(int(c)), float(g)) for k, (c, g) in enumerate(zip(channel, gamma, strict=True))
+    predictions = predict(env, (learned, scored), CLOSED)
+    gamma = np.tile([0.0, 0.8, 0.9, 1 - 1 / 30], 2)
+    channel = np.repeat([0, 1], 4)
+    questions = [
+        GVF(f"{k}", Behaviour(), Channel(int(c)), float(g))
+        for k, (c, g) in enumerate(zip(channel, gamma, strict=True))
     ]
     largest = [sum(g**k for k in range(4 if c else 2)) for c, g in zip(channel, gamma, strict=True)]
-    tables = [{"questions": [f"{k}"], "range": [0, y], "intervals": [8], "tilings": 8} for k, y in enumerate(largest)]
-    interface = Interface.of(env).feeding_back(asked, tables)
+    tables = [
+        {"questions": [f"{k}"], "range": [0, y], "intervals": [8], "tilings": 8}
+        for k, y in enumerate(largest)
+    ]
+    interface = Interface.of(env).feeding_back(questions, tables)
     alpha = conditioning.STEP_SIZE / interface.coder.n_active
-    theta, e = np.zeros((2, len(asked), interface.coder.n_features))
+    theta, e = np.zeros((2, len(questions), interface.coder.n_features))
 
     def features(row: np.ndarray, y: np.ndarray | None) -> np.ndarray:
         return binary(interface.encode(row, y), interface.coder.n_features)
 
-    phi, y = features(learned[0], None), [np.zeros(len(asked))]
+    phi = features(learned[0], None)
+    y = [np.zeros(len(questions))]
     for row in learned[1:]:
-        after = features(row, y[-1])
-        delta = row[channel] + gamma * (theta @ after) - theta @ phi
+        next_phi = features(row, y[-1])
+        delta = row[channel] + gamma * (theta @ next_phi) - theta @ phi
         e = e * (gamma * conditioning.LAM)[:, np.newaxis] + phi
-        theta, phi = theta + alpha * delta[:, np.newaxis] * e, after
+        theta = theta + alpha * delta[:, np.newaxis] * e
+        phi = next_phi
         y.append(theta @ phi)
-    np.testing.assert_allclose(made[0], y, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(predictions[0], y, rtol=1e-6, atol=1e-9)
     y = [theta @ features(scored[0], None)]
     for row in scored[1:]:
         y.append(theta @ features(row, y[-1]))
-    np.testing.assert_allclose(made[1], y, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(predictions[1], y, rtol=1e-6, atol=1e-9)
 
 
 def data_of(**changed: float) -> Data:
@@ -142,7 +152,9 @@ def data_of(**changed: float) -> Data:
     good = dict.fromkeys(names, 0.2) | {conditioning.PRESENCE: 0.9, conditioning.SHORT_TRACES: 0.4}
     good |= {ALONE: 0.9, CLOSED: 0.3, OPEN: 0.9, FOREIGN: 0.9}
     gap = {SHORT: good | changed, LONG: good | {conditioning.SHORT_TRACES: 0.9}}
-    errors = {m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()}
+    errors = {
+        m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()
+    }
     return Data(errors, {}, {})
 
 

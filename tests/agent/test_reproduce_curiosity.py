@@ -28,14 +28,20 @@ from horde_agent.reproduce.study import Study
 from tests.agent.reproducing import letters
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
-CW, CCW, STOP = 2, 3, 4
-CHANGE, AFTER = 6_000, 9_000
+CW = 2
+CCW = 3
+STOP = 4
+CHANGE = 6_000
+AFTER = 9_000
 
 
 def test_the_normal_behaviour_alternates_rotations_and_stops_with_true_probabilities() -> None:
     """The probability b is 1/2 at the beginning of a rotation, whose direction is drawn, and 1 elsewhere."""
-    bouts, rng = Bouts((CW, CCW), STOP), np.random.default_rng(0)
-    drawn = [bouts.draw(rng, *NOTHING) for _ in range(STOP_STEPS + 200 * (ROTATE_STEPS + STOP_STEPS))][STOP_STEPS:]
+    bouts = Bouts((CW, CCW), STOP)
+    rng = np.random.default_rng(0)
+    drawn = [
+        bouts.draw(rng, *NOTHING) for _ in range(STOP_STEPS + 200 * (ROTATE_STEPS + STOP_STEPS))
+    ][STOP_STEPS:]
     actions = np.array([action for action, _ in drawn]).reshape(200, -1)
     b = np.array([b for _, b in drawn]).reshape(200, -1)
     assert (actions[:, :ROTATE_STEPS] == actions[:, :1]).all()
@@ -46,7 +52,8 @@ def test_the_normal_behaviour_alternates_rotations_and_stops_with_true_probabili
 
 
 def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold() -> None:
-    behaviour, rng = Curious(Bouts((CW, CCW), STOP), (CW, CCW), Size(1, 1, 1)), np.random.default_rng(0)
+    behaviour = Curious(Bouts((CW, CCW), STOP), (CW, CCW), Size(1, 1, 1))
+    rng = np.random.default_rng(0)
     behaviour.threshold = 0.5
     behaviour.drive = np.array([0.5, 0.4])
     assert behaviour.draw(rng, *NOTHING) == (STOP, 1.0)
@@ -59,13 +66,15 @@ def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold
 
 
 @pytest.mark.sim
-def test_the_twin_lives_as_a_robot_that_is_never_curious(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_twin_lives_as_a_robot_that_is_never_curious(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both lives are one until the change. Without curiosity they are one to the end, to the bit, tested or not."""
 
     def live_both(name: str) -> list[Record]:
         study = Study(tmp_path / name, "quick", (7,), "simulator", lambda line: None)
-        both = live(study, 7, ("curious", "twin"), Size(150, 50, 1))
-        return [Record(*(array[k] for array in both)) for k in (0, 1)]
+        arrays = live(study, 7, ("curious", "twin"), Size(150, 50, 1))
+        return [Record(*(array[k] for array in arrays)) for k in (0, 1)]
 
     monkeypatch.setattr(curiosity, "THRESHOLD", 0.0)
     curious, twin = live_both("curious")
@@ -81,25 +90,29 @@ def test_the_twin_lives_as_a_robot_that_is_never_curious(tmp_path: Path, monkeyp
     np.testing.assert_array_equal(calm.drive, twin.drive)
 
 
-def record(*, surprised: tuple[int, int] = (100, 700), other: tuple[int, int] = (0, 0), recovers: int = 400) -> Record:
+def record(
+    *, surprised: tuple[int, int] = (100, 700), other: tuple[int, int] = (0, 0), recovers: int = 400
+) -> Record:
     """Return a life with surprise about each question from a step to another after the change."""
     drive = np.zeros((CHANGE + AFTER, 2))
     for question, (first, last) in ((CHANGED, surprised), (OTHER, other)):
         drive[CHANGE + first : CHANGE + last, question] = 2 * THRESHOLD
     followed = np.where(drive[:, CHANGED] > 0, CHANGED, NORMAL)
-    taken = followed.copy()
-    taken[CHANGE] = CHANGED
-    t, error = np.arange(CHANGE + AFTER), np.full(CHANGE + AFTER, np.nan)
+    actions = followed.copy()
+    actions[CHANGE] = CHANGED
+    t = np.arange(CHANGE + AFTER)
+    error = np.full(CHANGE + AFTER, np.nan)
     error[::50] = np.where((t < CHANGE) | (t >= CHANGE + recovers), 1.0, 3.0)[::50]
-    return Record(drive, taken, followed, error)
+    return Record(drive, actions, followed, error)
 
 
 def test_a_reaction_is_measured_from_the_first_use_of_the_policy() -> None:
-    found = reaction(record(surprised=(100, 700), other=(650, 660)), CHANGE)
-    assert found.crossed.tolist() == [True, False]
-    assert (found.before, found.settled, found.followed) == (0.0, 700, 1.0)
+    result = reaction(record(surprised=(100, 700), other=(650, 660)), CHANGE)
+    assert result.crossed.tolist() == [True, False]
+    assert (result.before, result.settled, result.followed) == (0.0, 700, 1.0)
     assert reaction(record(surprised=(700, 800)), CHANGE).crossed.tolist() == [False, False]
-    assert recovery(record(recovers=400), CHANGE) == 450  # the median of three tests, 350, 400 and 450
+    # The median of three tests, 350, 400 and 450
+    assert recovery(record(recovers=400), CHANGE) == 450
     assert recovery(record(recovers=10**6), CHANGE) == AFTER
 
 
@@ -109,7 +122,12 @@ def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> Data:
     noisy = record(surprised=(0, 0))
     drawn = noisy._replace(followed=np.full(CHANGE + AFTER, CHANGED))
     twins = [record(recovers=2_000)] * 10
-    lives = {"curious": curious, "twin": twins, "noise, UDE": [noisy] * 10, "noise, |delta|": [drawn] * 10}
+    lives = {
+        "curious": curious,
+        "twin": twins,
+        "noise, UDE": [noisy] * 10,
+        "noise, |delta|": [drawn] * 10,
+    }
     return Data(lives, Size(CHANGE, AFTER, 10))  # type: ignore[arg-type]
 
 

@@ -40,24 +40,32 @@ def seen(**readings: float) -> np.ndarray:
 
 def test_the_wanderer_is_sticky_and_ends_a_bout_after_one_second() -> None:
     """It repeats with probability .6; after ten steps each other action has .1 / .4."""
-    wanderer, rng = Wanderer(5), np.random.default_rng(0)
+    wanderer = Wanderer(5)
+    rng = np.random.default_rng(0)
     drawn = [wanderer.draw(rng) for _ in range(30_000)]
     bouts = [list(bout) for _, bout in groupby(drawn, key=lambda pair: pair[0])]
     lengths = np.array([len(bout) for bout in bouts])
     assert lengths.max() == LONGEST_BOUT
     assert lengths.mean() == pytest.approx((1 - 0.6**10) / 0.4, abs=0.06)
-    first = {round(bout[0][1], 9) for before, bout in pairwise(bouts) if len(before) == LONGEST_BOUT}
+    first = {
+        round(bout[0][1], 9) for before, bout in pairwise(bouts) if len(before) == LONGEST_BOUT
+    }
     assert first == {0.25}
     assert {round(b, 9) for bout in bouts[1:] for _, b in bout[1:]} == {0.6}
 
 
 def test_the_spinner_stops_until_the_robot_rests() -> None:
     """Spinning takes 15 steps in a direction drawn; here the robot rests 5 steps after each spin."""
-    spinner, rng, turning = Spinner(ROBOT), np.random.default_rng(0), 0
+    spinner = Spinner(ROBOT)
+    rng = np.random.default_rng(0)
+    turning = 0
     drawn = []
     for _ in range(400):
         pair = spinner.draw(rng, seen(rotational_velocity=0.6 if turning else 0.5), NO_TILES)
-        turning = 5 if pair[0] != spinner.stop else max(turning - 1, 0)
+        if pair[0] != spinner.stop:
+            turning = 5
+        else:
+            turning = max(turning - 1, 0)
         drawn.append(pair)
     bouts = [list(bout) for _, bout in groupby(drawn, key=lambda pair: pair[0] == spinner.stop)]
     assert {len(bout) for bout in bouts[1:-1:2]} == {SPIN_STEPS}
@@ -68,15 +76,22 @@ def test_the_spinner_stops_until_the_robot_rests() -> None:
 
 def test_continuations_end_at_the_obstacle_and_at_rest() -> None:
     """Rotational velocity is scaled from -5.4..5.4 rad/s: .1 rad/s is .5 + .1 / 10.8."""
-    goes_on, moves = until_obstacle(ROBOT), until_rest(ROBOT)
+    goes_on = until_obstacle(ROBOT)
+    moves = until_rest(ROBOT)
     assert [goes_on(seen(ir_distance_0=near), NO_TILES) for near in (0.59, 0.61)] == [1.0, 0.0]
     rates = [0.5 + rate / 10.8 for rate in (-0.11, -0.09, 0.09, 0.11)]
-    assert [moves(seen(rotational_velocity=rate), NO_TILES) for rate in rates] == [1.0, 0.0, 0.0, 1.0]
+    assert [moves(seen(rotational_velocity=rate), NO_TILES) for rate in rates] == [
+        1.0,
+        0.0,
+        0.0,
+        1.0,
+    ]
 
 
 def test_regression_on_the_other_approaches_finds_times_that_the_tiles_tell() -> None:
     """Two kinds of start, 3 and 7 steps from the obstacle: known from the others, but for the ridge."""
-    kind, rng = np.arange(40) % 2, np.random.default_rng(0)
+    kind = np.arange(40) % 2
+    rng = np.random.default_rng(0)
     tiles = np.column_stack([kind, kind + 10, 20 + np.arange(40)])
     assert regression_nmse(tiles, 3 + 4 * kind) < 0.05
     assert regression_nmse(tiles, rng.permutation(3 + 4 * kind)) > 0.5
@@ -85,15 +100,20 @@ def test_regression_on_the_other_approaches_finds_times_that_the_tiles_tell() ->
 def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: bool = False) -> Stops:
     """Return 800 stops on each floor, of 13, 7.5 and 4.5 steps; `slow`: predictions lag 300 stops after each change."""
     floor = np.repeat(np.arange(3), 800)
-    time, found = np.array([13.0, 7.5, 4.5])[floor], np.array(predicted)[floor]
+    time = np.array([13.0, 7.5, 4.5])[floor]
+    predictions = np.array(predicted)[floor]
     if slow:
         for k in (800, 1_600):
-            found[k : k + 300] = found[k - 1]
-    return Stops(found, time, floor, 10)  # type: ignore[arg-type]
+            predictions[k : k + 300] = predictions[k - 1]
+    return Stops(predictions, time, floor, 10)  # type: ignore[arg-type]
 
 
 def wandering(
-    *, error: float = 0.0, fall: float = 1.0, light: tuple[float, float, float] = (0.5, 0.5, 0.2), growth: float = 1.0
+    *,
+    error: float = 0.0,
+    fall: float = 1.0,
+    light: tuple[float, float, float] = (0.5, 0.5, 0.2),
+    growth: float = 1.0,
 ) -> Wandering:
     """Return a life with 40 approaches of 10 to 49 steps, and 40 runs whose value is their return."""
     time = np.arange(10, 50)
@@ -102,7 +122,8 @@ def wandering(
         row[:n] = n + error - fall * np.arange(n)
     returns = np.column_stack([np.arange(40.0), np.zeros((40, 2))])
     ms = np.where(np.arange(60) < 30, 1.0, growth)
-    lights, value = np.tile(light, (40, 1)), np.arange(40.0)
+    lights = np.tile(light, (40, 1))
+    value = np.arange(40.0)
     return Wandering(ms, np.array([10, 9]), time, predicted, lights, returns, value, 0.2)
 
 
@@ -121,6 +142,8 @@ def wandering(
         (wandering(growth=1.06), stops(), 4),
     ],
 )
-def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(life: Wandering, of_stops: Stops, wrong: int | None) -> None:
-    found = letters(CLAIMS, Data([life] * 3, [of_stops] * 3, Size(61_200, 40)))
-    assert [letter == "r" for letter in found] == [k != wrong for k in range(5)]
+def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(
+    life: Wandering, of_stops: Stops, wrong: int | None
+) -> None:
+    verdicts = letters(CLAIMS, Data([life] * 3, [of_stops] * 3, Size(61_200, 40)))
+    assert [letter == "r" for letter in verdicts] == [k != wrong for k in range(5)]

@@ -40,23 +40,27 @@ def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
         ([score(0.4), score(0.5), score(0.1, is_sound=False)], False),
     ],
 )
-def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(scores: list[Score], is_better: bool) -> None:
+def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(
+    scores: list[Score], is_better: bool
+) -> None:
     """The default has 0.5, 0.6 and 0.7."""
     assert list(claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
 
 
 def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones() -> None:
     """The default has 0.1 and 0.9 on the two questions: half an error of 0.5 overall, 0.1 on the first."""
-    both = Score(np.array([0.1, 0.9]), np.ones(2, bool), np.ones(2), 1.0, 1.0)
+    full_score = Score(np.array([0.1, 0.9]), np.ones(2, bool), np.ones(2), 1.0, 1.0)
     first = Score(np.array([0.2]), np.ones(1, bool), np.ones(1), 1.0, 1.0)
     data = data_of(swift_td=[first] * 3)._replace(size=Size(1, 1, 1, 2, 9))
-    data.defaults.update({"gtd": [both] * 3, "swift_td": [first] * 3})
+    data.defaults.update({"gtd": [full_score] * 3, "swift_td": [first] * 3})
     assert data.gains("swift_td", [first] * 3) == pytest.approx([-0.1] * 3)
-    assert data.gains("td", [both] * 3) == [0.0] * 3
+    assert data.gains("td", [full_score] * 3) == [0.0] * 3
     assert not claims.better_rules(data)
 
 
-def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_league_chooses_on_one_life_and_scores_on_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two rules on a toy robot; measurements are cached."""
     monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
     monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
@@ -68,6 +72,6 @@ def test_the_league_chooses_on_one_life_and_scores_on_others(tmp_path: Path, mon
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
     rows = figure.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
-    again, _ = problem.gather(study)
-    np.testing.assert_array_equal(again.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
-    assert again.best["tidbd"][1].ms == data.best["tidbd"][1].ms
+    repeat, _ = problem.gather(study)
+    np.testing.assert_array_equal(repeat.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
+    assert repeat.best["tidbd"][1].ms == data.best["tidbd"][1].ms

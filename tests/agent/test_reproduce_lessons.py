@@ -22,7 +22,14 @@ from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody, horde_of, live
 from tests.agent.reproducing import record_life, toy_study
 
-FAULTS = {40: {"gap": 1}, 77: {"applied": 0}, 120: {"stale": 1}, 333: {"gap": 1}, 700: {"applied": 0}, 1500: {"gap": 1}}
+FAULTS = {
+    40: {"gap": 1},
+    77: {"applied": 0},
+    120: {"stale": 1},
+    333: {"gap": 1},
+    700: {"applied": 0},
+    1500: {"gap": 1},
+}
 
 
 @pytest.fixture
@@ -36,8 +43,17 @@ def new_horde(interface: Interface, **config: Any) -> Horde:
 
 def test_a_life_with_few_questions_is_that_of_all_questions(study: Study) -> None:
     """One question about each policy is enough to draw the same excursions as `horde learn` does."""
-    rows, body, recorder = read(record_life(study, 3, 900)).rows, ToyBody(), Recorder(3)
-    live(900, body, new_horde(Interface.of(body)), seed=3, excursions=ExcursionConfig(), recorder=recorder)
+    rows = read(record_life(study, 3, 900)).rows
+    body = ToyBody()
+    recorder = Recorder(3)
+    live(
+        900,
+        body,
+        new_horde(Interface.of(body)),
+        seed=3,
+        excursions=ExcursionConfig(),
+        recorder=recorder,
+    )
     assert (rows["phase"] == Phase.EXCURSION).any()
     assert rows.tobytes() == recorder.stream().rows.tobytes()
 
@@ -49,7 +65,9 @@ def test_a_life_of_behaviour_has_no_excursions(study: Study) -> None:
     assert stream.n_steps == 900
 
 
-def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a period of 10 s, 900 steps are 2.5 h; a record begins another file after an hour."""
 
     class Slow(ToyBody):
@@ -66,7 +84,8 @@ def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(study: Study, mo
 def life() -> tuple[Stream, Interface]:
     """A life with faults in and out of its excursions."""
     body = ToyBody(faults={**FAULTS, **{1000 + 37 * k: {"gap": 1} for k in range(12)}})
-    interface, recorder = Interface.of(body), Recorder(3)
+    interface = Interface.of(body)
+    recorder = Recorder(3)
     often = ExcursionConfig(probability=1 / 15)
     live(4_000, body, new_horde(interface), seed=3, excursions=often, recorder=recorder)
     return recorder.stream(), interface
@@ -76,7 +95,8 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
     """The same updates in the same order: the same weights to the bit, and the same tests with the same returns."""
     stream, interface = life
     student = relearn(stream, new_horde(interface), interface)
-    horde, lessons = new_horde(interface), TrainingData(stream)
+    horde = new_horde(interface)
+    lessons = TrainingData(stream)
     counts: list[int] = []
     learned = learn(lessons, horde, interface, after=counts.append)
 
@@ -93,14 +113,20 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
 
 def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
     lesson = learn_variant(study, life, variant)
-    return VariantResult(lesson, TrainingData(read(life)), questions.excursions(interface_of(study)))
+    return VariantResult(
+        lesson, TrainingData(read(life)), questions.excursions(interface_of(study))
+    )
 
 
 def test_a_lesson_scores_what_relearning_scores(study: Study) -> None:
     """The last weights by hand: their errors on the first policy's odd tests, over the variance of all of them."""
-    path, interface = record_life(study, 1, 1_500), interface_of(study)
-    lesson, horde, stream = result_of(study, path, Variant()), new_horde(interface), read(path)
-    student, lessons = relearn(stream, horde, interface), TrainingData(stream)
+    path = record_life(study, 1, 1_500)
+    interface = interface_of(study)
+    lesson = result_of(study, path, Variant())
+    horde = new_horde(interface)
+    stream = read(path)
+    student = relearn(stream, horde, interface)
+    lessons = TrainingData(stream)
 
     assert lesson.sound.all()
     np.testing.assert_allclose(lesson.nmsre, student.errors.nmsre(), rtol=1e-3)
@@ -108,10 +134,13 @@ def test_a_lesson_scores_what_relearning_scores(study: Study) -> None:
     np.testing.assert_allclose(lesson.max_trace, horde.max_trace)
     odd = np.arange(len(lessons.test_row)) % 2 == 1
     test = lesson.outcomes[0]
-    rows, returns = lessons.test_row[lessons.test_action == 0], test.returns[:, 0]
-    predicted = [horde.predict(interface.encode(stream.rows["observation"][row]))[0] for row in rows]
-    mine = odd[lessons.test_action == 0]
-    error = ((np.array(predicted) - returns)[mine] ** 2).mean()
+    rows = lessons.test_row[lessons.test_action == 0]
+    returns = test.returns[:, 0]
+    predicted = [
+        horde.predict(interface.encode(stream.rows["observation"][row]))[0] for row in rows
+    ]
+    is_odd = odd[lessons.test_action == 0]
+    error = ((np.array(predicted) - returns)[is_odd] ** 2).mean()
     np.testing.assert_allclose(lesson.score(odd)[0], error / returns.var(), rtol=1e-3)
 
 

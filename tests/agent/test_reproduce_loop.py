@@ -37,38 +37,53 @@ def life(n_steps: int, touches: list[int], breaks: list[int] | None = None) -> S
     recorder = Recorder(57)
     for t in range(n_steps):
         o = np.full(57, 0.5, np.float32)
-        o[NEAR_CHANNEL] = 0.9 if t in touches else 0.1
+        if t in touches:
+            o[NEAR_CHANNEL] = 0.9
+        else:
+            o[NEAR_CHANNEL] = 0.1
         flags = int(t == 0 or t in (breaks or []))
         recorder.write(Row(t, 0.1 * t, o, 0, 0.2, 0, flags, (0.0, 0.0, 0.0)))  # type: ignore[arg-type]
     return recorder.stream()
 
 
 def test_time_since_the_wall_is_counted_up_to_its_cap_and_forgotten_over_a_gap() -> None:
-    touches, broken = np.zeros(12, bool), np.zeros(12, bool)
+    touches = np.zeros(12, bool)
+    broken = np.zeros(12, bool)
     touches[[2, 3]] = broken[[0, 6, 9]] = touches[9] = True
-    found = since_touch(touches, broken, 4)
-    np.testing.assert_allclose(found, np.array([4, 4, 0, 0, 1, 2, 4, 4, 4, 0, 1, 2]) / 4)
+    ages = since_touch(touches, broken, 4)
+    np.testing.assert_allclose(ages, np.array([4, 4, 0, 0, 1, 2, 4, 4, 4, 0, 1, 2]) / 4)
 
 
 def test_the_memory_is_there_to_be_asked_about_and_no_tile_reads_it() -> None:
     interface = remembering(ROBOT)
     rows = with_memory(life(80, [10]), ROBOT).rows
-    np.testing.assert_allclose(rows["observation"][[9, 10, 20, 59, 60, 79], -1], [1, 0, 0.2, 0.98, 1, 1])
-    assert (interface.coder.n_features, interface.coder.n_active) == (ROBOT.coder.n_features, ROBOT.coder.n_active)
-    before, after = rows["observation"][20], rows["observation"][79]
-    np.testing.assert_array_equal(interface.encode(before), interface.encode(after))
-    np.testing.assert_array_equal(interface.encode(before), ROBOT.encode(before[:-1]))
+    np.testing.assert_allclose(
+        rows["observation"][[9, 10, 20, 59, 60, 79], -1], [1, 0, 0.2, 0.98, 1, 1]
+    )
+    assert (interface.coder.n_features, interface.coder.n_active) == (
+        ROBOT.coder.n_features,
+        ROBOT.coder.n_active,
+    )
+    early_observation = rows["observation"][20]
+    late_observation = rows["observation"][79]
+    np.testing.assert_array_equal(
+        interface.encode(early_observation), interface.encode(late_observation)
+    )
+    np.testing.assert_array_equal(
+        interface.encode(early_observation), ROBOT.encode(early_observation[:-1])
+    )
 
 
 def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before() -> None:
     """As many tiles as with the loop; a prediction does not depend on the one before it."""
-    stream, interface = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT), remembering(ROBOT)
+    stream = with_memory(life(5 * MINUTE, [30, 700, 1300]), ROBOT)
+    interface = remembering(ROBOT)
     widened, opened = with_copy(stream, interface)
     assert (opened.coder.n_active, opened.coder.n_features) == (457 + 64, 6065 + 8 * 64)
-    said = widened.rows["observation"][:, -2:]
-    assert said[0].tolist() == [0.0, 0.0]
+    predictions = widened.rows["observation"][:, -2:]
+    assert predictions[0].tolist() == [0.0, 0.0]
     # Learning rests in the third minute: the same observation, the same words.
-    held_out = said[2 * MINUTE + 1 : 3 * MINUTE]
+    held_out = predictions[2 * MINUTE + 1 : 3 * MINUTE]
     still = stream.rows["observation"][2 * MINUTE : 3 * MINUTE - 1, NEAR_CHANNEL] < 0.5
     assert np.unique(held_out[still], axis=0).shape == (1, 2)
     assert np.abs(held_out).max() > 0.1
@@ -82,13 +97,16 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     """
     rng = np.random.default_rng(0)
     n_steps = 8 * MINUTE
-    stream = with_memory(life(n_steps, np.flatnonzero(rng.random(n_steps) < 1 / 60).tolist()), ROBOT)
+    stream = with_memory(
+        life(n_steps, np.flatnonzero(rng.random(n_steps) < 1 / 60).tolist()), ROBOT
+    )
     errors = {v: learn_and_score(stream, remembering(ROBOT), v).nmse for v in (ALONE, TRUTH)}
     assert (errors[ALONE] > 0.95).all()
     assert errors[TRUTH][0] < 0.5
 
 
-KNOWN, COMPOSED = ring_values(), composed_values()
+KNOWN = ring_values()
+COMPOSED = composed_values()
 GOOD_RING = Ring(KNOWN, np.full(6, 0.8), KNOWN)
 
 
@@ -103,7 +121,9 @@ def data(
     nothing = np.zeros(1)
     errors = {ALONE: alone, CLOSED: looped, OPEN: others, TRUTH: [0.1] * len(alone)}
     outcomes = {
-        variant: {seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(each)}
+        variant: {
+            seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(each)
+        }
         for variant, each in errors.items()
     }
     return Data(outcomes, ring, composed)
@@ -119,7 +139,9 @@ def data(
         (([0.5], [0.4], [0.5]), "r"),
     ],
 )
-def test_the_loop_must_beat_both_in_every_life(errors: tuple[list[float], ...], expected: str) -> None:
+def test_the_loop_must_beat_both_in_every_life(
+    errors: tuple[list[float], ...], expected: str
+) -> None:
     assert letters(CLAIMS, data(*errors))[0] == expected
 
 

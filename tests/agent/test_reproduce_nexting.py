@@ -39,18 +39,20 @@ def asked() -> Asked:
 
 def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: Asked) -> None:
     """sum_k gamma^k c_{t+k+1}: a return that began at t, not t + 1, or that runs on to the end, is another one."""
-    of = NextingLife(toy, asked)
-    [(rows, returns)] = of.chunks(range(50, 60))
+    nexting_life = NextingLife(toy, asked)
+    [(rows, returns)] = nexting_life.chunks(range(50, 60))
     observation = toy.rows["observation"].astype(np.float64)
     is_active = np.zeros((len(toy), asked.interface.coder.n_features))
-    np.put_along_axis(is_active, of.rows.tiles.astype(np.int64), 1.0, axis=1)
+    np.put_along_axis(is_active, nexting_life.rows.tiles.astype(np.int64), 1.0, axis=1)
     targets = np.column_stack([observation, is_active[:, asked.bits]])
     t = 53
     terms = {0.0: 1, 0.8: 31}
     expected = [sum(g**k * targets[t + k + 1] for k in range(n)) for g, n in terms.items()]
     end = t + 1 + int(np.argmax(observation[t + 1 :, 1] >= 0.8))
-    until = sum(0.9875 ** (k - t - 1) * observation[k, 0] for k in range(t + 1, end + 1))
-    np.testing.assert_allclose(returns[rows == t][0], [*np.concatenate(expected), until], rtol=1e-12)
+    final_return = sum(0.9875 ** (k - t - 1) * observation[k, 0] for k in range(t + 1, end + 1))
+    np.testing.assert_allclose(
+        returns[rows == t][0], [*np.concatenate(expected), final_return], rtol=1e-12
+    )
     assert len(asked.questions()) == len(asked.scale) == len(asked.is_sensor) == returns.shape[1]
 
 
@@ -66,47 +68,61 @@ def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
 
 def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
-    of, config = NextingLife(toy, asked), LearnerConfig(vector_mspbe=False)
-    found = learn_life(of, asked.horde(config), 150, n_windows=2)
+    nexting_life = NextingLife(toy, asked)
+    config = LearnerConfig(vector_mspbe=False)
+    scores = learn_life(nexting_life, asked.horde(config), 150, n_windows=2)
     horde = asked.horde(config)
-    observation, tiles = toy.rows["observation"], of.rows.tiles.astype(np.int64)
-    made = [horde.begin(observation[0], tiles[0])]
+    observation = toy.rows["observation"]
+    tiles = nexting_life.rows.tiles.astype(np.int64)
+    predictions = [horde.begin(observation[0], tiles[0])]
     for t in range(1, 301):
-        made.append(horde.learn(toy.rows["action"][t - 1], toy.rows["b"][t - 1], observation[t], tiles[t]))
+        predictions.append(
+            horde.learn(toy.rows["action"][t - 1], toy.rows["b"][t - 1], observation[t], tiles[t])
+        )
         if t == 151:
             frozen = [horde.predict(tiles[k]) for k in range(151, 301, 4)]
-    [(rows, returns)] = of.chunks(range(151, 301))
+    [(rows, returns)] = nexting_life.chunks(range(151, 301))
     assert len(rows) == 150
-    np.testing.assert_allclose(found.online[1], ((np.array(made)[rows] - returns) ** 2).mean(axis=0), rtol=1e-4)
-    np.testing.assert_allclose(found.frozen[1], ((frozen - returns[::4]) ** 2).mean(axis=0), rtol=1e-3, atol=1e-9)
-    np.testing.assert_allclose(found.zero[1], (returns**2).mean(axis=0), rtol=1e-12)
-    assert found.sound.all()
-    assert found.ms.shape == (400,)
+    np.testing.assert_allclose(
+        scores.online[1], ((np.array(predictions)[rows] - returns) ** 2).mean(axis=0), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        scores.frozen[1], ((frozen - returns[::4]) ** 2).mean(axis=0), rtol=1e-3, atol=1e-9
+    )
+    np.testing.assert_allclose(scores.zero[1], (returns**2).mean(axis=0), rtol=1e-12)
+    assert scores.sound.all()
+    assert scores.ms.shape == (400,)
 
 
-def test_autoregression_finds_what_the_past_of_a_sensor_determines(toy: Stream, asked: Asked) -> None:
+def test_autoregression_finds_what_the_past_of_a_sensor_determines(
+    toy: Stream, asked: Asked
+) -> None:
     """20 readings determine the future of a sawtooth of 7 and of the age, not of the action that led here."""
-    found = autoregression(NextingLife(toy, asked), [range(1, 250)], range(250, 350))
-    assert found.shape == (3,)
-    assert found[:2].max() < 1e-8
-    assert found[2] > 1e-2
+    errors = autoregression(NextingLife(toy, asked), [range(1, 250)], range(250, 350))
+    assert errors.shape == (3,)
+    assert errors[:2].max() < 1e-8
+    assert errors[2] > 1e-2
 
 
 def test_the_wall_follower_circles_the_pen() -> None:
     """In 70 s on the tuning seed: at least one and a half laps, with the wall on the left."""
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
-    behaviour, rng, seen = wall_follower(interface), np.random.default_rng(TUNING_SEED), []
+    behaviour = wall_follower(interface)
+    rng = np.random.default_rng(TUNING_SEED)
+    readings = []
     observation, _ = env.reset(seed=TUNING_SEED)
     for _ in range(700):
         action, b = behaviour.draw(rng, observation, np.zeros(0, dtype=np.int64))
         assert 0.01 <= b <= 0.97
         observation, _, _, _, info = env.step(action)
-        seen.append((np.arctan2(info["y_m"], info["x_m"]), observation[interface.index("ir_distance_2")]))
+        readings.append(
+            (np.arctan2(info["y_m"], info["x_m"]), observation[interface.index("ir_distance_2")])
+        )
     env.close()
-    angle, left = np.array(seen).T
+    angle, left_distance = np.array(readings).T
     assert abs(np.unwrap(angle)[-1] - angle[0]) > 3 * np.pi
-    assert np.mean(left > 0.2) > 0.8
+    assert np.mean(left_distance > 0.2) > 0.8
 
 
 def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
@@ -124,8 +140,12 @@ def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
 def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
     """Return measurements in which every question ends with these NMSE, from 10 without learning."""
     n = len(asked.scale)
-    errors = np.concatenate([np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]) * np.ones(n)
-    learned = life.Learned(errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_))
+    errors = np.concatenate(
+        [np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]
+    ) * np.ones(n)
+    learned = life.Learned(
+        errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_)
+    )
     solved = Offline(np.full(n, half), np.full(n, whole), np.full(53, 0.5))
     return Data(asked, nexting.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None)
 
@@ -140,9 +160,11 @@ def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
         (1.0, 1.0, 1.0, "rprnnn"),  # as questions whose returns do not vary have: 1 is not below 1
     ],
 )
-def test_the_rules_judge_by_their_limits(online: float, half: float, whole: float, verdicts: str) -> None:
+def test_the_rules_judge_by_their_limits(
+    online: float, half: float, whole: float, verdicts: str
+) -> None:
     """Each limit decides; from 10 to 4.4 in 30 minutes and .3 at the end is enough at each scale, and not over all."""
     env = make_body("simulator", physics="planar")
-    asked = Asked(Interface.of(env), 10)
+    question_set = Asked(Interface.of(env), 10)
     env.close()
-    assert letters(CLAIMS, data_of(asked, online, half, whole)) == verdicts
+    assert letters(CLAIMS, data_of(question_set, online, half, whole)) == verdicts

@@ -24,26 +24,34 @@ RIDGE = 0.03
 def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     """(E'X + eta I) theta = E'y, with fewer rows than the 25 features or more, and a ridge for each question."""
     rng = np.random.default_rng(0)
-    left, right = rng.normal(size=(2, n_rows, 25))
+    left_rows, right = rng.normal(size=(2, n_rows, 25))
     y = rng.normal(size=(n_rows, 3))
     system = Problem(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
     for part in (slice(0, 7), slice(7, n_rows)):
-        system.add(left[part].astype(np.float32), right[part].astype(np.float32), y[part])
-    A = left.T @ right
-    expected = np.linalg.solve(A + RIDGE * np.trace(A) / 25 * np.eye(25), left.T @ y)
+        system.add(left_rows[part].astype(np.float32), right[part].astype(np.float32), y[part])
+    A = left_rows.T @ right
+    expected = np.linalg.solve(A + RIDGE * np.trace(A) / 25 * np.eye(25), left_rows.T @ y)
     np.testing.assert_allclose(system.solve(RIDGE), expected, rtol=2e-4, atol=1e-5)
-    both = system.solve(np.array([RIDGE, 1.0, RIDGE]))
-    np.testing.assert_allclose(both[:, ::2], expected[:, ::2], rtol=2e-4, atol=1e-5)
-    np.testing.assert_allclose(both[:, 1], system.solve(1.0)[:, 1])
+    solution = system.solve(np.array([RIDGE, 1.0, RIDGE]))
+    np.testing.assert_allclose(solution[:, ::2], expected[:, ::2], rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(solution[:, 1], system.solve(1.0)[:, 1])
 
 
 @pytest.fixture(scope="module")
 def life() -> tuple[TrainingData, Interface]:
     """A toy life with a gap and frequent excursions."""
-    body, recorder = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}}), Recorder(3)
+    body = ToyBody(faults={222: {"gap": 1}, 223: {"applied": 0}})
+    recorder = Recorder(3)
     interface = Interface.of(body)
     horde = horde_of(questions.excursions(interface), interface)
-    live(2_500, body, horde, seed=3, excursions=ExcursionConfig(probability=1 / 12), recorder=recorder)
+    live(
+        2_500,
+        body,
+        horde,
+        seed=3,
+        excursions=ExcursionConfig(probability=1 / 12),
+        recorder=recorder,
+    )
     return TrainingData(recorder.stream()), interface
 
 
@@ -56,20 +64,30 @@ def phi(interface: Interface, observation: np.ndarray) -> np.ndarray:
 def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interface]) -> None:
     """A and b as GTD(lambda) sums them, with a clipped trace: e = rho (phi + gamma lambda_t e), cleared at gaps."""
     lessons, interface = life
-    rows, action, channel, gamma = lessons.stream.rows, 1, np.array([0, 1, 2]), 0.8
+    rows = lessons.stream.rows
+    action = 1
+    channel = np.array([0, 1, 2])
+    gamma = 0.8
     n = interface.coder.n_features
-    A, e, moments, lam_t = np.zeros((n, n)), np.zeros(n), [], 0.9
+    A = np.zeros((n, n))
+    e = np.zeros(n)
+    moments = []
+    lam_t = 0.9
     for i, does in enumerate(lessons.does):
         if does == 1:
-            e, lam_t = np.zeros(n), 0.9
+            e = np.zeros(n)
+            lam_t = 0.9
         if does != 2:
             continue
         j = lessons.before[i]
         rho = (rows["action"][j] == action) / rows["b"][j]
-        here, there = phi(interface, rows["observation"][j]), phi(interface, rows["observation"][i])
-        e = rho * (here + gamma * lam_t * e)
-        lam_t = 0.9 * min(1.0, 1.0 / rho) if rho else 0.9
-        A += np.outer(e, here - gamma * there)
+        phi_t = phi(interface, rows["observation"][j])
+        phi_tp1 = phi(interface, rows["observation"][i])
+        e = rho * (phi_t + gamma * lam_t * e)
+        lam_t = 0.9
+        if rho:
+            lam_t = 0.9 * min(1.0, 1.0 / rho)
+        A += np.outer(e, phi_t - gamma * phi_tp1)
         moments.append((e, rho, rows["observation"][i].astype(np.float64)))
     mean = sum(rho * r for _, rho, r in moments) / sum(rho for _, rho, _ in moments)
     b = sum(np.outer(e, r - mean) for e, _, r in moments)
@@ -80,37 +98,49 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
     eta = RIDGE * np.trace(A) / problem.live.n
     theta = np.linalg.solve(A + eta * np.eye(n), b)
     at = np.array([50, 700, 1_500])
-    expected = np.array([phi(interface, rows["observation"][i]) for i in at]) @ theta + mean / (1 - gamma)
+    expected = np.array([phi(interface, rows["observation"][i]) for i in at]) @ theta + mean / (
+        1 - gamma
+    )
     tiles = np.array([interface.encode(rows["observation"][i]) for i in at])
     np.testing.assert_allclose(problem.predict(tiles, RIDGE), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_regression_uses_each_step_with_enough_of_its_return_left(life: tuple[TrainingData, Interface]) -> None:
+def test_regression_uses_each_step_with_enough_of_its_return_left(
+    life: tuple[TrainingData, Interface],
+) -> None:
     """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
     lessons, interface = life
-    observation, starts = lessons.stream.rows["observation"].astype(np.float64), lessons.test_row
-    X, y = [], []
+    observation = lessons.stream.rows["observation"].astype(np.float64)
+    starts = lessons.test_row
+    X = []
+    y = []
     for start in starts:
         for k in range(20):
             X.append(phi(interface, observation[start + k]))
             y.append(sum(0.8**m * observation[start + k + m + 1] for m in range(50 - k)))
-    X, y = np.array(X), np.array(y)
+    X = np.array(X)
+    y = np.array(y)
     problem = LifeRows(lessons, interface).regression(starts, np.array([0, 1, 2]), 0.8)
     eta = RIDGE * np.trace(X.T @ X) / problem.live.n
     theta = np.linalg.solve(X.T @ X + eta * np.eye(X.shape[1]), X.T @ (y - y.mean(axis=0)))
     tiles = np.array([interface.encode(observation[i]) for i in starts[:4]])
-    got = problem.predict(tiles, RIDGE)
-    np.testing.assert_allclose(got, X[[0, 20, 40, 60]] @ theta + y.mean(axis=0), rtol=1e-4, atol=1e-5)
+    predictions = problem.predict(tiles, RIDGE)
+    np.testing.assert_allclose(
+        predictions, X[[0, 20, 40, 60]] @ theta + y.mean(axis=0), rtol=1e-4, atol=1e-5
+    )
 
 
-def test_blocks_make_no_difference(life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_make_no_difference(
+    life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A trace continues from block to block."""
     lessons, interface = life
     tiles = np.array([interface.encode(lessons.stream.rows["observation"][9])])
     whole = LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
     monkeypatch.setattr(offline_rows, "_BLOCK", 7)
     np.testing.assert_allclose(
-        LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE), whole
+        LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE),
+        whole,
     )
 
 
@@ -122,15 +152,25 @@ def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingDat
     channels = tuple(ChannelInfo(name, "obs", "1", is_sensor=True) for name in ("state", "pay"))
     coder = TileCoder([{"group": "obs", "intervals": [2], "tilings": 1}], ["obs", "obs"])
     interface = Interface(channels, ("go",), 0.1, coder, Scaler(np.zeros(2), np.ones(2)))
-    recorder, step = Recorder(2), 0
+    recorder = Recorder(2)
+    step = 0
     for _ in range(n_excursions):
         state = float(rng.random() < 0.5)
         for phase, n in ((Phase.BEHAVE, 8), (Phase.EXCURSION, 50), (Phase.CENTRE, 1)):
             for k in range(n):
-                seen = np.array([state, 0.2 + 0.6 * state + rng.uniform(-0.2, 0.2)], np.float32)
-                flags = Flag.GAP if phase is Phase.BEHAVE and k == 0 else Flag.NONE
-                action = -1 if phase is Phase.CENTRE else 0
-                recorder.write(Row(step, step * 0.1, seen, action, 1.0, phase, flags, (0.0, 0.0, 0.0)))
+                observation = np.array(
+                    [state, 0.2 + 0.6 * state + rng.uniform(-0.2, 0.2)], np.float32
+                )
+                if phase is Phase.BEHAVE and k == 0:
+                    flags = Flag.GAP
+                else:
+                    flags = Flag.NONE
+                action = 0
+                if phase is Phase.CENTRE:
+                    action = -1
+                recorder.write(
+                    Row(step, step * 0.1, observation, action, 1.0, phase, flags, (0.0, 0.0, 0.0))
+                )
                 step += 1
     return TrainingData(recorder.stream()), interface
 
@@ -141,8 +181,8 @@ def test_both_solutions_explain_what_can_be_explained() -> None:
     At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 = .037 of 2.25.
     """
     lessons, interface = two_states(np.random.default_rng(5), 400)
-    asked = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
-    scores = offline(lessons, asked, interface, np.random.default_rng(0))
+    gvfs = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
+    scores = offline(lessons, gvfs, interface, np.random.default_rng(0))
     noise = np.array([0.0133 / (0.09 + 0.0133), 0.037 / (2.25 + 0.037)])
     np.testing.assert_allclose(scores.mean, 1.0, atol=0.15)
     np.testing.assert_allclose(scores.ridge, noise, rtol=0.35)

@@ -22,7 +22,9 @@ def first(study: Study) -> Result:
     CALLS.append("first")
     (study.folder("first") / "a.png").touch()
     claims = [
-        Claim("2 < 3 & true", "section 1", "says so", "seen, measured", "reproduced", "by <counting>"),
+        Claim(
+            "2 < 3 & true", "section 1", "says so", "seen, measured", "reproduced", "by <counting>"
+        ),
         Claim("It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"),
     ]
     tables = [Table("numbers", ("a", "b"), [[1234, 0.123456], ["x", None]])]
@@ -43,15 +45,18 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
     monkeypatch.setattr(command, "FURTHER", ())
-    made = {"first": first, "second": second}
-    monkeypatch.setattr(command, "run_experiment", lambda name, study: made[name](study))
+    experiments = {"first": first, "second": second}
+    monkeypatch.setattr(command, "run_experiment", lambda name, study: experiments[name](study))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("", "name an experiment: first, second, all, later"),
-        ("firstt", "unknown experiment 'firstt': choose first, second, all, later; did you mean 'first'?"),
+        (
+            "firstt",
+            "unknown experiment 'firstt': choose first, second, all, later; did you mean 'first'?",
+        ),
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
         ("first --seeds 101", "--seeds must be at most 100, got 101"),
@@ -65,9 +70,13 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("first --out broken", "cannot be read"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    other = json.dumps({"scale": "quick", "seeds": "0, 1", "backend": "simulator", "version": own_version()})
-    for name, content in (("full/x", ""), ("other/settings.json", other), ("a-file", "")):
+def test_bad_input_is_refused_in_one_sentence(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = json.dumps(
+        {"scale": "quick", "seeds": "0, 1", "backend": "simulator", "version": own_version()}
+    )
+    for name, content in (("full/x", ""), ("other/settings.json", settings), ("a-file", "")):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(content)
     Path("broken").mkdir()
@@ -124,7 +133,16 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
 
 def test_the_page_has_each_claim_with_its_measurement(tmp_path: Path) -> None:
     result = first(Study(tmp_path, "quick", (0,), "simulator", print))
-    page = write_page(tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]).read_text()
+    page = write_page(
+        tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]
+    ).read_text()
     assert page.count("<img ") == 1
-    for words in ("2 &lt; 3 &amp; true", "by &lt;counting&gt;", "gravity", "not reproduced", "1,234", "0.1235"):
+    for words in (
+        "2 &lt; 3 &amp; true",
+        "by &lt;counting&gt;",
+        "gravity",
+        "not reproduced",
+        "1,234",
+        "0.1235",
+    ):
         assert words in page

@@ -35,13 +35,25 @@ ROBOT = robot_interface()
 
 def robot_life(n_steps: int, path: Path) -> Stream:
     """Record a made-up life of readings that wander, and return its rows."""
-    rng, behaviour = np.random.default_rng(0), StickyRandom(5)
+    rng = np.random.default_rng(0)
+    behaviour = StickyRandom(5)
     wander = np.cumsum(rng.normal(scale=0.03, size=(n_steps + 1, 57)), axis=0)
     with Recorder(57, path) as recorder:
         for step, observation in enumerate(0.5 + 0.5 * np.sin(wander)):
-            phase = Phase.BEHAVE if step < n_steps else Phase.END
+            if step < n_steps:
+                phase = Phase.BEHAVE
+            else:
+                phase = Phase.END
             recorder.write(
-                Row(step, 0.1 * step, observation.astype(np.float32), *behaviour.draw(rng), phase, 0, UNKNOWN_POSE)
+                Row(
+                    step,
+                    0.1 * step,
+                    observation.astype(np.float32),
+                    *behaviour.draw(rng),
+                    phase,
+                    0,
+                    UNKNOWN_POSE,
+                )
             )
     return read(path)
 
@@ -81,11 +93,13 @@ def test_a_fall_is_measured_from_the_peak_to_the_last_tenth(
 
 def test_each_gamma_has_its_own_largest_trace(tmp_path: Path) -> None:
     """Of gamma 0 it is the largest ratio, of others more."""
-    found = follow(
-        TrainingData(robot_life(60, tmp_path / "life.rec")), horde_of(ROBOT, asked(ROBOT, 3, 24), "clipped"), ROBOT
+    scores = follow(
+        TrainingData(robot_life(60, tmp_path / "life.rec")),
+        horde_of(ROBOT, asked(ROBOT, 3, 24), "clipped"),
+        ROBOT,
     )
-    assert np.unique(found.max_trace[-1]).size == len(GAMMAS)
-    assert np.abs(found.mspbe[-1]).max() > 0
+    assert np.unique(scores.max_trace[-1]).size == len(GAMMAS)
+    assert np.abs(scores.mspbe[-1]).max() > 0
 
 
 def test_where_every_question_was_set_aside_nothing_fell() -> None:
@@ -102,21 +116,30 @@ def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path
     path = tmp_path / "life.rec"
     robot_life(10, path)
     [gvf] = asked(ROBOT, 0, 1)
-    uniform = replace(gvf, target_policy=Gibbs(5, ROBOT.coder.n_features, np.zeros(0, np.int64), np.zeros(0)))
+    uniform = replace(
+        gvf, target_policy=Gibbs(5, ROBOT.coder.n_features, np.zeros(0, np.int64), np.zeros(0))
+    )
     expected = trace_growth(np.full(5, 0.2), StickyRandom(5).transition_probabilities(), 1.0, 1.0)
-    found = growth_factors(ROBOT, [gvf, uniform], path)
-    assert found[1] == pytest.approx(expected)
-    assert found[0] > found[1]
+    factors = growth_factors(ROBOT, [gvf, uniform], path)
+    assert factors[1] == pytest.approx(expected)
+    assert factors[0] > factors[1]
 
 
 def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: int = 0) -> Data:
     """Return made-up measurements: estimates that rise to 1 and end somewhere."""
     fallen = course([[0.0, 1.0, *[ends_at] * 8]] * 4, list(GAMMAS))
-    each = [[1.0] * 3] * len(GAMMAS)
-    rules = {rule: course(each, list(GAMMAS)) for rule in ("clipped", "capped")}
-    rules["plain"] = course(each, list(GAMMAS), plain_aside, 1e5)
+    curves = [[1.0] * 3] * len(GAMMAS)
+    rules = {rule: course(curves, list(GAMMAS)) for rule in ("clipped", "capped")}
+    rules["plain"] = course(curves, list(GAMMAS), plain_aside, 1e5)
     times = {"p50": p50, "p99": p99, "max": 150.0}
-    return Data({0: fallen, 1: fallen}, fallen, rules, {FEW: times, MANY: times}, np.full(5, 1.8), SIZES["paper"])
+    return Data(
+        {0: fallen, 1: fallen},
+        fallen,
+        rules,
+        {FEW: times, MANY: times},
+        np.full(5, 1.8),
+        SIZES["paper"],
+    )
 
 
 def lost_one(found: PolicyScores) -> PolicyScores:
@@ -135,7 +158,10 @@ def lost_one(found: PolicyScores) -> PolicyScores:
         (data(0.1, p50=99.0, p99=101.0), "rnpr"),
         (data(0.1, plain_aside=1), "rrrp"),
         # In one life of three nothing falls: the mean of lives would have fallen.
-        (data(0.1)._replace(few={0: data(0.1).few[0], 1: data(0.9).few[0], 2: data(0.1).few[0]}), "prrr"),
+        (
+            data(0.1)._replace(few={0: data(0.1).few[0], 1: data(0.9).few[0], 2: data(0.1).few[0]}),
+            "prrr",
+        ),
         (data(0.1)._replace(few={0: data(0.1).few[0], 1: lost_one(data(0.1).few[0])}), "prrr"),
         (data(0.1)._replace(many=lost_one(data(0.1).many)), "rrpr"),
     ],

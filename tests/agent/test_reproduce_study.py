@@ -16,7 +16,18 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.claims import Claim, Claims, Finding, Part, above, at_least, at_most, below, verdict, within
+from horde_agent.reproduce.claims import (
+    Claim,
+    Claims,
+    Finding,
+    Part,
+    above,
+    at_least,
+    at_most,
+    below,
+    verdict,
+    within,
+)
 from horde_agent.reproduce.command import say
 from horde_agent.reproduce.experiment import Figure, Result, Table
 from horde_agent.reproduce.means import mean_ci, student_t
@@ -27,7 +38,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def study(out: Path, **other: object) -> Study:
-    return Study(**{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other})  # type: ignore[arg-type]
+    return Study(
+        **{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other}
+    )  # type: ignore[arg-type]
 
 
 class Sums(NamedTuple):
@@ -48,8 +61,8 @@ def test_a_cached_job_is_done_once_for_the_same_arguments(tmp_path: Path) -> Non
     calls = tmp_path / "calls"
     calls.touch()
     for parts in ((1, 2), (1, 2), (12,)):
-        found = adds(study(tmp_path), calls, parts)
-        assert (found.total, found.parts.tolist()) == (sum(parts), list(parts))
+        result = adds(study(tmp_path), calls, parts)
+        assert (result.total, result.parts.tolist()) == (sum(parts), list(parts))
     assert calls.read_text() == "xx"
     assert pickle.loads(pickle.dumps(adds)) is adds
 
@@ -103,22 +116,28 @@ def threads(x: int) -> tuple[int, int, int]:
 
 def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> None:
     """In their order, whatever they cost, with one thread each, as in processes of their own; one alone has all."""
-    before = numba.get_num_threads()
+    n_threads = numba.get_num_threads()
     jobs = [Job(f"{x}", threads, (x,), cost) for x, cost in enumerate([1.0, 5.0])]
     assert list(study(tmp_path).in_parallel(dict(enumerate(jobs))).values()) == [
         (0, os.getpid(), 1),
         (1, os.getpid(), 1),
     ]
-    assert study(tmp_path).in_parallel({"only": jobs[0]}) == {"only": (0, os.getpid(), before)}
+    assert study(tmp_path).in_parallel({"only": jobs[0]}) == {"only": (0, os.getpid(), n_threads)}
     with pytest.raises(ValueError, match="wheels"):
         study(tmp_path).in_parallel({"odd": Job("odd", fails)})
-    assert numba.get_num_threads() == before
+    assert numba.get_num_threads() == n_threads
 
 
 @pytest.mark.parametrize(
-    ("job", "said"), [(fails, "an odd number of wheels"), pytest.param(dies, "process died", marks=pytest.mark.slow)]
+    ("job", "said"),
+    [
+        (fails, "an odd number of wheels"),
+        pytest.param(dies, "process died", marks=pytest.mark.slow),
+    ],
 )
-def test_a_job_that_fails_is_named_and_ends_the_others(job: object, said: str, tmp_path: Path) -> None:
+def test_a_job_that_fails_is_named_and_ends_the_others(
+    job: object, said: str, tmp_path: Path
+) -> None:
     jobs = [Job("sleeper", sleeps, (str(tmp_path / "mark"),)), Job("the bad one", job)]  # type: ignore[arg-type]
     with pytest.raises(JobFailed, match=f"(?s)the bad one.*failed.*{said}"):
         run_jobs(jobs, say, n_workers=2)
@@ -134,7 +153,9 @@ def test_the_jobs_end_with_the_one_who_started_them(how: signal.Signals, tmp_pat
         "from tests.agent.test_reproduce_study import *\n"
         f"run_jobs([Job(m, sleeps, (m,)) for m in {list(map(str, marks))}], print, n_workers=2)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 120
     while not all(mark.exists() and mark.read_text() for mark in marks):
         assert time.monotonic() < deadline
@@ -149,14 +170,25 @@ def test_the_jobs_end_with_the_one_who_started_them(how: signal.Signals, tmp_pat
 
 def is_alive(mark: Path) -> bool:
     """Return whether the process that wrote this mark is still running."""
-    text = mark.read_text() if mark.exists() else ""
+    text = ""
+    if mark.exists():
+        text = mark.read_text()
     return bool(text) and kills.is_alive(int(text))
 
 
 def test_student_s_quantiles() -> None:
     """The table of every textbook, two-sided 95 %."""
-    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262, 29: 2.045, 99: 1.984, 1000: 1.962}
-    for degrees, t in known.items():
+    quantiles = {
+        1: 12.706,
+        2: 4.303,
+        3: 3.182,
+        4: 2.776,
+        9: 2.262,
+        29: 2.045,
+        99: 1.984,
+        1000: 1.962,
+    }
+    for degrees, t in quantiles.items():
         assert student_t(degrees) == pytest.approx(t, abs=6e-4)
 
 
@@ -171,11 +203,15 @@ def test_one_run_has_no_interval() -> None:
 
 
 def test_a_limit_is_set_to_the_mean_or_to_each_run() -> None:
-    mean, each = Part("x", [1.0, 3.0], at_most(2)), Part("y", [1.0, 3.0], at_most(2).in_each(), ".1f")
-    assert [mean.limit.holds(mean.values), each.limit.holds(each.values)] == [[True], [True, False]]
-    found = Finding([mean, each], "All of it.")
-    assert found.measured == "x: 2 ± 13; y: 1.0, 3.0. All of it."
-    assert found.rule == "x at most 2; y each at most 2."
+    mean = Part("x", [1.0, 3.0], at_most(2))
+    per_run = Part("y", [1.0, 3.0], at_most(2).in_each(), ".1f")
+    assert [mean.limit.holds(mean.values), per_run.limit.holds(per_run.values)] == [
+        [True],
+        [True, False],
+    ]
+    finding = Finding([mean, per_run], "All of it.")
+    assert finding.measured == "x: 2 ± 13; y: 1.0, 3.0. All of it."
+    assert finding.rule == "x at most 2; y each at most 2."
     limits = (at_least(2), at_most(2), above(2), below(2), within(1, 2))
     assert [[limit.test(x) for x in (1.0, 2.0, 3.0)] for limit in limits] == [
         [False, True, True],
@@ -191,11 +227,17 @@ def test_a_claim_has_its_rule_in_words_and_a_cause_only_if_it_differs() -> None:
 
     @claims.add("It grows.", "it grows", "Lengths in m:")
     def _grows(lengths: list[float]) -> Finding | None:
-        return Finding([Part("length", lengths, above(1.0))], cause=lambda: "too little light") if lengths else None
+        if lengths:
+            return Finding([Part("length", lengths, above(1.0))], cause=lambda: "too little light")
+        return None
 
     assert claims.judge([]) == []
     grown, small = (claims.judge([length])[0] for length in (2.0, 0.5))
-    assert (grown.verdict, grown.cause, grown.rule) == ("reproduced", "", "Lengths in m: length above 1.")
+    assert (grown.verdict, grown.cause, grown.rule) == (
+        "reproduced",
+        "",
+        "Lengths in m: length above 1.",
+    )
     assert (small.verdict, small.cause) == ("not reproduced", "too little light")
     assert small.measured == "Lengths in m: length: 0.5."
 
@@ -204,16 +246,20 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     result = Result(
         name="toy",
         title="A toy",
-        claims=[Claim("It works.", "section 1", "so it says", "so it does", "reproduced", "both", "luck")],
+        claims=[
+            Claim(
+                "It works.", "section 1", "so it says", "so it does", "reproduced", "both", "luck"
+            )
+        ],
         figures=[Figure("a.png", "a picture")],
         tables=[Table("numbers", ["a", "b"], [[1, 0.5], ["x", None]], "a note")],
         settings={"alpha": 0.1, "of numpy": np.float64(2.0), "unknown": math.nan},  # type: ignore[dict-item]
     )
     result.write(tmp_path / "result.json")
-    again = Result.read(tmp_path / "result.json")
-    assert again.settings == {"alpha": 0.1, "of numpy": 2.0, "unknown": None}
-    again.settings = result.settings
-    assert again == result
+    result_read = Result.read(tmp_path / "result.json")
+    assert result_read.settings == {"alpha": 0.1, "of numpy": 2.0, "unknown": None}
+    result_read.settings = result.settings
+    assert result_read == result
 
 
 def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) -> None:
@@ -225,5 +271,7 @@ def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) 
         "print(run_jobs([Job(f'{x}', abs, (-x,)) for x in range(2)], print, n_workers=1))\n"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout == "[0, 1]\n", done.stderr
+    process = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.stdout == "[0, 1]\n", process.stderr

@@ -7,7 +7,17 @@ import pytest
 
 from horde_agent.reproduce.swifttd import claims as swifttd_claims
 from horde_agent.reproduce.swifttd import problem as swifttd
-from horde_agent.reproduce.swifttd.problem import GRID, LARGE, NOISY, PARTS, RIVALS, SWIFT, Data, LiveCoder, Score
+from horde_agent.reproduce.swifttd.problem import (
+    GRID,
+    LARGE,
+    NOISY,
+    PARTS,
+    RIVALS,
+    SWIFT,
+    Data,
+    LiveCoder,
+    Score,
+)
 from horde_agent.tiles import TileCoder
 from tests.agent.reproducing import letters
 
@@ -17,7 +27,8 @@ def test_live_features_are_renumbered_and_random_bits_follow() -> None:
     whole = TileCoder.default(3)
     readings = np.random.default_rng(0).random((30, 3))
     live = np.unique([whole.encode(reading) for reading in readings])
-    coder, noisy = LiveCoder(whole, live, 0), LiveCoder(whole, live, 500)
+    coder = LiveCoder(whole, live, 0)
+    noisy = LiveCoder(whole, live, 500)
     for reading in readings:
         np.testing.assert_array_equal(live[coder.encode(reading)], whole.encode(reading))
     first, second = (noisy.encode(readings[0]) for _ in range(2))
@@ -34,10 +45,17 @@ def score(nmse: float, random_steps: float = np.nan, *, is_sound: bool = True) -
 
 def data_of(**changes: Score) -> Data:
     """Return measurements by which every claim is reproduced, but for some changes."""
-    all_of = {"swift": score(0.2), "td": score(0.3), "without": score(0.25), "noisy": score(0.2, 0.1)}
+    all_of = {
+        "swift": score(0.2),
+        "td": score(0.3),
+        "without": score(0.25),
+        "noisy": score(0.2, 0.1),
+    }
     all_of |= {"worst": score(0.25), "large": score(0.3)} | changes
     scores = {SWIFT: [all_of["swift"]] * 2, NOISY: [all_of["noisy"]] * 2}
-    scores |= {v: [all_of["without"]] * 2 for v in PARTS.values()} | {v: [all_of["td"]] * 2 for v in RIVALS}
+    scores |= {v: [all_of["without"]] * 2 for v in PARTS.values()} | {
+        v: [all_of["td"]] * 2 for v in RIVALS
+    }
     grid = dict.fromkeys(GRID, score(0.2)) | {GRID[-1]: all_of["worst"], LARGE: all_of["large"]}
     td = [v for v in RIVALS if v.rule == "td"]
     return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)})

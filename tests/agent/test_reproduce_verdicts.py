@@ -35,7 +35,11 @@ Floats = NDArray[np.float64]
 TOY = Interface.of(ToyBody())
 QUESTIONS = family(TOY, (0.0, 0.8))
 N = len(QUESTIONS)  # 3 policies x 2 gammas x 3 channels = 18
-UNEVEN = [*QUESTIONS[:12], replace(QUESTIONS[12], target_policy=QUESTIONS[6].target_policy), *QUESTIONS[13:]]
+UNEVEN = [
+    *QUESTIONS[:12],
+    replace(QUESTIONS[12], target_policy=QUESTIONS[6].target_policy),
+    *QUESTIONS[13:],
+]
 FALLING = np.repeat([1.0, 0.8, 0.5, 0.4, 0.3], 4)
 
 
@@ -81,7 +85,9 @@ def scored(nmsre: float) -> GivenResult:
     return GivenResult(nmsre=np.full(N, nmsre))
 
 
-def time(in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)) -> LifeSummary:
+def time(
+    in_excursions: float = 0.42, in_drives: float = 0.16, actions: Sequence[int] = (400, 300, 300)
+) -> LifeSummary:
     return LifeSummary(261_681, 1_000, 50, in_excursions, in_drives, np.array(actions))
 
 
@@ -94,12 +100,16 @@ def data(
     """Return data: results of the paper's variant, one a life; of each other one those given, or one."""
     main = list(lessons) or [GivenResult(), GivenResult(), GivenResult()]
     variants = [*excursions.RULES, *excursions.LARGER_STEPS, *excursions.SMALLER_RATIOS]
-    found: dict[Variant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (others or {})
+    found: dict[Variant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (
+        others or {}
+    )
     found[excursions.PAPER] = main
     nothing = np.full(N, 0.5)
     results: Any = {v: dict(enumerate(each)) for v, each in found.items()}
     lives = dict(enumerate(times or [time()] * len(main)))
-    return Data(TOY, questions, results, lives, Offline(nothing, nothing, nothing, np.zeros(50, dtype=bool)))
+    return Data(
+        TOY, questions, results, lives, Offline(nothing, nothing, nothing, np.zeros(50, dtype=bool))
+    )
 
 
 def lost(variants: Sequence[Variant], n: int = 2) -> Data:
@@ -110,7 +120,8 @@ def lost(variants: Sequence[Variant], n: int = 2) -> Data:
 PLAIN = Variant("plain")
 GOOD_RESULT = GivenResult()
 RISING = GivenResult(curve=FALLING[::-1])
-AT_1 = GivenResult(nmsre=np.where(np.arange(N) == 0, 0.1 * N, 0.9))  # of mean .95; the median stays at .9
+# Of mean .95; the median stays at .9
+AT_1 = GivenResult(nmsre=np.where(np.arange(N) == 0, 0.1 * N, 0.9))
 
 
 def falling(*fifths: float) -> Data:
@@ -124,22 +135,34 @@ def falling(*fifths: float) -> Data:
         ("Each time step updates exactly", data(questions=UNEVEN), "p"),
         ("Half of the time", data(times=[time(0.3, 0.2)] * 3), "p"),  # .3 is too little, .5 is not
         # The mean is 40 ms.
-        ("Hundreds of off-policy", data(GOOD_RESULT, GivenResult(ms_per_update=120.0), GOOD_RESULT), "p"),
+        (
+            "Hundreds of off-policy",
+            data(GOOD_RESULT, GivenResult(ms_per_update=120.0), GOOD_RESULT),
+            "p",
+        ),
         ("No question diverges", data(GOOD_RESULT, aside(1), GOOD_RESULT), "p"),
-        ("The average NMSRE", data(GOOD_RESULT, scored(1.5), GOOD_RESULT), "p"),  # the mean of means is .77
+        # The mean of means is .77
+        ("The average NMSRE", data(GOOD_RESULT, scored(1.5), GOOD_RESULT), "p"),
         ("A substantial portion", data(AT_1, GOOD_RESULT, GOOD_RESULT), "p"),
         ("The mean NMSRE falls", data(RISING), "n"),
         ("The mean NMSRE falls", falling(1.0, 0.8, 0.9, 0.4, 0.3), "p"),  # rises once
         ("Several individual curves", data(RISING), "r"),
-        ("Several individual curves", falling(3.0, 2.0, 1.0, 1.1, 1.2), "n"),  # by more than a fifth
+        # By more than a fifth
+        ("Several individual curves", falling(3.0, 2.0, 1.0, 1.1, 1.2), "n"),
         ("Larger alpha", lost(excursions.LARGER_STEPS), "r"),
         ("Larger alpha", lost(excursions.LARGER_STEPS[-1:]), "p"),
         ("Smaller alpha_w", lost(excursions.SMALLER_RATIOS[:1]), "p"),
-        ("The pseudo-code's own trace", data(others={PLAIN: [GOOD_RESULT, aside(1), GOOD_RESULT]}), "p"),
+        (
+            "The pseudo-code's own trace",
+            data(others={PLAIN: [GOOD_RESULT, aside(1), GOOD_RESULT]}),
+            "p",
+        ),
         ("The pseudo-code's own trace", lost([Variant("plain", "importance-weighted")], 3), "r"),
     ],
 )
-def test_the_first_experiment_is_judged_by_its_numbers(text: str, measured: Data, expected: str) -> None:
+def test_the_first_experiment_is_judged_by_its_numbers(
+    text: str, measured: Data, expected: str
+) -> None:
     assert claim_of(EXCURSIONS.judge(measured), text).verdict[0] == expected
 
 
@@ -161,7 +184,8 @@ def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
 
 
 LIT = Interface.of(LitToy())
-EVERY, CHANGE = 10, 400
+EVERY = 10
+CHANGE = 400
 AT = np.arange(0, 1_001, EVERY)
 N_LIT = len(reset.asked(LIT))  # 3 policies x 3 channels, of which "last" is a light
 
@@ -169,20 +193,23 @@ N_LIT = len(reset.asked(LIT))  # 3 policies x 3 channels, of which "last" is a l
 def bump(level: float, top: float, peak: int, halved: int) -> Floats:
     """Return a curve that wanders about a level, rises after the change to its top, and has half of that later."""
     early = level * (1.0 + 0.2 * np.sin(AT / 30.0))
-    since = AT - CHANGE
-    late = np.where(since <= peak, level + (top - level) * since / peak, top)
-    falling = level + (top - level) * 0.5 ** ((since - peak) / max(halved - peak, 1))
-    return np.where(AT <= CHANGE, early, np.where(since <= peak, late, falling))
+    elapsed = AT - CHANGE
+    late = np.where(elapsed <= peak, level + (top - level) * elapsed / peak, top)
+    falling = level + (top - level) * 0.5 ** ((elapsed - peak) / max(halved - peak, 1))
+    return np.where(AT <= CHANGE, early, np.where(elapsed <= peak, late, falling))
 
 
-def run(nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = None, cost: float = 2.0) -> Run:
+def run(
+    nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = None, cost: float = 2.0
+) -> Run:
     """Return a life of which all questions have the same curves, those about light others, if given."""
     is_lit = np.tile([False, False, True], 3)
     wide = [np.tile(curve[:, None], (1, N_LIT)) for curve in (nmsre, scalar, vector)]
     if lit is not None:
         for curves in wide:
             curves[:, is_lit] = lit[:, None]
-    wide[1][0], wide[2][0] = 0.0, 0.0
+    wide[1][0] = 0.0
+    wide[2][0] = 0.0
     return Run(AT, *wide, np.ones(N_LIT, dtype=bool), 1_000, round(1_000 * cost), 1.0)
 
 
@@ -195,8 +222,8 @@ FLAT = np.full(len(AT), 1.0) + 0.001 * np.sin(AT / 30.0)
 
 
 def of(*runs: Run, moved: Sequence[Run] = ()) -> ResetData:
-    asked = reset.asked(LIT)
-    return ResetData(LIT, asked, CHANGE, EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
+    questions = reset.asked(LIT)
+    return ResetData(LIT, questions, CHANGE, EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
 
 
 GOOD = run(NMSRE, 1.02 * SLOW, SLOW)
@@ -205,9 +232,9 @@ LATE_NMSRE = run(bump(1.0, 4.0, 20, 150), SLOW, SLOW)
 
 def nonzero(name: str) -> Run:
     """Return a life in which an estimate is not 0 before the first update."""
-    found = run(NMSRE, SLOW, SLOW)
-    getattr(found, name)[0, 0] = 1e-9
-    return found
+    result = run(NMSRE, SLOW, SLOW)
+    getattr(result, name)[0, 0] = 1e-9
+    return result
 
 
 def noise(seed: int) -> Floats:
@@ -219,28 +246,41 @@ def noise(seed: int) -> Floats:
     [
         ("Both estimates are initially", of(GOOD, nonzero("scalar")), "p"),
         ("All three measures react", of(run(NMSRE, SLOW, FLAT)), "p"),
-        ("All three measures react", of(GOOD, run(FLAT, FLAT, FLAT)), "r"),  # in the mean of the lives
+        # In the mean of the lives
+        ("All three measures react", of(GOOD, run(FLAT, FLAT, FLAT)), "r"),
         ("The estimates have the same shape", of(run(NMSRE, SLOW, noise(1))), "p"),
-        ("The estimates have the same shape", of(run(WAVE, TRAILING, TRAILING)), "r"),  # they trail it
-        ("The scalar estimate is almost", of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), "p"),  # 1.2 in the mean
+        # They trail it
+        ("The estimates have the same shape", of(run(WAVE, TRAILING, TRAILING)), "r"),
+        # 1.2 in the mean
+        ("The scalar estimate is almost", of(GOOD, GOOD, run(NMSRE, SLOW, 1.6 * SLOW)), "p"),
         ("The estimates react and settle", of(GOOD, GOOD, LATE_NMSRE), "p"),
-        ("The estimates react and settle", of(run(NMSRE, STAYS, STAYS)), "r"),  # later than any window
+        # Later than any window
+        ("The estimates react and settle", of(run(NMSRE, STAYS, STAYS)), "r"),
         ("The estimates react and settle", of(run(STAYS, SLOW, SLOW)), "n"),
-        ("The NMSRE needs twice", of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)), "p"),
+        (
+            "The NMSRE needs twice",
+            of(run(NMSRE, SLOW, SLOW, cost=1.2), run(NMSRE, SLOW, SLOW, cost=2.4)),
+            "p",
+        ),
     ],
 )
-def test_the_second_experiment_is_judged_by_its_numbers(text: str, measured: ResetData, expected: str) -> None:
+def test_the_second_experiment_is_judged_by_its_numbers(
+    text: str, measured: ResetData, expected: str
+) -> None:
     assert claim_of(RESET.judge(measured), text).verdict[0] == expected
 
 
-def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claimed_about_it() -> None:
+def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claimed_about_it() -> (
+    None
+):
     assert letters(RESET, of(GOOD, GOOD)) == "rrrrrr"
 
 
 @pytest.mark.parametrize(
     ("moved", "expected"),
     [
-        (run(FLAT, FLAT, FLAT, lit=NMSRE), "r"),  # the questions about light rise, the others do not
+        # The questions about light rise, the others do not
+        (run(FLAT, FLAT, FLAT, lit=NMSRE), "r"),
         (run(NMSRE, NMSRE, NMSRE, lit=2.0 * FLAT), "n"),  # it is the others that rise
         (run(bump(1.0, 6.0, 20, 60), FLAT, FLAT, lit=NMSRE), "p"),
     ],
@@ -259,24 +299,29 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_theta_is_lost_after_its_step_and_w_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_theta_is_lost_after_its_step_and_w_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The estimates of the two runs agree until the change and continue from the same values.
 
     The toy's lamp does not move, so that the runs differ by theta := 0 alone.
     """
     study = toy_study(tmp_path, monkeypatch)
     data, _ = reset.gather(study)
-    lost, kept = data.reset[0], data.moved[0]
+    lost = data.reset[0]
+    reference = data.moved[0]
     upto = lost.at <= 600
-    np.testing.assert_array_equal(lost.scalar[upto], kept.scalar[upto])
-    np.testing.assert_array_equal(lost.vector[upto], kept.vector[upto])
+    np.testing.assert_array_equal(lost.scalar[upto], reference.scalar[upto])
+    np.testing.assert_array_equal(lost.vector[upto], reference.vector[upto])
     next_look = lost.at == 620
-    assert (np.abs(lost.scalar[next_look] - kept.scalar[next_look]) > 0).any()
+    assert (np.abs(lost.scalar[next_look] - reference.scalar[next_look]) > 0).any()
     np.testing.assert_array_equal(lost.scalar[0], 0.0)
 
 
 @pytest.mark.usefixtures("short")
-def test_the_lamp_moves_between_the_changes_step_and_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lamp_moves_between_the_changes_step_and_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = toy_study(tmp_path, monkeypatch)
     life = read(record_life(study, 0, 2_500))
     at_s, lamp, _ = reset.lamp_move(life, 600)
@@ -291,17 +336,17 @@ def test_the_lamp_moves_between_the_changes_step_and_the_next(tmp_path: Path, mo
 def test_the_lag_of_a_copy_is_found() -> None:
     """An estimate that shows what the NMSRE showed 7 looks ago, at 20 learning steps a look."""
     noise = np.cumsum(np.random.default_rng(0).normal(size=400))
-    found = agreement(noise[7:], noise[:-7], every=20, longest=30)
-    assert found.lag == 140.0
-    assert found.best == pytest.approx(1.0)
-    assert found.correlation < 0.999
+    match = agreement(noise[7:], noise[:-7], every=20, longest=30)
+    assert match.lag == 140.0
+    assert match.best == pytest.approx(1.0)
+    assert match.correlation < 0.999
 
 
 def test_a_reaction_is_measured_by_its_peak_and_half() -> None:
     """Level 2 until step 400; 10 at 450; falling by 1 per 10 steps: half of the rise (6) is gone at 490."""
     curve = np.where(AT <= CHANGE, 2.0, np.maximum(10.0 - np.maximum(AT - 450, 0) / 10, 2.0))
     curve[(AT > CHANGE) & (AT < 450)] = 3.0
-    found = of().reaction(AT, curve)
-    assert found == (2.0, 10.0, 50.0, 90.0)
-    assert found.rise == 4.0
+    reaction = of().reaction(AT, curve)
+    assert reaction == (2.0, 10.0, 50.0, 90.0)
+    assert reaction.rise == 4.0
     assert of().reaction(AT, curve - 3.0).rise == 8.0  # from -1 to 7

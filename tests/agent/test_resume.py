@@ -23,7 +23,8 @@ from tests.agent.kills import differences, lived_with_kills
 from tests.agent.test_snapshots import at_step
 
 WORDS = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
-LIFE = f"{WORDS} --physics planar"  # without another process, which takes longer to start than the life
+# Without another process, which takes longer to start than the life
+LIFE = f"{WORDS} --physics planar"
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +87,27 @@ def torn_record(run: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (lambda run: shutil.rmtree(newest(run)), "resumed at step 230"),  # excursions are later than the snapshot
-        (lambda run: shutil.rmtree(run / "checkpoint"), "There is no intact snapshot: the run is replayed from its"),
+        # Excursions are later than the snapshot
+        (lambda run: shutil.rmtree(newest(run)), "resumed at step 230"),
+        (
+            lambda run: shutil.rmtree(run / "checkpoint"),
+            "There is no intact snapshot: the run is replayed from its",
+        ),
         (torn_record, "life.rec is cut off: its end was torn off"),
-        (lambda run: flip(newest(run) / "small.bin", 100), "small.bin is damaged: it does not have the SHA-256 that"),
+        (
+            lambda run: flip(newest(run) / "small.bin", 100),
+            "small.bin is damaged: it does not have the SHA-256 that",
+        ),
         pytest.param(half_a_snapshot, "resumed at step 230", marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_run_is_the_same_after_any_interruption(
-    what: Callable[[Path], None], said: str, run: Path, whole: Path, caplog: pytest.LogCaptureFixture, capsys: Any
+    what: Callable[[Path], None],
+    said: str,
+    run: Path,
+    whole: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: Any,
 ) -> None:
     what(run)
     assert horde(f"resume {run} --steps 900") == 0
@@ -103,7 +116,9 @@ def test_a_resumed_run_is_the_same_after_any_interruption(
     assert not list((run / "checkpoint").glob(".*"))
 
 
-def test_a_replay_that_differs_from_its_recording_is_logged(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replay_that_differs_from_its_recording_is_logged(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As under another PyBullet: from that step on, the recording contains the new observations."""
     shutil.rmtree(newest(run))
     path = run / "log" / "life.rec"
@@ -112,36 +127,43 @@ def test_a_replay_that_differs_from_its_recording_is_logged(run: Path, caplog: p
     rows["observation"][400, 20] += 0.25
     path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
     assert horde(f"resume {run} --steps 900") == 0
-    assert f"the observation at step {rows['step'][400]} differs from the one recorded" in caplog.text
+    assert (
+        f"the observation at step {rows['step'][400]} differs from the one recorded" in caplog.text
+    )
     assert read(path).rows["step"][-1] == 900
 
 
-def test_a_run_in_use_by_another_process_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_use_by_another_process_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with RunFolder(run).locked():
         assert horde(f"resume {run} --steps 900") == 2
     assert "is in use by process" in capsys.readouterr().err
 
 
-def test_another_version_and_processor_are_reported(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_version_and_processor_are_reported(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with edited_manifest(newest(run)) as manifest:
         manifest["facts"] |= {"version": "0.0.7", "processor": "abacus"}
     assert horde(f"resume {run} --steps 551") == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"Resumed under version {own_version()} instead of 0.0.7" in said
-    assert "instead of abacus" in said
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"Resumed under version {own_version()} instead of 0.0.7" in message
+    assert "instead of abacus" in message
 
 
 def test_other_channel_ranges_than_recorded_are_refused_and_the_recording_stays(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = run / "log" / "life.rec"
-    header, rows = read_header(file, FORMAT), file.read_bytes()
+    header = read_header(file, FORMAT)
+    rows = file.read_bytes()
     header["ranges"]["light_0"] = [0, 1]
     file.write_bytes(encode_header(header) + rows[header["offset"] :])
-    before = file.read_bytes()
+    content = file.read_bytes()
     assert horde(f"resume {run} --steps 900") == 2
     assert "light_0" in capsys.readouterr().err
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content
 
 
 def test_resuming_a_finished_run_without_tables_writes_them(run: Path, whole: Path) -> None:
@@ -161,24 +183,30 @@ channels = ["light_0", "light_1", "light_2", "light_3"]
 """
 
 
-@pytest.mark.parametrize("learns", [pytest.param("", marks=pytest.mark.slow), "--learn-from-record"])
-def test_questions_can_be_added_and_removed_when_resuming(learns: str, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "learns", [pytest.param("", marks=pytest.mark.slow), "--learn-from-record"]
+)
+def test_questions_can_be_added_and_removed_when_resuming(
+    learns: str, run: Path, tmp_path: Path
+) -> None:
     """And the life with that change, stopped and resumed, is the life that was not."""
     more = tmp_path / "more.toml"
     more.write_text(MORE)
-    other = Path(shutil.copytree(run, tmp_path / "other"))
+    run_copy = Path(shutil.copytree(run, tmp_path / "other"))
     change = f"--add {more} --remove stop/* {learns}"
     assert horde(f"resume {run} --steps 900 {change}") == 0
-    assert horde(f"resume {other} --steps 650 {change}") == 0
+    assert horde(f"resume {run_copy} --steps 650 {change}") == 0
     more.unlink()
-    assert horde(f"resume {other} --steps 900") == 0
-    assert differences(run, other) == []
+    assert horde(f"resume {run_copy} --steps 900") == 0
+    assert differences(run, run_copy) == []
     names = [line.split(",")[0] for line in (run / "questions.csv").read_text().splitlines()[1:]]
     assert sum(name.startswith("reverse/") for name in names) == 4
     assert not any(name.startswith("stop/") for name in names)
 
 
-def test_a_pattern_without_a_question_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_without_a_question_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert horde(f"resume {run} --steps 600 --remove none/*") == 2
     assert "no question's name matches" in capsys.readouterr().err
 
@@ -189,23 +217,26 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return lambda words, **body: in_toy_body(words, monkeypatch, **body)
 
 
-def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_a_gap(toy: Callable[..., int]) -> None:
+def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_a_gap(
+    toy: Callable[..., int],
+) -> None:
     """Rows recorded after the snapshot are learned from again, so nothing is lost.
 
     The robot skips a step at its age 50, in each of two runs: both gaps are counted, and each resume.
     """
-    settings, faults = "--horizon 8 --seed 1 --snapshot-every never --out a", {50: {"gap": 1}}
+    settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
+    faults = {50: {"gap": 1}}
     assert toy(f"learn --steps 300 {settings}", faults=faults) == 0
-    kept = Path(shutil.copytree("a/checkpoint", "kept"))
+    checkpoint = Path(shutil.copytree("a/checkpoint", "kept"))
     assert toy("resume a --steps 500", faults=faults) == 0
     stopped = summary_of("a")
     shutil.rmtree("a/checkpoint")
-    shutil.copytree(kept, "a/checkpoint")
+    shutil.copytree(checkpoint, "a/checkpoint")
     rows = read(Path("a/log/life.rec")).rows
     assert toy("resume a --steps 502") == 0
-    again = read(Path("a/log/life.rec")).rows
-    assert again[: len(rows)].tobytes() == rows.tobytes()
-    assert again["flags"][len(rows)] & Flag.GAP
+    later_rows = read(Path("a/log/life.rec")).rows
+    assert later_rows[: len(rows)].tobytes() == rows.tobytes()
+    assert later_rows["flags"][len(rows)] & Flag.GAP
     assert rows["phase"][-1] == Phase.END
     summary = summary_of("a")
     assert summary["learning_steps"] - stopped["learning_steps"] in (0, 1, 2)
@@ -214,18 +245,21 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     assert summary["gaps"] == 4
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["one", "two more while the snapshot is written"])
+@pytest.mark.parametrize(
+    "is_cut", [False, True], ids=["one", "two more while the snapshot is written"]
+)
 def test_a_run_ended_by_signals_can_be_resumed(
     is_cut: bool, own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first signal writes a snapshot; an interrupted snapshot is not used."""
-    put, files = snapshots._put, itertools.count(1)
+    original = snapshots._put
+    files = itertools.count(1)
 
     def interrupted(*arguments: Any) -> Any:
         if is_cut and next(files) == 4:
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
-        return put(*arguments)
+        return original(*arguments)
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -233,7 +267,9 @@ def test_a_run_ended_by_signals_can_be_resumed(
         patch.setattr(snapshots, "_put", interrupted)
         code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
     assert code == 128 + signal.SIGTERM
-    assert [path.name for path in snapshots.found(run / "checkpoint")] == ([] if is_cut else ["000000000334"])
+    assert [path.name for path in snapshots.found(run / "checkpoint")] == (
+        [] if is_cut else ["000000000334"]
+    )
     assert horde(f"resume {run}") == 0
     assert differences(run, whole) == []
 
@@ -247,13 +283,17 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
 ) -> None:
     """SIGKILL at random moments, to the agent or to PyBullet's process: see tests/agent/kills.py."""
     words = [*WORDS.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
-    n_kills = lived_with_kills(tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s)
+    n_kills = lived_with_kills(
+        tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s
+    )
     assert n_kills >= (kills + 1) // 2
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 
 
-def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp_path: Path) -> None:
+def test_learning_from_a_recording_gives_the_weights_of_the_run(
+    whole: Path, tmp_path: Path
+) -> None:
     """Off-policy, with the recorded probabilities; the questions are the life's own unless others are asked."""
     run = tmp_path / "again"
     assert horde(f"learn --backend replay --log {whole} --out {run}") == 0
@@ -262,23 +302,30 @@ def test_learning_from_a_recording_gives_the_weights_of_the_run(whole: Path, tmp
 
 def test_the_tables_of_a_replayed_run_are_learned_again(whole: Path, tmp_path: Path) -> None:
     """Also of a part of a recording, without the folder of the life; such a run can be replayed, too."""
-    life, run, again = shutil.copytree(whole, tmp_path / "life"), tmp_path / "run", tmp_path / "again"
+    life = shutil.copytree(whole, tmp_path / "life")
+    run = tmp_path / "run"
+    second_run = tmp_path / "again"
     assert horde(f"learn --backend replay --log {life} --steps 400 --out {run}") == 0
     assert "Missing or damaged" not in (run / "report.html").read_text()
     first = summary_of(run)
-    assert horde(f"learn --backend replay --log {run} --steps 400 --out {again}") == 0
+    assert horde(f"learn --backend replay --log {run} --steps 400 --out {second_run}") == 0
     shutil.rmtree(life)
     (run / "summary.json").unlink()
     assert horde(f"report {run}") == 0
     for key in ("steps", "learning_steps", "weights_sha256", "mean_nmsre"):
-        assert summary_of(run)[key] == summary_of(again)[key] == first[key], key
+        assert summary_of(run)[key] == summary_of(second_run)[key] == first[key], key
 
 
 def test_new_questions_are_learned_from_an_old_life(whole: Path, tmp_path: Path) -> None:
     """They learn the same as in a simulated run: the behaviour does not depend on the questions."""
     more = tmp_path / "more.toml"
     more.write_text(MORE)
-    assert horde(f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}") == 0
+    assert (
+        horde(
+            f"learn --backend replay --log {whole} --questions {more} --steps 400 --out {tmp_path / 'again'}"
+        )
+        == 0
+    )
     summary = summary_of(tmp_path / "again")
     assert (summary["n_questions"], summary["steps"]) == (4, 400)
     assert 0.1 < summary["n_updated_per_step"] / 4 < 0.3, "one of five actions"

@@ -57,10 +57,14 @@ KILLS = [2, pytest.param(10, marks=pytest.mark.slow)]
 
 @pytest.mark.sim
 @pytest.mark.parametrize("kills", KILLS)
-def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(kills: int, tmp_path: Path) -> None:
+def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(
+    kills: int, tmp_path: Path
+) -> None:
     (tmp_path / "own.toml").write_text(CREATE_QUESTIONS)
     words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {1500 * kills} --snapshot-every 1s --seed 3"
-    n_kills = lived_with_kills(tmp_path / "killed", words.split(), np.random.default_rng(0), kills=kills, span_s=0.5)
+    n_kills = lived_with_kills(
+        tmp_path / "killed", words.split(), np.random.default_rng(0), kills=kills, span_s=0.5
+    )
     assert n_kills >= (kills + 1) // 2
     assert horde(f"learn {words} --out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
@@ -83,12 +87,15 @@ def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
     """Before, each resume drew the random numbers of the snapshot, or of the beginning, again."""
     run = tmp_path / "run"
     words = f"{body} --questions nexting --steps {1000 * kills} --snapshot-every 2s --seed 3"
-    n_kills = lived_with_kills(run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5)
+    n_kills = lived_with_kills(
+        run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5
+    )
     events = resumes_of(run)
     rows = read(run / "log" / "life.rec").rows
     observed = rows["observation"][rows["phase"] == Phase.BEHAVE]
     is_repeated = np.zeros(len(observed), dtype=bool)
-    is_repeated[1:] = (observed[1:] == observed[:-1]).all(axis=1)  # a stale frame, or a robot at rest
+    # A stale frame, or a robot at rest
+    is_repeated[1:] = (observed[1:] == observed[:-1]).all(axis=1)
     assert len(np.unique(observed[~is_repeated], axis=0)) == np.count_nonzero(~is_repeated)
     assert n_kills >= (kills + 1) // 2
     assert len(events) >= n_kills - 1  # a kill before the first row is followed by a new beginning
@@ -96,10 +103,10 @@ def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
     assert not any(event["exact"] for event in events)
     n_resumed = np.count_nonzero(rows["flags"] & Flag.RESUMED)
     summary = summary_of(run)
-    again = relearned(run, tmp_path / "again")
+    replay = relearned(run, tmp_path / "again")
     assert summary["gaps"] >= n_resumed > 0
     for key in ("steps", "learning_steps", "weights_sha256", "gaps", "mean_nmsre"):
-        assert again[key] == summary[key], key
+        assert replay[key] == summary[key], key
 
 
 # ---- random numbers and gaps -----------------------------------------------------------------------------------------
@@ -145,13 +152,15 @@ def read_prefix(run: Path, other: Path) -> bytes:
     return (run / "log" / "life.rec").read_bytes()[: (other / "log" / "life.rec").stat().st_size]
 
 
-def test_a_report_of_a_resumed_robot_counts_the_same_gaps(toy: Callable[..., int], tmp_path: Path) -> None:
+def test_a_report_of_a_resumed_robot_counts_the_same_gaps(
+    toy: Callable[..., int], tmp_path: Path
+) -> None:
     faults = {50: {"gap": 1}, 70: {"gap": 1}}
     assert toy(f"learn --steps 100 {TOY} --excursion-probability 0", faults=faults) == 0
     assert toy("resume a --steps 200", faults=faults) == 0
     assert summary_of("a")["gaps"] == 5
-    again = relearned(Path("a"), tmp_path / "again")
-    assert (again["gaps"], again["weights_sha256"]) == (5, summary_of("a")["weights_sha256"])
+    replay = relearned(Path("a"), tmp_path / "again")
+    assert (replay["gaps"], replay["weights_sha256"]) == (5, summary_of("a")["weights_sha256"])
 
 
 @pytest.mark.sim
@@ -162,8 +171,15 @@ def test_a_run_of_an_older_version_without_the_state_of_its_simulated_robot_cont
     assert horde(f"learn --robot create2 --questions nexting --steps 200 --out {run}") == 0
     (snapshot,) = snapshots.found(run / "checkpoint")
     with edited_manifest(snapshot) as manifest:
-        newer = ("life/world/", "life/own/n_not_finite", "life/own/_follows_not_finite", "life/own/_is_resumed")
-        manifest["small"] = [entry for entry in manifest["small"] if not entry["name"].startswith(newer)]
+        newer = (
+            "life/world/",
+            "life/own/n_not_finite",
+            "life/own/_follows_not_finite",
+            "life/own/_is_resumed",
+        )
+        manifest["small"] = [
+            entry for entry in manifest["small"] if not entry["name"].startswith(newer)
+        ]
         manifest["facts"].pop("n_resumes")
     assert horde(f"resume {run} --steps 300") == 0
     (event,) = resumes_of(run)
@@ -244,7 +260,11 @@ def test_a_reading_beyond_its_range_is_clipped_and_counted(
     monkeypatch.setattr("tests.agent.commands.ToyBody", Unread)
     monkeypatch.setattr(Unread, "bad", {30: 1.0000002, 60: -1e30, 80: 3.0})
     assert toy(f"learn --steps 100 --excursion-probability 0 {TOY}") == 0
-    assert read(Path("a/log/life.rec")).rows["observation"][[30, 60, 80], 1].tolist() == [1.0, 0.0, 1.0]
+    assert read(Path("a/log/life.rec")).rows["observation"][[30, 60, 80], 1].tolist() == [
+        1.0,
+        0.0,
+        1.0,
+    ]
     assert json.loads(Path("a/details.json").read_text())["n_clipped"] == 3
     weights = summary_of("a")["weights_sha256"]
     assert relearned(Path("a"), tmp_path / "again")["weights_sha256"] == weights
@@ -258,7 +278,9 @@ class Odd(ToyBody):
 
     def step(self, action: int) -> Any:
         observation, *rest = super().step(action)
-        return self.result(observation, *rest) if self.age == 60 else (observation, *rest)
+        if self.age == 60:
+            return self.result(observation, *rest)
+        return (observation, *rest)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +289,10 @@ class Odd(ToyBody):
         (lambda _, *rest: (np.zeros(4), *rest), "an observation of shape (4,), expected (3,)"),
         (lambda _, *rest: (None, *rest), "an observation of shape (), expected (3,)"),
         (lambda _, *rest: ("dark", *rest), "an observation of the type str, expected 3 numbers"),
-        (lambda o, *rest: (o, *rest[:2], rest[-1]), "returned 4 values, expected observation, reward, terminated"),
+        (
+            lambda o, *rest: (o, *rest[:2], rest[-1]),
+            "returned 4 values, expected observation, reward, terminated",
+        ),
         (lambda o, *rest: (o, *rest[:3], "fine"), "an info of the type str, expected a dict"),
     ],
     ids=["shape", "None", "text", "four values", "info"],
@@ -295,7 +320,9 @@ def test_a_result_of_another_form_ends_a_life_in_order_and_it_can_be_resumed(
     assert summary_of("a")["steps"] == 100
 
 
-def test_an_info_of_none_counts_as_an_empty_one(toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_info_of_none_counts_as_an_empty_one(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.agent.commands.ToyBody", Odd)
     monkeypatch.setattr(Odd, "result", staticmethod(lambda o, *rest: (o, *rest[:3], None)))
     assert toy(f"learn --steps 100 {TOY}") == 0
@@ -319,17 +346,19 @@ def test_a_simulated_life_repeats_the_steps_from_a_damaged_row_on(tmp_path: Path
     run = tmp_path / "run"
     whole = tmp_path / "whole"
     assert horde(f"learn {words} --steps 100 --out {run}") == 0
-    kept = Path(shutil.copytree(run / "checkpoint", tmp_path / "kept"))
+    checkpoint = Path(shutil.copytree(run / "checkpoint", tmp_path / "kept"))
     assert horde(f"resume {run} --steps 300") == 0
     shutil.rmtree(run / "checkpoint")
-    shutil.copytree(kept, run / "checkpoint")
+    shutil.copytree(checkpoint, run / "checkpoint")
     damage_row(run, 200)
     assert horde(f"resume {run} --steps 400") == 0
     assert horde(f"learn {words} --steps 400 --out {whole}") == 0
     assert differences(run, whole) == []
 
 
-def test_a_robot_learns_from_the_rows_on_both_sides_of_a_damaged_one(toy: Callable[..., int], tmp_path: Path) -> None:
+def test_a_robot_learns_from_the_rows_on_both_sides_of_a_damaged_one(
+    toy: Callable[..., int], tmp_path: Path
+) -> None:
     assert toy(f"learn --steps 100 {TOY} --excursion-probability 0") == 0
     shutil.rmtree("a/checkpoint")
     damage_row(Path("a"), 60)
@@ -337,8 +366,8 @@ def test_a_robot_learns_from_the_rows_on_both_sides_of_a_damaged_one(toy: Callab
     # Neither the transition to the damaged row nor the one from it is learned from.
     assert summary_of("a")["learning_steps"] == 150 - 2
     assert summary_of("a")["gaps"] == 2
-    again = relearned(Path("a"), tmp_path / "again")
-    assert again["weights_sha256"] == summary_of("a")["weights_sha256"]
+    replay = relearned(Path("a"), tmp_path / "again")
+    assert replay["weights_sha256"] == summary_of("a")["weights_sha256"]
 
 
 # ---- refusals, which write nothing -----------------------------------------------------------------------------------
@@ -444,11 +473,15 @@ def test_a_changed_setting_or_question_is_noticed_by_resume_report_and_replay(
     assert toy("report a") == 0
     assert f"{file} was changed after the run began" in Path("a/report.html").read_text()
     Path("a/summary.json").unlink()
-    before = {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file() and path.name != ".lock"}
+    contents = {
+        path: path.read_bytes()
+        for path in Path("a").rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     for words in ("resume a --steps 200", "report a", "learn --backend replay --log a --out b"):
         assert f"a/{file} was changed after the run began" in reports(words, capsys)
     assert not Path("b").exists()
-    assert before == {path: path.read_bytes() for path in before}
+    assert contents == {path: path.read_bytes() for path in contents}
     changed.write_text(text)
     assert toy("resume a --steps 200") == 0
 
@@ -464,10 +497,14 @@ def test_settings_that_are_changed_while_a_run_goes_on_are_noticed_after_it(
             config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.3"))
 
     assert toy(f"learn --steps 100 {TOY}", on_step=edit) == 0
-    assert "a/config.toml was changed after the run began" in reports("resume a --steps 200", capsys)
+    assert "a/config.toml was changed after the run began" in reports(
+        "resume a --steps 200", capsys
+    )
 
 
-def test_damaged_sums_do_not_prevent_a_resume_if_a_snapshot_proves_the_settings(toy: Callable[..., int]) -> None:
+def test_damaged_sums_do_not_prevent_a_resume_if_a_snapshot_proves_the_settings(
+    toy: Callable[..., int],
+) -> None:
     assert toy(f"learn --steps 100 {TOY}") == 0
     flip(RunFolder(Path("a")).sums, 5)
     assert toy("resume a --steps 150") == 0
@@ -488,7 +525,10 @@ def test_the_alarm_command_of_a_folder_is_run_only_if_the_command_line_names_it(
     assert wait_for(tmp_path / "alarms")
     (tmp_path / "alarms").unlink()
     assert toy("resume a --steps 60", faults=hot) == 0
-    assert f"names a command for alarms, which is not run: --on-alarm '{script}'" in capsys.readouterr().err
+    assert (
+        f"names a command for alarms, which is not run: --on-alarm '{script}'"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "alarms").exists()
     assert toy(f"resume a --steps 90 --on-alarm {script}", faults=hot) == 0
     assert wait_for(tmp_path / "alarms")

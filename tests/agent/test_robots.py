@@ -45,7 +45,8 @@ def horde(**config: Any) -> Horde:
 def robots(seeds: Sequence[int], of: Horde, steps: int = 700) -> Robots:
     """Return robots that have taken some steps, with faults and excursions."""
     recorder = Recorder(len(INTERFACE.channels), header={"robots": len(seeds)})
-    behaviours, rngs = [StickyRandom(N_ACTIONS) for _ in seeds], [np.random.default_rng(seed) for seed in seeds]
+    behaviours = [StickyRandom(N_ACTIONS) for _ in seeds]
+    rngs = [np.random.default_rng(seed) for seed in seeds]
     bodies = [ToyBody(FAULTS) for _ in seeds]
     with Robots(bodies, of, behaviours, rngs, excursions=OFTEN, recorder=recorder) as life:
         life.run(steps)
@@ -61,26 +62,30 @@ def test_each_robot_behaves_as_it_would_alone() -> None:
     """Its observations, actions, phases and probabilities are those of a life with its seed, turns apart."""
     together = rows(robots([3, 4, 5], horde()))
     for robot, seed in enumerate([3, 4, 5]):
-        own = together[together["robot"] == robot]
-        own = own[own["action"] != NO_ACTION]
+        robot_rows = together[together["robot"] == robot]
+        robot_rows = robot_rows[robot_rows["action"] != NO_ACTION]
         recorder = Recorder(len(INTERFACE.channels))
-        alone = rows(live(400, ToyBody(FAULTS), horde(), seed=seed, excursions=OFTEN, recorder=recorder))
-        alone = alone[alone["action"] != NO_ACTION][: len(own)]
-        assert len(own) > 100
+        alone = rows(
+            live(400, ToyBody(FAULTS), horde(), seed=seed, excursions=OFTEN, recorder=recorder)
+        )
+        alone = alone[alone["action"] != NO_ACTION][: len(robot_rows)]
+        assert len(robot_rows) > 100
         for name in ("t", "observation", "action", "b", "phase", "policy"):
-            np.testing.assert_array_equal(own[name], alone[name], err_msg=f"{name} of robot {robot}")
-        np.testing.assert_array_equal(own["flags"] & ~np.uint8(Flag.TURN), alone["flags"])
+            np.testing.assert_array_equal(
+                robot_rows[name], alone[name], err_msg=f"{name} of robot {robot}"
+            )
+        np.testing.assert_array_equal(robot_rows["flags"] & ~np.uint8(Flag.TURN), alone["flags"])
 
 
 def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     life = robots([0, 1, 2], horde())
-    found = rows(life)
-    begins = np.flatnonzero(np.diff(found["robot"], prepend=0))
-    np.testing.assert_array_equal(found["robot"][begins], np.arange(1, begins.size + 1) % 3)
-    assert (found["flags"][begins] & Flag.TURN).all()
-    assert np.count_nonzero(found["flags"] & Flag.TURN) == begins.size
-    assert not (found["phase"][begins - 1] == Phase.EXCURSION).any()
-    assert np.diff(found["step"][begins]).min() >= 20
+    life_rows = rows(life)
+    begins = np.flatnonzero(np.diff(life_rows["robot"], prepend=0))
+    np.testing.assert_array_equal(life_rows["robot"][begins], np.arange(1, begins.size + 1) % 3)
+    assert (life_rows["flags"][begins] & Flag.TURN).all()
+    assert np.count_nonzero(life_rows["flags"] & Flag.TURN) == begins.size
+    assert not (life_rows["phase"][begins - 1] == Phase.EXCURSION).any()
+    assert np.diff(life_rows["step"][begins]).min() >= 20
     assert life.steps_of.sum() == life.steps == 700
     assert life.steps_of.min() > 150
 
@@ -88,16 +93,19 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
 def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     """As if each robot's rows were learned from in a stream of their own, in the order of the recording."""
     life = robots([0, 1, 2], horde(engine="plain"))
-    by_hand, streams = horde(engine="plain"), {}
+    by_hand = horde(engine="plain")
+    streams = {}
     assert life.recorder is not None
     student = Student(by_hand, INTERFACE, OFTEN)
     for row in rows(life):
         robot = int(row["robot"])
         if robot not in streams:
-            streams[robot] = student if robot == 0 else Student(by_hand, INTERFACE, OFTEN)
+            streams[robot] = student
+            if robot != 0:
+                streams[robot] = Student(by_hand, INTERFACE, OFTEN)
         by_hand.select_stream(robot)
-        what = [row[name].item() for name in ("action", "b", "phase", "flags", "step", "policy")]
-        streams[robot].take_row(row["observation"], *what)
+        fields = [row[name].item() for name in ("action", "b", "phase", "flags", "step", "policy")]
+        streams[robot].take_row(row["observation"], *fields)
     assert by_hand.weights_sha256() == life.horde.weights_sha256()
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 
@@ -112,17 +120,18 @@ def of_three_robots(folder: Path) -> str:
 @pytest.mark.sim
 def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     """So do the tables made again from its log, and the weights learned again from its recording."""
-    whole, run, again = (tmp_path / name for name in ("whole", "run", "again"))
+    whole, run, replay = (tmp_path / name for name in ("whole", "run", "again"))
     words = of_three_robots(tmp_path)
     assert commands.horde("learn", words, f"--steps 600 --out {whole}") == 0
     assert commands.horde("learn", words, f"--steps 310 --out {run}") == 0
     assert commands.horde(f"resume {run} --steps 600") == 0
     assert differences(run, whole) == []
     assert sum(json.loads((run / "details.json").read_text())["steps_of_robots"]) == 600
-    assert commands.horde(f"learn --backend replay --log {run} --out {again}") == 0
-    assert differences(again, whole) == []
+    assert commands.horde(f"learn --backend replay --log {run} --out {replay}") == 0
+    assert differences(replay, whole) == []
     (run / "summary.json").unlink()
-    shutil.rmtree(next(snapshots.found(run / "checkpoint")))  # the one before it is from the middle of the run
+    # The one before it is from the middle of the run
+    shutil.rmtree(next(snapshots.found(run / "checkpoint")))
     summary = complete(RunFolder(run), Console(quiet=True))
     assert summary["weights_sha256"] == summary_of(whole)["weights_sha256"]
     for name in SAME:
@@ -132,10 +141,12 @@ def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.sim
 def test_a_run_of_several_robots_survives_kills(tmp_path: Path) -> None:
-    run, whole = tmp_path / "run", tmp_path / "whole"
+    run = tmp_path / "run"
+    whole = tmp_path / "whole"
     words = [*of_three_robots(tmp_path).split(), "--steps", "20000", "--snapshot-every", "1s"]
     assert lived_with_kills(run, words, np.random.default_rng(0), kills=3, span_s=1.0) >= 2
-    lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=2.0)  # also in another process: its TURN
+    # Also in another process: its TURN
+    lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=2.0)
     assert differences(run, whole) == []
 
 

@@ -58,13 +58,13 @@ class OneDemon:
         self.entry = entry
         self.n = n
         self.is_first = True
-        given = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
-        given |= {"realised": 1.0} if entry == "intentional_td_realised" else {}
+        rule_parameters = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
+        rule_parameters |= {"realised": 1.0} if entry == "intentional_td_realised" else {}
         algorithm = VARIANTS.get(entry, entry)
         trace_rule: Any = rules.rule(algorithm).TRACE_RULE or "plain"
         if entry.startswith("vtrace"):
             trace_rule = "clipped"
-        config = LearnerConfig(trace_rule=trace_rule, algorithm=algorithm, parameters=given, dtype="float64")
+        config = LearnerConfig(trace_rule=trace_rule, algorithm=algorithm, parameters=rule_parameters, dtype="float64")
         self.engine = PlainEngine(ONE, n, parameters.get("alpha", 0.0), parameters.get("alpha_w", 0.0), config)
 
     def phi(self, tiles: NDArray[np.int64]) -> Any:
@@ -137,8 +137,8 @@ class Stream:
     def move(self) -> None:
         """Switch up to two of the five active tiles."""
         stays = self.rng.permutation(self.tiles)[self.rng.integers(0, 3) :]
-        others = np.setdiff1d(np.arange(N), stays)
-        self.tiles = np.r_[stays, self.rng.choice(others, 5 - stays.size, replace=False)]
+        inactive = np.setdiff1d(np.arange(N), stays)
+        self.tiles = np.r_[stays, self.rng.choice(inactive, 5 - stays.size, replace=False)]
 
     def begin(self) -> None:
         self.move()
@@ -290,11 +290,11 @@ def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     stream = Stream(5, [plain, span], 2, group)
     stream.take(60)
     assert_alike(span, plain, "before the change of engine")
-    taken = span.to_plain()
-    stream.engines = [plain, taken]
+    successor = span.to_plain()
+    stream.engines = [plain, successor]
     for _ in range(8):
         stream.learn()
-        assert_alike(taken, plain, "after the change of engine")
+        assert_alike(successor, plain, "after the change of engine")
 
 
 @KINDS
@@ -417,10 +417,10 @@ def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str,
     example = package.parent / "examples" / "gtd_in_one_file.py"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
     words = [sys.executable, "-c", COMPARED, str(example)]
-    done = subprocess.run(
+    process = subprocess.run(
         words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.stdout.strip() == str(mistake == "none"), done.stderr
+    assert process.stdout.strip() == str(mistake == "none"), process.stderr
 
 
 # ---- identities and fixed points ------------------------------------------------------------------------------------
@@ -475,9 +475,9 @@ def test_rules_are_equal_where_the_algebra_says_so(
         numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
         for engine in engines:
             engine.learn(tiles, Signals(*(np.full(1, x) for x in numbers)))
-    got, want = (engine.weights()[0] for engine in engines)
+    weights, want = (engine.weights()[0] for engine in engines)
     assert np.abs(want).max() > 1e-3
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(weights, want, rtol=0, atol=1e-13)
 
 
 class SmallMDP:
@@ -520,21 +520,21 @@ class SmallMDP:
                 engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
             rho = m["pi"][s, a] / m["b"][s, a]
-            of = engine._demons
+            demons = engine._demons
             if traces is not None:
                 emphasis, source, z = traces
-                of.vectors[self.e, 0] = (z[s] - source[s]) / lam
-                of.alive[:] = True
-                of.gamma_t[:] = 1.0
-                of.lam_t[:] = lam
+                demons.vectors[self.e, 0] = (z[s] - source[s]) / lam
+                demons.alive[:] = True
+                demons.gamma_t[:] = 1.0
+                demons.lam_t[:] = lam
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
-                    of.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
+                    demons.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
             engine.learn(m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers)))
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
-            later[s1] += weight * of.gamma_t[0] * of.lam_t[0] * engine._vector("e")[0]
+            later[s1] += weight * demons.gamma_t[0] * demons.lam_t[0] * engine._vector("e")[0]
         return total[0], total[1], later
 
 
@@ -743,12 +743,12 @@ def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
     horde, twin = (make(questions, step_size=0.001) for _ in range(2))
     life = RandomLife(horde)
     life.run(900)
-    before = horde.state()
+    span_state = horde.state()
     life.run(300)
     assert horde._engine.made_plain == {"gtd"}
     assert caplog.text.count("switching to the slower plain engine") == 1
     life.hordes = (horde, twin)
-    for start, steps in ((before, 300), (horde.state(), 50), (before, 50)):
+    for start, steps in ((span_state, 300), (horde.state(), 50), (span_state, 50)):
         twin.restore(start)
         horde.restore(start)
         life.run(steps)
@@ -775,12 +775,12 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
     np.testing.assert_allclose(span.weights()[0], plain.weights()[0], rtol=0, atol=1e-11)
     assert span._engine.made_plain == set()
     span.remove(["longer"])
-    again = make(asked([None, *others]), "auto")
-    life.hordes = (span, again)
+    twin = make(asked([None, *others]), "auto")
+    life.hordes = (span, twin)
     for horde in life.hordes:
         horde.restore(earlier)
     life.run(200)
-    assert span.weights_sha256() == again.weights_sha256()
+    assert span.weights_sha256() == twin.weights_sha256()
 
 
 def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:

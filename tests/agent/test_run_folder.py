@@ -53,14 +53,16 @@ def at_once(config: LearnConfig, n: int = 16) -> list[Path | str]:
 
 def test_lives_that_begin_at_once_get_folders_of_their_own() -> None:
     Path("runs/simulator-2").mkdir(parents=True)
-    found = at_once(resolve(LearnConfig()))
-    assert sorted(found, key=str) == sorted((Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str)
+    folders = at_once(resolve(LearnConfig()))
+    assert sorted(folders, key=str) == sorted(
+        (Path(f"runs/simulator-{n}") for n in (1, *range(3, 18))), key=str
+    )
 
 
 def test_of_several_processes_one_gets_a_named_folder() -> None:
-    found = at_once(resolve(LearnConfig(out=Path("mine"))))
-    assert found.count(Path("mine")) == 1
-    assert found.count("--out mine already contains a run; name a new folder") == 15
+    results = at_once(resolve(LearnConfig(out=Path("mine"))))
+    assert results.count(Path("mine")) == 1
+    assert results.count("--out mine already contains a run; name a new folder") == 15
     assert (Path("mine") / "config.toml").stat().st_size > 0
 
 
@@ -101,18 +103,23 @@ def test_a_folder_without_permission_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(closed.parent)
-    said = refused([*words.split(), "--out", str(closed / "run")], capsys)
-    assert f"--out {closed / 'run'} cannot be written (Permission denied); name a folder elsewhere" in said
+    message = refused([*words.split(), "--out", str(closed / "run")], capsys)
+    assert (
+        f"--out {closed / 'run'} cannot be written (Permission denied); name a folder elsewhere"
+        in message
+    )
 
 
 def test_a_report_in_a_read_only_folder_is_refused(
     closed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(closed.parent)
-    said = refused(["report", str(closed)], capsys)
-    assert f"{closed / 'report.html'} cannot be written because its folder is read-only" in said
+    message = refused(["report", str(closed)], capsys)
+    assert f"{closed / 'report.html'} cannot be written because its folder is read-only" in message
     monkeypatch.setattr(os, "access", lambda _path, mode, **_: not mode & os.R_OK)
-    assert f"{closed} is not readable; ask its owner for a copy" in refused(["report", str(closed)], capsys)
+    assert f"{closed} is not readable; ask its owner for a copy" in refused(
+        ["report", str(closed)], capsys
+    )
 
 
 def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
@@ -126,8 +133,8 @@ def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
     monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
-    said = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
-    assert "--out a has 6.5 MB free, but this run needs 8.0 MB" in said
+    message = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
+    assert "--out a has 6.5 MB free, but this run needs 8.0 MB" in message
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
     monkeypatch.setattr(jobs, "warm_up", lambda *_: 0.0)
     assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0
@@ -143,7 +150,9 @@ def test_a_disk_that_becomes_full_is_refused_without_leaving_a_folder(
     assert "No space left" in refused(["learn", "--out", "new/run"], capsys)
 
 
-def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_behind_a_port_is_opened_closed_and_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """First without a drive, to check the port; it is closed while kernels are compiled."""
     done: list[Any] = []
 
@@ -157,14 +166,26 @@ def test_a_body_behind_a_port_is_opened_closed_and_opened_again(monkeypatch: pyt
 
     monkeypatch.setattr(learn, "make_env", lambda _config: Robot())
     monkeypatch.setattr(jobs, "warm_up", lambda *_: done.append("compiled"))
-    words = ["learn", "--backend", "serial", "--port", "/dev/robot", "--steps", "30", "--excursion-probability", "0"]
+    words = [
+        "learn",
+        "--backend",
+        "serial",
+        "--port",
+        "/dev/robot",
+        "--steps",
+        "30",
+        "--excursion-probability",
+        "0",
+    ]
     assert cli.main([*words, "--out", "a"]) == 0
     assert done == [{"manoeuvre": "stay"}, "closed", "compiled", None, "closed"]
 
 
-def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     write_csv(Path("t.csv"), ["a"], [[1.0]])
-    before = Path("t.csv").read_bytes()
+    content = Path("t.csv").read_bytes()
 
     def full(self: Path, *_: Any, **__: Any) -> int:
         self.touch()
@@ -175,7 +196,7 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before_as_it_was(monkeypa
         write_csv(Path("t.csv"), ["a"], [[2.0]])
     with pytest.raises(OSError, match=r"'t\.json'"):
         write_json(Path("t.json"), {"a": 1})
-    assert Path("t.csv").read_bytes() == before
+    assert Path("t.csv").read_bytes() == content
     assert [path.name for path in Path.cwd().iterdir()] == ["t.csv"]
 
 
@@ -206,8 +227,8 @@ def test_a_log_that_is_too_short_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = replay(9, monkeypatch)
-    said = refused(words, capsys)
-    assert "a log of 9 steps is too short to learn from and to score; 10 are needed" in said
+    message = refused(words, capsys)
+    assert "a log of 9 steps is too short to learn from and to score; 10 are needed" in message
     assert cli.main(replay(10, monkeypatch)) == 0
 
 
@@ -225,7 +246,11 @@ def test_an_interrupted_log_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     words[words.index("2")] = "1000"
     assert cli.main(words) == 130
     summary = summary_of("a")
-    assert (summary["steps"], summary["stopped_early"], summary["learning_steps"]) == (99, True, 69 + 29)
+    assert (summary["steps"], summary["stopped_early"], summary["learning_steps"]) == (
+        99,
+        True,
+        69 + 29,
+    )
     page = Path("a/report.html").read_text()
     assert "Stopped early, after 99 steps: SIGINT" in page
     assert "Learned in 1.43 passes" in page  # 100 of 70 rows
@@ -234,14 +259,16 @@ def test_an_interrupted_log_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(replay(200, monkeypatch)) == 0
-    before = summary_of("a")
+    old_summary = summary_of("a")
     questions = Path("a/questions.csv").read_text()
     for table in ("summary.json", "questions.csv"):
         Path("a", table).unlink()
     assert cli.main(["report", "a"]) == 0
-    after = summary_of("a")
+    new_summary = summary_of("a")
     timed = {"wall_s", "steps_per_s", "learn_ms", "stopped_early"}
-    assert {k: v for k, v in after.items() if k not in timed} == {k: v for k, v in before.items() if k not in timed}
+    assert {k: v for k, v in new_summary.items() if k not in timed} == {
+        k: v for k, v in old_summary.items() if k not in timed
+    }
     assert Path("a/questions.csv").read_text() == questions
     assert "(unfinished)" in Path("a/report.html").read_text()
 
@@ -249,7 +276,11 @@ def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.M
 def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -> None:
     """100 lines, at most ten points and the last one; a cell without a number is NaN, a line cut off is left out."""
     path = tmp_path / "curve.csv"
-    write_csv(path, ("step", "name", "nmsre"), [[k, "a", float("nan") if k == 0 else k / 2] for k in range(100)])
+    write_csv(
+        path,
+        ("step", "name", "nmsre"),
+        [[k, "a", float("nan") if k == 0 else k / 2] for k in range(100)],
+    )
     with path.open("a") as file:
         file.write("100,")
     steps, nmsre = read_curve(path, ("step", "nmsre"), 10)

@@ -11,7 +11,16 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig, TabularObservation
+from horde_agent import (
+    GVF,
+    Behaviour,
+    Channel,
+    ConstantAction,
+    Horde,
+    Interface,
+    LearnerConfig,
+    TabularObservation,
+)
 from horde_agent.learning.rules import PAPER_CONFIG
 from horde_agent.life.flags import flags_of
 from horde_agent.life.robot import RobotInfo
@@ -57,20 +66,36 @@ class Corridor(gym.Env[np.ndarray, int]):
         fault: dict[str, int] | None = None,
         top: float = 1.0,
     ) -> None:
-        self.observation_space, self.action_space = spaces.Box(0.0, top, (1,), np.float32), spaces.Discrete(2)
-        self.terminates, self.length, self.faulty, self.fault, self.top = terminates, length, faulty, fault or {}, top
+        self.observation_space = spaces.Box(0.0, top, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.terminates = terminates
+        self.length = length
+        self.faulty = faulty
+        self.fault = fault or {}
+        self.top = top
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        self.steps, self.place = 0, 0
+        self.steps = 0
+        self.place = 0
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
         self.place = min(self.place + int(action), 4)
         ended = self.steps == self.length
-        info = {"gap": 0, "applied": 1, "stale": 0} | (self.fault if self.steps == self.faulty else {})
-        return self._observation(), float(self.place), ended and self.terminates, ended and not self.terminates, info
+        info = {"gap": 0, "applied": 1, "stale": 0} | (
+            self.fault if self.steps == self.faulty else {}
+        )
+        return (
+            self._observation(),
+            float(self.place),
+            ended and self.terminates,
+            ended and not self.terminates,
+            info,
+        )
 
     def _observation(self) -> np.ndarray:
         return np.array([self.top * self.place / 4.0], dtype=np.float32)
@@ -90,7 +115,15 @@ class Spy(Horde):
         self.shown.append(float(observation[0]))
         return super().begin(observation, tiles)
 
-    def learn(self, action: int, probability: float, observation: Any, tiles: Any, *, terminated: bool = False) -> Any:
+    def learn(
+        self,
+        action: int,
+        probability: float,
+        observation: Any,
+        tiles: Any,
+        *,
+        terminated: bool = False,
+    ) -> Any:
         self.calls.append("end" if terminated else "learn")
         self.seen.append((action, probability))
         self.shown.append(float(observation[0]))
@@ -98,12 +131,19 @@ class Spy(Horde):
 
 
 SAME_STEP = AutoresetMode.SAME_STEP
-PLACE = GVF("place", ConstantAction(1, 2), lambda observation, tiles: float(observation[0]), continuation=0.5)
+PLACE = GVF(
+    "place",
+    ConstantAction(1, 2),
+    lambda observation, tiles: float(observation[0]),
+    continuation=0.5,
+)
 PLAIN = LearnerConfig(engine="plain", dtype="float64")
 FACE = Interface.of(Corridor())
 
 
-def spy(interface: Interface = FACE, question: GVF = PLACE, config: LearnerConfig = PAPER_CONFIG) -> Spy:
+def spy(
+    interface: Interface = FACE, question: GVF = PLACE, config: LearnerConfig = PAPER_CONFIG
+) -> Spy:
     coder = interface.coder
     return Spy([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
 
@@ -135,13 +175,16 @@ def test_b_is_the_probability_of_ppo_for_the_action_of_each_environment(n_envs: 
 
     class Asked(HordeCallback):
         def _probability(self, k: int, action: int) -> float:
-            given, policy = super()._probability(k, action), self.model.policy
+            probability = super()._probability(k, action)
+            policy = self.model.policy
             with torch.no_grad():
-                seen = torch.as_tensor(self.model._last_obs)[k : k + 1]
-                b = float(policy.get_distribution(seen).log_prob(torch.as_tensor([action])).exp())
-            assert given == pytest.approx(b, rel=1e-5)
-            asked.append((k, round(given, 4)))
-            return given
+                observation = torch.as_tensor(self.model._last_obs)[k : k + 1]
+                b = float(
+                    policy.get_distribution(observation).log_prob(torch.as_tensor([action])).exp()
+                )
+            assert probability == pytest.approx(b, rel=1e-5)
+            asked.append((k, round(probability, 4)))
+            return probability
 
     asked: list[tuple[int, float]] = []
     horde = spy(config=PLAIN)
@@ -173,9 +216,14 @@ def test_a_stream_ends_with_an_episode_a_gap_a_stale_frame_or_a_refused_command(
 
 def places_of(horde: Spy) -> list[float]:
     """Return which places follow from the actions that were learned from; an episode begins at place 0."""
-    place, places, actions = 0, [], iter(horde.seen)
+    place = 0
+    places = []
+    actions = iter(horde.seen)
     for call in horde.calls:
-        place = 0 if call == "begin" else min(place + next(actions)[0], 4)
+        if call == "begin":
+            place = 0
+        else:
+            place = min(place + next(actions)[0], 4)
         places.append(float(place))
     return places
 
@@ -185,12 +233,18 @@ def normalised(env: gym.Env[Any, Any], **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("norm_obs", [None, False, True])
-def test_the_horde_learns_from_observations_that_vec_normalize_does_not_change(norm_obs: bool | None) -> None:
+def test_the_horde_learns_from_observations_that_vec_normalize_does_not_change(
+    norm_obs: bool | None,
+) -> None:
     """The places themselves reach it; with the last one of an episode, not the first of the next one (0)."""
     env = Corridor(length=8, top=4.0)  # 128 steps end with an episode
-    wrapped = env if norm_obs is None else normalised(env, norm_obs=norm_obs)
+    wrapped = env
+    if norm_obs is not None:
+        wrapped = normalised(env, norm_obs=norm_obs)
     horde, callback, controller = train(wrapped, 128, face=Interface.of(env))
-    lasts = [shown for shown, call in zip(horde.shown, horde.calls[1:], strict=False) if call == "begin"]
+    lasts = [
+        shown for shown, call in zip(horde.shown, horde.calls[1:], strict=False) if call == "begin"
+    ]
     assert max(lasts) == pytest.approx(4.0, abs=1e-5)
     assert horde.shown == pytest.approx(places_of(horde), abs=1e-5)
     assert callback.n_learned == 128
@@ -216,11 +270,16 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
     class Keeping(HordeCallback):
         def _on_step(self) -> bool:
             goes_on = super()._on_step()
-            done = bool(self.locals["dones"][0])
-            reached = self.locals["infos"][0]["terminal_observation"] if done else self.locals["new_obs"][0]
-            flags = flags_of(RobotInfo.of(self.locals["infos"][0]), truncated=done)
-            kept.append((int(self.locals["actions"][0]), self.last_probability, reached.copy(), flags))
-            if done:
+            is_over = bool(self.locals["dones"][0])
+            if is_over:
+                reached = self.locals["infos"][0]["terminal_observation"]
+            else:
+                reached = self.locals["new_obs"][0]
+            flags = flags_of(RobotInfo.of(self.locals["infos"][0]), truncated=is_over)
+            kept.append(
+                (int(self.locals["actions"][0]), self.last_probability, reached.copy(), flags)
+            )
+            if is_over:
                 kept.append((NO_ACTION, np.nan, self.locals["new_obs"][0].copy(), int(Flag.GAP)))
             return goes_on
 
@@ -228,14 +287,15 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
     env = Corridor(length=9, top=4.0, faulty=4, fault={"stale": 1})
     face = Interface.of(env)
 
-    horde, again = horde_of([PLACE], face), horde_of([PLACE], face)
+    horde = horde_of([PLACE], face)
+    twin = horde_of([PLACE], face)
     ppo(env).learn(64, callback=Keeping(horde, face))
-    student = Student(again, face)
+    student = Student(twin, face)
     student.observe(np.zeros(1, np.float32), Flag.GAP)
     for action, b, observation, flags in kept:
         student.set_action(Phase.END if action == NO_ACTION else Phase.BEHAVE, action, b, 0)
         student.observe(observation, flags)
-    assert again.weights_sha256() == horde.weights_sha256()
+    assert twin.weights_sha256() == horde.weights_sha256()
     assert student.learning_steps == 57  # 64 less the stale steps
 
 
@@ -249,18 +309,23 @@ def test_b_of_dqn_follows_from_epsilon_and_the_greedy_action() -> None:
         def _probability(self, k: int, action: int) -> float:
             model: Any = self.model
             tensor, _ = model.policy.obs_to_tensor(model._last_obs)
-            asked.append((float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action))
+            records.append(
+                (float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action)
+            )
             return super()._probability(k, action)
 
-    horde, asked = spy(), list[tuple[float, bool]]()
-    controller = model_of("DQN", Corridor(), learning_starts=50, exploration_fraction=0.5, train_freq=4)
+    horde = spy()
+    records = list[tuple[float, bool]]()
+    controller = model_of(
+        "DQN", Corridor(), learning_starts=50, exploration_fraction=0.5, train_freq=4
+    )
     controller.learn(300, callback=Asked(horde, FACE))
-    given = [b for _, b in horde.seen]
-    assert given[:50] == [0.5] * 50
-    for b, (epsilon, is_greedy) in zip(given[50:], asked[50:], strict=True):
+    probabilities_b = [b for _, b in horde.seen]
+    assert probabilities_b[:50] == [0.5] * 50
+    for b, (epsilon, is_greedy) in zip(probabilities_b[50:], records[50:], strict=True):
         assert b == pytest.approx(1.0 - epsilon / 2.0 if is_greedy else epsilon / 2.0)
-    assert {is_greedy for _, is_greedy in asked[50:]} == {True, False}
-    assert min(given) < 0.3
+    assert {is_greedy for _, is_greedy in records[50:]} == {True, False}
+    assert min(probabilities_b) < 0.3
 
 
 class Doubled(BaseFeaturesExtractor):
@@ -268,19 +333,28 @@ class Doubled(BaseFeaturesExtractor):
 
     def __init__(self, space: spaces.Box, width: int) -> None:
         super().__init__(space, width)
-        self.layers = torch.nn.Sequential(torch.nn.Linear(1, width), torch.nn.BatchNorm1d(width), torch.nn.Tanh())
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(1, width), torch.nn.BatchNorm1d(width), torch.nn.Tanh()
+        )
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         return self.layers(2.0 * observations)
 
 
-CUSTOM = {"features_extractor_class": Doubled, "features_extractor_kwargs": {"width": 6}, "net_arch": [8]}
-STATES, NO_TILES = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None], np.zeros(0, np.int64)
+CUSTOM = {
+    "features_extractor_class": Doubled,
+    "features_extractor_kwargs": {"width": 6},
+    "net_arch": [8],
+}
+STATES = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None]
+NO_TILES = np.zeros(0, np.int64)
 
 
 def controller_of(algorithm: str, env: Any, policy_kwargs: dict[str, Any] | None = None) -> Any:
     settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "DQN": {"learning_starts": 10}}
-    return model_of(algorithm, env, **settings[algorithm], learning_rate=0.05, policy_kwargs=policy_kwargs)
+    return model_of(
+        algorithm, env, **settings[algorithm], learning_rate=0.05, policy_kwargs=policy_kwargs
+    )
 
 
 def probabilities(policy: Any, states: np.ndarray = STATES) -> np.ndarray:
@@ -293,11 +367,13 @@ def own_probabilities(model: Any, states: np.ndarray = STATES) -> np.ndarray:
         return np.eye(2)[model.predict(states, deterministic=True)[0]]
     model.policy.set_training_mode(False)
     with torch.no_grad():
-        given = model.policy.get_distribution(torch.as_tensor(states)).distribution.probs
-    return given.numpy()
+        action_probs = model.policy.get_distribution(torch.as_tensor(states)).distribution.probs
+    return action_probs.numpy()
 
 
-@pytest.mark.parametrize(("algorithm", "policy_kwargs", "loaded"), [("PPO", CUSTOM, True), ("DQN", None, False)])
+@pytest.mark.parametrize(
+    ("algorithm", "policy_kwargs", "loaded"), [("PPO", CUSTOM, True), ("DQN", None, False)]
+)
 def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     algorithm: str, policy_kwargs: dict[str, Any] | None, loaded: bool, tmp_path: Path
 ) -> None:
@@ -306,15 +382,21 @@ def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     if loaded:
         model.save(tmp_path / "model")
         model = type(model).load(tmp_path / "model", env=Corridor(), device="cpu")
-    frozen, moving = ControllerPolicy(model), ControllerPolicy(model, frozen=False)
-    before = probabilities(frozen)
-    np.testing.assert_allclose(before, own_probabilities(model), atol=1e-6)
+    frozen = ControllerPolicy(model)
+    moving = ControllerPolicy(model, frozen=False)
+    first_values = probabilities(frozen)
+    np.testing.assert_allclose(first_values, own_probabilities(model), atol=1e-6)
     weights = {name: values.clone() for name, values in frozen._policy.state_dict().items()}
     assert weights.keys() == model.policy.state_dict().keys()
     model.learn(200)
-    np.testing.assert_array_equal(probabilities(frozen), before)
-    assert all(bool((values == weights[name]).all()) for name, values in frozen._policy.state_dict().items())
-    assert any(bool((values != weights[name]).any()) for name, values in model.policy.state_dict().items())
+    np.testing.assert_array_equal(probabilities(frozen), first_values)
+    assert all(
+        bool((values == weights[name]).all())
+        for name, values in frozen._policy.state_dict().items()
+    )
+    assert any(
+        bool((values != weights[name]).any()) for name, values in model.policy.state_dict().items()
+    )
     np.testing.assert_allclose(probabilities(moving), own_probabilities(model), atol=1e-6)
 
 
@@ -337,17 +419,21 @@ def test_a_controller_policy_normalises_as_vec_normalize_does(frozen: bool) -> N
     """The raw places 0..4 are far from the normalised ones; frozen statistics stay those of the copy."""
     model = controller_of("PPO", normalised(Corridor(length=8, top=4.0)))
     model.learn(128)
-    policy, states = ControllerPolicy(model, frozen=frozen), 4.0 * STATES
-    before = probabilities(policy, states)
-    np.testing.assert_allclose(before, own_probabilities(model, model.get_env().normalize_obs(states)), atol=1e-6)
-    assert not np.allclose(before, own_probabilities(model, states), atol=1e-3)
+    policy = ControllerPolicy(model, frozen=frozen)
+    states = 4.0 * STATES
+    first_values = probabilities(policy, states)
+    np.testing.assert_allclose(
+        first_values, own_probabilities(model, model.get_env().normalize_obs(states)), atol=1e-6
+    )
+    assert not np.allclose(first_values, own_probabilities(model, states), atol=1e-3)
     model.get_env().obs_rms.mean += 1.0
-    assert np.array_equal(probabilities(policy, states), before) is frozen
+    assert np.array_equal(probabilities(policy, states), first_values) is frozen
 
 
 def test_predictions_are_appended_for_the_controller_only() -> None:
     """The wrapped observation is the own one and the prediction; the Horde learns from the own part alone."""
-    horde, face = spy(), FACE
+    horde = spy()
+    face = FACE
     env = PredictiveObservation(Corridor(), horde, face, ["place"])
     assert env.observation_space.shape == (2,)
     assert Interface.of(env).names == ("obs_0", "predicted place")
@@ -364,22 +450,23 @@ def test_b_of_sac_is_the_share_of_its_draws_with_the_same_action() -> None:
 
     class Asked(HordeCallback):
         def _probability(self, k: int, action: int) -> float:
-            given = super()._probability(k, action)
+            probability = super()._probability(k, action)
             if len(horde.seen) % 20 == 19:
-                seen = torch.as_tensor(self.model._last_obs).repeat(20_000, 1)
+                observation = torch.as_tensor(self.model._last_obs).repeat(20_000, 1)
                 with torch.no_grad():
-                    drawn = self.model.actor(seen).numpy()[:, 0]
-                asked.append((given, float(np.mean((drawn >= 0.0) == (action == 1)))))
-            return given
+                    drawn = self.model.actor(observation).numpy()[:, 0]
+                asked.append((probability, float(np.mean((drawn >= 0.0) == (action == 1)))))
+            return probability
 
     asked: list[tuple[float, float]] = []
-    horde, face = spy(), FACE
+    horde = spy()
+    face = FACE
     settings = {"learning_starts": 20, "learning_rate": 0.01, "batch_size": 32}
     controller = model_of("SAC", ChoiceByNumber(Corridor()), **settings)
     controller.learn(100, callback=Asked(horde, face))
-    given = [b for _, b in horde.seen]
-    assert given[:20] == [0.5] * 20
-    assert len(set(given[20:])) > 20
+    probabilities_b = [b for _, b in horde.seen]
+    assert probabilities_b[:20] == [0.5] * 20
+    assert len(set(probabilities_b[20:])) > 20
     assert {action for action, _ in horde.seen} == {0, 1}
     assert len(asked) == 5
     for b, share in asked[1:]:
@@ -440,10 +527,14 @@ def test_each_environment_is_a_stream_and_all_share_weights(algorithm: str) -> N
     """PPO's is a Gymnasium vector environment."""
     env: Any = corridors(3, length=7)
     if algorithm == "PPO":
-        made = gym.vector.SyncVectorEnv([lambda: Corridor(length=7)] * 3, autoreset_mode=SAME_STEP)
-        env = BatchVecEnv(made)
+        vector_env = gym.vector.SyncVectorEnv(
+            [lambda: Corridor(length=7)] * 3, autoreset_mode=SAME_STEP
+        )
+        env = BatchVecEnv(vector_env)
     callback = HordeCallback(spy(config=PLAIN), FACE)
-    settings = {"n_steps": 16, "batch_size": 16} if algorithm == "PPO" else {}
+    settings = {}
+    if algorithm == "PPO":
+        settings = {"n_steps": 16, "batch_size": 16}
     controller = model_of(algorithm, env, **settings)
     for _ in range(2):  # the second call continues learning
         controller.learn(96, callback=callback, reset_num_timesteps=False)
@@ -457,7 +548,12 @@ def test_each_environment_is_a_stream_and_all_share_weights(algorithm: str) -> N
 
 def test_a_trace_is_each_streams_own() -> None:
     """Lambda = gamma = 1 - 1/5; one stream takes the target's action (rho = 2), the other does not (rho = 0)."""
-    first = Horde([GVF("left", ConstantAction(0, 2), Channel(0), 0.8)], n_features=12, n_active=3, config=PLAIN)
+    first = Horde(
+        [GVF("left", ConstantAction(0, 2), Channel(0), 0.8)],
+        n_features=12,
+        n_active=3,
+        config=PLAIN,
+    )
     second = first.copy_for_stream()
     for horde, action in ((first, 0), (second, 1)):
         horde.begin(np.zeros(1), np.array([0, 1, 2]))
@@ -476,15 +572,19 @@ def test_a_trace_is_each_streams_own() -> None:
 
 def test_a_vector_environment_steps_as_separate_ones() -> None:
     """Three CartPoles: observations, rewards, dones and infos with the last observations, through several episodes."""
-    ours = BatchVecEnv(gym.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": "SameStep"}))
+    ours = BatchVecEnv(
+        gym.make_vec("CartPole-v1", 3, "sync", vector_kwargs={"autoreset_mode": "SameStep"})
+    )
     theirs = make_vec_env("CartPole-v1", 3)
     theirs = theirs.unwrapped
     ours.seed(4), theirs.seed(4)
     np.testing.assert_array_equal(ours.reset(), theirs.reset())
-    rng, n_ended = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    n_ended = 0
     for _ in range(60):
         actions = rng.integers(2, size=3)
-        (*arrays, infos), (*wanted, their_infos) = ours.step(actions), theirs.step(actions)
+        (*arrays, infos) = ours.step(actions)
+        (*wanted, their_infos) = theirs.step(actions)
         for array, expected in zip(arrays, wanted, strict=True):
             np.testing.assert_array_equal(array, expected)
             assert array.dtype == expected.dtype
@@ -508,7 +608,9 @@ def continuous() -> Corridor:
 
 
 def looped() -> HordeCallback:
-    face = FACE.feeding_back([PLACE], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}])
+    face = FACE.feeding_back(
+        [PLACE], [{"questions": ["*"], "intervals": [4], "tilings": 2, "range": [0, 8]}]
+    )
     return HordeCallback(horde_of([PLACE], face), face)
 
 
@@ -539,12 +641,27 @@ THREE = Interface(FACE.channels, ("a", "b", "c"), 1.0, FACE.coder, FACE.scaler)
         (lambda: of_three(THREE), r"2 actions, the interface 3"),
         (looped, "feedback"),
         (lambda: train(corridors(2), face=FACE), "plain engine"),
-        (lambda: train(VecFrameStack(DummyVecEnv([Corridor]), 2), face=FACE), r"shape \(2,\), .* 1 channels"),
-        (lambda: of_four_actions(gym.make("FrozenLake-v1")), r"train in horde_agent\.TabularObservation\(env\)"),
+        (
+            lambda: train(VecFrameStack(DummyVecEnv([Corridor]), 2), face=FACE),
+            r"shape \(2,\), .* 1 channels",
+        ),
+        (
+            lambda: of_four_actions(gym.make("FrozenLake-v1")),
+            r"train in horde_agent\.TabularObservation\(env\)",
+        ),
         (lambda: train(VecNormalize(normalised(Corridor())), face=FACE), "VecNormalize 2 times"),
-        (lambda: model_of("SAC", continuous()).learn(10, callback=HordeCallback(spy(), FACE)), "ChoiceByNumber"),
-        (lambda: model_of("TD3", continuous()).learn(10, callback=HordeCallback(spy(), FACE)), "TD3"),
-        (lambda: PredictiveObservation(Corridor(), spy(), FACE, ["plaice"]), "'plaice'; there are place"),
+        (
+            lambda: model_of("SAC", continuous()).learn(10, callback=HordeCallback(spy(), FACE)),
+            "ChoiceByNumber",
+        ),
+        (
+            lambda: model_of("TD3", continuous()).learn(10, callback=HordeCallback(spy(), FACE)),
+            "TD3",
+        ),
+        (
+            lambda: PredictiveObservation(Corridor(), spy(), FACE, ["plaice"]),
+            "'plaice'; there are place",
+        ),
         (lambda: PredictiveObservation(Corridor(), spy(), FACE, []), "names"),
         (lambda: ChoiceByNumber(ChoiceByNumber(Corridor())), "Discrete from 0"),
         (lambda: BatchVecEnv(gym.make_vec("CartPole-v1", 2)), "autoreset_mode"),

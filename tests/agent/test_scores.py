@@ -24,15 +24,16 @@ def forwards(cumulants: np.ndarray, gamma: np.ndarray) -> TestExcursion:
     """Return the excursion that saw cumulants, shape (n_terms, n)."""
     n = len(gamma)
     policy = PolicyUnderTest(0, np.arange(n), np.arange(n), gamma, "policy")
-    found = TestExcursion(policy, np.zeros(n), 0, len(cumulants))
+    excursion = TestExcursion(policy, np.zeros(n), 0, len(cumulants))
     for c in cumulants:
-        found.observe(c)
-    return found
+        excursion.observe(c)
+    return excursion
 
 
 def test_a_return_is_the_same_forwards_backwards_and_by_its_definition() -> None:
     """Readings 9, 1, 2, 4: from the first row 1 + 2/2 + 4/4 = 3 at gamma 1/2, and 1 at gamma 0; without the 9."""
-    readings, gamma = np.array([9.0, 1.0, 2.0, 4.0])[:, None] * np.ones(2), np.array([0.5, 0.0])
+    readings = np.array([9.0, 1.0, 2.0, 4.0])[:, None] * np.ones(2)
+    gamma = np.array([0.5, 0.0])
     assert forwards(readings[1:], gamma).returns.tolist() == [3.0, 1.0]
     rng = np.random.default_rng(3)
     for cumulants, gammas in ((readings, gamma), (rng.normal(size=(51, 4)), rng.random(4))):
@@ -43,10 +44,10 @@ def test_a_return_is_the_same_forwards_backwards_and_by_its_definition() -> None
 
 def test_remaining_questions_keep_their_discount() -> None:
     """With gammas 1/2 and 1/4 the second remains after one term: 1 + 1/4, and not 1 + 1/2."""
-    found = forwards(np.ones((1, 2)), np.array([0.5, 0.25]))
-    found.rearrange(np.array([-1, 0]))
-    found.observe(np.ones(2))
-    assert found.returns.tolist() == [1.25]
+    excursion = forwards(np.ones((1, 2)), np.array([0.5, 0.25]))
+    excursion.rearrange(np.array([-1, 0]))
+    excursion.observe(np.ones(2))
+    assert excursion.returns.tolist() == [1.25]
 
 
 def policy_under_test(gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
@@ -57,7 +58,9 @@ def policy_under_test(gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
 def excursion_of(
     rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.5)
 ) -> TestExcursion:
-    test = TestExcursion(policy_under_test(gamma), np.array(predictions), step=0, horizon=len(rewards))
+    test = TestExcursion(
+        policy_under_test(gamma), np.array(predictions), step=0, horizon=len(rewards)
+    )
     for reward in rewards:
         test.observe(np.array([reward], dtype=np.float32))
     return test
@@ -68,17 +71,23 @@ def test_the_golden_returns_and_nmsre() -> None:
 
     After the last excursion the online NMSRE, with the variance so far, equals the two-pass one.
     """
-    golden, of_six = reference("misc_golden.npz"), policy_under_test((0.0,) * 6)
-    returns, predictions = golden["nm_returns"].T, golden["nm_pred"].T
+    golden = reference("misc_golden.npz")
+    of_six = policy_under_test((0.0,) * 6)
+    returns = golden["nm_returns"].T
+    predictions = golden["nm_pred"].T
     rewards = np.moveaxis(golden["nm_rewards"], 2, 0).swapaxes(1, 2)[:51]
-    found = [forwards(of_test, golden["nm_gamma"]).returns for of_test in rewards.swapaxes(0, 1)]
-    np.testing.assert_allclose(found, returns, rtol=1e-12)
+    test_returns = [
+        forwards(of_test, golden["nm_gamma"]).returns for of_test in rewards.swapaxes(0, 1)
+    ]
+    np.testing.assert_allclose(test_returns, returns, rtol=1e-12)
     curve = Outcomes(of_six, np.arange(40), predictions, returns).nmsre()
     np.testing.assert_allclose(curve, golden["nm_first_tau10"].T, rtol=1e-10)
     assert (curve[:, 4] == 1.0).all()
     online = ReturnErrors([of_six], 6)
     for k, (p, g) in enumerate(zip(predictions, returns, strict=True)):
-        test: Any = SimpleNamespace(demons=np.arange(6), predictions=p, returns=g, policy_name=of_six.name, step=k)
+        test: Any = SimpleNamespace(
+            demons=np.arange(6), predictions=p, returns=g, policy_name=of_six.name, step=k
+        )
         online.add(test)
         assert np.isnan(online.latest_mean) == (k == 0)
     np.testing.assert_allclose(online.online(), curve[-1], rtol=1e-9)
@@ -91,7 +100,9 @@ def test_returns_with_a_small_variance_are_not_constant() -> None:
 
     Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
     """
-    assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5], "the first is constant"
+    assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5], (
+        "the first is constant"
+    )
     assert normalise(np.array([4e-6, 4e-6]), np.array([1e-6, 2e-12])).tolist() == [4.0, 2e6]
     errors = ReturnErrors([policy_under_test((0.0,))], n_demons=1)
     for k in range(4):
@@ -104,12 +115,16 @@ def test_returns_with_a_small_variance_are_not_constant() -> None:
     ("returns", "predicted", "n_tests", "scores"),
     [
         ([0.0, 2.0], [1.0, 1.0], [2, 2, 0], [1.0, 0.0, np.nan]),  # errors 1, 1 at a variance of 1
-        ([3.0], [1.0], [1, 1, 0], [np.nan] * 3),  # no variance yet: 1 would say that returns do not vary
+        # No variance yet: 1 would say that returns do not vary
+        ([3.0], [1.0], [1, 1, 0], [np.nan] * 3),
         ([3.0, 5.0], [1.0, 1.0], [2, 2, 0], [4.0 + (16.0 - 4.0) / 10.0, 0.0, np.nan]),
-        ([0.0, 7.0, 2.0], [1.0, np.nan, 1.0], [2, 3, 0], [1.0, 0.0, np.nan]),  # NaN is no prediction to test
+        # NaN is no prediction to test
+        ([0.0, 7.0, 2.0], [1.0, np.nan, 1.0], [2, 3, 0], [1.0, 0.0, np.nan]),
     ],
 )
-def test_nmsre_by_hand(returns: list[float], predicted: list[float], n_tests: list[int], scores: list[float]) -> None:
+def test_nmsre_by_hand(
+    returns: list[float], predicted: list[float], n_tests: list[int], scores: list[float]
+) -> None:
     """Gamma 0. The second demon predicts each return; the third is never tested and has no NMSRE."""
     errors = ReturnErrors([policy_under_test((0.0, 0.0))], n_demons=3)
     for g, prediction in zip(returns, predicted, strict=True):
@@ -123,9 +138,12 @@ def online_means(errors: ReturnErrors) -> np.ndarray:
     return np.concatenate([rows["online"] for rows in errors.table])
 
 
-def test_excursions_that_wait_for_disk_space_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excursions_that_wait_for_disk_space_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three are written, then none, then all: the scores are those without a file."""
-    rng, takes = np.random.default_rng(4), True
+    rng = np.random.default_rng(4)
+    takes = True
 
     def append_to(path: Path, data: bytes, size: int) -> None:
         if not takes:
@@ -177,7 +195,10 @@ def fill(table: ExcursionTable) -> None:
     n_left = 0
     for step, (k, online) in enumerate(zip(rng.integers(0, 2, N).tolist(), ONLINE, strict=True)):
         n_left += k == 0
-        demons = np.array([3]) if k else np.array([0, 1, 2] if n_left > 4 else [0, 2])
+        if k:
+            demons = np.array([3])
+        else:
+            demons = np.array([0, 1, 2] if n_left > 4 else [0, 2])
         returns = 1e6 + rng.standard_normal(len(demons))
         predictions = returns + rng.standard_normal(len(demons)) * 0.5
         table.append(POLICIES[k].name, 7 * step, online, demons, (predictions, returns))
@@ -196,12 +217,14 @@ def test_no_more_than_a_batch_is_held_at_a_time(small: ExcursionTable) -> None:
 
 
 def test_scores_in_chunks_equal_scores_of_all_excursions(small: ExcursionTable) -> None:
-    held = small.outcomes()
-    for course, outcome in zip(policy_scores(small), held, strict=True):
+    outcomes = small.outcomes()
+    for course, outcome in zip(policy_scores(small), outcomes, strict=True):
         np.testing.assert_array_equal(course.step, outcome.step)
         np.testing.assert_allclose(course.variance, outcome.variance(), rtol=1e-9)
         np.testing.assert_array_equal(course.n_tests, (~np.isnan(outcome.returns)).sum(axis=0))
-    np.testing.assert_allclose(final_nmsre(policy_scores(small), 5), final_nmsre(held, 5), rtol=1e-9)
+    np.testing.assert_allclose(
+        final_nmsre(policy_scores(small), 5), final_nmsre(outcomes, 5), rtol=1e-9
+    )
     assert np.isnan(final_nmsre(policy_scores(small), 5)[4]), "it was never tested"
 
 
@@ -215,14 +238,15 @@ def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path
 
 
 def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: ExcursionTable) -> None:
-    held, seen = small.outcomes(), [0, 0]
-    told = list(nmsre_along(small, policy_scores(small)))
-    assert [step for step, *_ in told] == (np.arange(N) * 7).tolist()
-    assert [online for *_, online in told] == ONLINE
-    for _, course, nmsre, _ in told:
+    outcomes = small.outcomes()
+    counts = [0, 0]
+    rows = list(nmsre_along(small, policy_scores(small)))
+    assert [step for step, *_ in rows] == (np.arange(N) * 7).tolist()
+    assert [online for *_, online in rows] == ONLINE
+    for _, course, nmsre, _ in rows:
         k = course.number
-        np.testing.assert_allclose(nmsre, held[k].nmsre()[seen[k]], rtol=1e-9)
-        seen[k] += 1
+        np.testing.assert_allclose(nmsre, outcomes[k].nmsre()[counts[k]], rtol=1e-9)
+        counts[k] += 1
 
 
 def test_a_long_curve_is_thinned_to_what_a_picture_shows(
@@ -230,19 +254,24 @@ def test_a_long_curve_is_thinned_to_what_a_picture_shows(
 ) -> None:
     """Both policies at the same numbers of excursions, so that a mean over all can be drawn; and each one's last."""
     monkeypatch.setattr(passes, "MOST_POINTS", 20)
-    held, found = small.outcomes(), curves(small, policy_scores(small))
-    for curve, outcome in zip(found, held, strict=True):
+    outcomes = small.outcomes()
+    pictured = curves(small, policy_scores(small))
+    for curve, outcome in zip(pictured, outcomes, strict=True):
         assert len(curve.at) <= 21
         assert (curve.at[0], curve.at[-1]) == (1, len(outcome.step))
         np.testing.assert_allclose(curve.nmsre, outcome.nmsre()[curve.at - 1], rtol=1e-9)
-    shorter, longer = sorted(found, key=lambda curve: int(curve.at[-1]))
+    shorter, longer = sorted(pictured, key=lambda curve: int(curve.at[-1]))
     assert set(shorter.at[:-1]) <= set(longer.at)
 
 
-def test_dots_are_some_of_the_second_half(small: ExcursionTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dots_are_some_of_the_second_half(
+    small: ExcursionTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(passes, "MOST_DOTS", 9)
     outcome = small.outcomes()[0]
-    ((k, (predictions, returns)),) = dots(small, policy_scores(small), {0: np.array([2, 0])}).items()
+    ((k, (predictions, returns)),) = dots(
+        small, policy_scores(small), {0: np.array([2, 0])}
+    ).items()
     n = len(outcome.step)
     rows = np.unique(np.linspace(n // 2, n - 1, 9).round().astype(int))
     assert k == 0

@@ -17,7 +17,10 @@ from tests.agent.shared import robot_interface, write_every
 from tests.oracles.horde import DenseHorde
 
 FACE = robot_interface()
-N, N_ACTIVE, N_CHANNELS, N_ACTIONS = 12, 3, 3, 3
+N = 12
+N_ACTIVE = 3
+N_CHANNELS = 3
+N_ACTIONS = 3
 
 
 def leaning(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
@@ -35,11 +38,15 @@ def lam_of(observation: np.ndarray, tiles: np.ndarray) -> float:
 
 
 def z_of(observation: np.ndarray, tiles: np.ndarray) -> float:
-    return float(tiles[1]) if observation[0] > 0.4 else 0.0
+    if observation[0] > 0.4:
+        return float(tiles[1])
+    return 0.0
 
 
 def c_of(observation: np.ndarray, tiles: np.ndarray) -> float:
-    return float("inf") if observation[0] > 0.93 else float(observation[0] - observation[1])
+    if observation[0] > 0.93:
+        return float("inf")
+    return float(observation[0] - observation[1])
 
 
 def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GVF]:
@@ -47,10 +54,17 @@ def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GV
     out = []
     for i in range(n):
         gibbs = Gibbs.random(np.random.default_rng(i % 4), N_ACTIONS, N, 9)
-        policies: list[Any] = [*(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)), Behaviour(), gibbs]
+        policies: list[Any] = [
+            *(ConstantAction(a, N_ACTIONS) for a in range(N_ACTIONS)),
+            Behaviour(),
+            gibbs,
+        ]
         cumulants: list[Any] = [Channel(c) for c in range(N_CHANNELS)]
         gammas: list[Any] = [0.0, 0.5, 0.9]
-        outcomes: list[Any] = [0.0] if is_fixed else [0.0, 0.0, 2.0, z_of]
+        if is_fixed:
+            outcomes: list[Any] = [0.0]
+        else:
+            outcomes = [0.0, 0.0, 2.0, z_of]
         lams: list[Any] = [0.9, 0.4]
         if not is_fixed:
             policies += [Uniform(N_ACTIONS), PolicyFunction(leaning, N_ACTIONS)]
@@ -58,7 +72,8 @@ def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GV
             gammas += [gamma_of]
             lams += [lam_of]
         policy, cumulant, gamma, outcome, lam = (
-            options[rng.integers(len(options))] for options in (policies, cumulants, gammas, outcomes, lams)
+            options[rng.integers(len(options))]
+            for options in (policies, cumulants, gammas, outcomes, lams)
         )
         out.append(GVF(f"{i}", policy, Channel(0) if i == 0 else cumulant, gamma, outcome, lam))
     return out
@@ -67,21 +82,38 @@ def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GV
 class Pair:
     """A Horde and the oracle with the same stream, passed in arrays that are overwritten."""
 
-    def __init__(self, questions: list[GVF], seed: int, engine: Any, mode: Any, **config: Any) -> None:
-        settings = {"dtype": "float64", "secondary_ratio": 0.2, "mspbe_tau": 30.0, "engine": engine, **config}
+    def __init__(
+        self, questions: list[GVF], seed: int, engine: Any, mode: Any, **config: Any
+    ) -> None:
+        settings = {
+            "dtype": "float64",
+            "secondary_ratio": 0.2,
+            "mspbe_tau": 30.0,
+            "engine": engine,
+            **config,
+        }
         rules: Any = LearnerConfig(**settings)
         self.horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=rules, mode=mode)
         alpha = rules.step_size / N_ACTIVE
         self.oracle = DenseHorde(
-            questions, N, alpha, 0.2 * alpha, trace_rule=rules.trace_rule, w_rule=rules.w_rule, tau=rules.mspbe_tau
+            questions,
+            N,
+            alpha,
+            0.2 * alpha,
+            trace_rule=rules.trace_rule,
+            w_rule=rules.w_rule,
+            tau=rules.mspbe_tau,
         )
         self.rng = np.random.default_rng(seed)
-        self.observation, self.tiles = np.zeros(N_CHANNELS), np.arange(N_ACTIVE)
+        self.observation = np.zeros(N_CHANNELS)
+        self.tiles = np.arange(N_ACTIVE)
 
     def _move(self) -> None:
         """Overwrite the state with the next one."""
         self.observation[:] = self.rng.random(N_CHANNELS)
-        self.tiles[self.rng.integers(N_ACTIVE)] = self.rng.choice(np.setdiff1d(np.arange(N), self.tiles))
+        self.tiles[self.rng.integers(N_ACTIVE)] = self.rng.choice(
+            np.setdiff1d(np.arange(N), self.tiles)
+        )
 
     def begin(self) -> None:
         self._move()
@@ -89,14 +121,17 @@ class Pair:
             each.begin(self.observation, self.tiles)
 
     def learn(self, action: int | None = None, *, terminated: bool = False) -> None:
-        drawn, b = int(self.rng.integers(N_ACTIONS)), float(self.rng.choice([0.2, 0.6, 1.0]))
-        action = drawn if action is None else action
+        drawn = int(self.rng.integers(N_ACTIONS))
+        b = float(self.rng.choice([0.2, 0.6, 1.0]))
+        if action is None:
+            action = drawn
         self._move()
         for each in (self.horde, self.oracle):
             each.learn(action, b, self.observation, self.tiles, terminated=terminated)
 
     def check(self, when: str) -> None:
-        oracle, horde = self.oracle.demons, self.horde
+        oracle = self.oracle.demons
+        horde = self.horde
         pairs = {
             "theta": (horde.weights()[0], oracle.theta),
             "w": (horde.weights()[1], oracle.w),
@@ -108,7 +143,9 @@ class Pair:
         }
         for what, (got, want) in pairs.items():
             scale = 1e-3 + np.abs(np.nan_to_num(want)).max(initial=0.0)
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * scale, err_msg=f"{what} {when}")
+            np.testing.assert_allclose(
+                got, want, rtol=0, atol=1e-10 * scale, err_msg=f"{what} {when}"
+            )
         np.testing.assert_array_equal(horde.n_skipped, self.oracle.n_skipped, err_msg=when)
         assert horde.n_waiting == 0
         assert not horde.diverged
@@ -116,7 +153,9 @@ class Pair:
 
 def seam(pair: Pair, waiting: list[GVF], kind: int) -> str:
     """Do something other than learning, and return its description."""
-    horde, oracle, rng = pair.horde, pair.oracle, pair.rng
+    horde = pair.horde
+    oracle = pair.oracle
+    rng = pair.rng
     if kind == 0:
         pair.begin()
         return "a gap"
@@ -138,7 +177,10 @@ def seam(pair: Pair, waiting: list[GVF], kind: int) -> str:
             each.remove(names)
         return "demons were removed"
     if kind == 4:
-        theta = None if rng.random() < 0.3 else rng.normal(0, 0.1, (horde.n_demons, N))
+        if rng.random() < 0.3:
+            theta = None
+        else:
+            theta = rng.normal(0, 0.1, (horde.n_demons, N))
         for each in (horde, oracle):
             each.reset_weights(theta)
         return "theta was reset"
@@ -154,20 +196,21 @@ def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
     seam(pair, waiting, 2)  # before the first state
     pair.begin()
     for t in range(n_steps):
-        done = "a step"
+        event = "a step"
         if pair.rng.random() < 0.2:
-            done = seam(pair, waiting, int(pair.rng.integers(7)))
+            event = seam(pair, waiting, int(pair.rng.integers(7)))
         else:
             pair.learn()
         if pair.rng.random() < 0.15 or t == n_steps - 1:
-            pair.check(f"after {t + 1} steps, the last {done}")
+            pair.check(f"after {t + 1} steps, the last {event}")
 
 
 LIVES = [
     # flushed every ... steps (0: the default), trace rule, w rule, questions at first and later, steps
     (0, "clipped", "every-step", 18, 12, 250),
     (7, "plain", "importance-weighted", 18, 12, 250),
-    pytest.param(9, "clipped", "every-step", 9, 5, 60, marks=pytest.mark.kernels),  # small enough to run interpreted
+    # Small enough to run interpreted
+    pytest.param(9, "clipped", "every-step", 9, 5, 60, marks=pytest.mark.kernels),
 ]
 
 
@@ -219,7 +262,8 @@ def test_every_weight_is_checked() -> None:
         horde.begin(np.ones(1), np.array([1, 2, 3]))
         horde.learn(0, 1.0, np.ones(1), np.array([1, 2, 3]))
         engine: Any = horde._engine._only
-        theta, demon = np.zeros((N, N)), (5 * feature + 7) % N
+        theta = np.zeros((N, N))
+        demon = (5 * feature + 7) % N
         theta[demon, feature] = 1e6  # above the bound of 1e3; passed to the engine only
         engine.reset_weights(theta)
         for _ in range(5):
@@ -234,7 +278,7 @@ def test_lambda_is_nine_tenths_by_default(tmp_path: Any) -> None:
     """White, Modayil & Sutton (2012): lambda = 0.9."""
     file = tmp_path / "questions.toml"
     file.write_text('[[family]]\npolicies = ["behaviour"]\ngammas = [0.5]\n')
-    asked = [
+    questions = [
         *families.excursions(FACE),
         *families.nexting(FACE),
         *families.policies(FACE, np.random.default_rng(0), 3),
@@ -242,4 +286,4 @@ def test_lambda_is_nine_tenths_by_default(tmp_path: Any) -> None:
         *families.family(FACE, {"u": Uniform(3)}, [0.5], [0]),
         GVF("x", Behaviour(), Channel(0), 0.5),
     ]
-    assert {q.lam for q in asked} == {0.9}
+    assert {q.lam for q in questions} == {0.9}

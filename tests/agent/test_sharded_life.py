@@ -51,12 +51,16 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def left_over() -> list[str]:
     """Return the names of this process's remaining Ray processes."""
-    gone = time.monotonic() + 20.0
+    deadline_s = time.monotonic() + 20.0
     while True:
-        here = [p.name() for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-        found = [name for name in here if "ray" in name or "gcs" in name]
-        if not found or time.monotonic() > gone:
-            return found
+        child_names = [
+            p.name()
+            for p in psutil.Process().children(recursive=True)
+            if p.status() != psutil.STATUS_ZOMBIE
+        ]
+        ray_names = [name for name in child_names if "ray" in name or "gcs" in name]
+        if not ray_names or time.monotonic() > deadline_s:
+            return ray_names
         time.sleep(0.1)
 
 
@@ -66,9 +70,10 @@ TIMES = ("wall_s", "steps_per_s", "learn_ms", "cycle_ms")
 def test_a_life_in_shards_is_the_life_in_one_horde(sharded: Path, whole: Path) -> None:
     """Summary, tables and record are the same to the bit, except for durations."""
     assert differences(sharded, whole) == []
-    one, other = summary_of(sharded), summary_of(whole)
-    assert [key for key in other if one[key] != other[key] and key not in TIMES] == []
-    assert list(one) == list(other)
+    one = summary_of(sharded)
+    summary = summary_of(whole)
+    assert [key for key in summary if one[key] != summary[key] and key not in TIMES] == []
+    assert list(one) == list(summary)
     assert left_over() == []
 
 
@@ -113,7 +118,10 @@ def test_a_stopped_run_resumes_in_the_same_number_of_shards(
 
 
 def test_each_shard_is_in_the_status_of_the_live_page_and_in_details_json(sharded: Path) -> None:
-    for rows in (RunReader(sharded).status()["shards"], json.loads((sharded / "details.json").read_text())["shards"]):
+    for rows in (
+        RunReader(sharded).status()["shards"],
+        json.loads((sharded / "details.json").read_text())["shards"],
+    ):
         assert [row["number"] for row in rows] == [0, 1]
         assert sum(row["n_demons"] for row in rows) == 795
         assert [(row["state"], row["lag"]) for row in rows] == [("learning", 0)] * 2
@@ -127,14 +135,22 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     run = Path(shutil.copytree(sharded, tmp_path / "run"))
     (run / "summary.json").unlink()
     sound = [finding for finding in examine(run) if finding.what.startswith("shards/")]
-    assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + ["shard-0001"] * 2
+    assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + [
+        "shard-0001"
+    ] * 2
     assert all(finding.is_sound for finding in sound)
     theta = max(run.glob("shards/*/shard-0001/*/horde.engine.theta.npy"))
     flip(theta, -1)
     assert horde(f"resume {run} --steps {STEPS}") == 2
     assert "horde doctor" in capsys.readouterr().err
-    wrong = [finding for finding in examine(run) if finding.what.startswith("shards/") and not finding.is_sound]
-    assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [True]
+    wrong = [
+        finding
+        for finding in examine(run)
+        if finding.what.startswith("shards/") and not finding.is_sound
+    ]
+    assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [
+        True
+    ]
     assert horde(f"resume {run} --steps {STEPS}") == 0
     resumed = re.search(r"resumed at step ([\d,]+)", capsys.readouterr().err)
     assert resumed is not None
@@ -154,19 +170,30 @@ def test_missing_tables_are_learned_again_without_a_cluster(
 def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(
     sharded: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for run, shards, where in ((sharded, 3, "2 shards"), (whole, 2, "one Horde"), (whole, "auto", "one Horde")):
+    for run, shards, where in (
+        (sharded, 3, "2 shards"),
+        (whole, 2, "one Horde"),
+        (whole, "auto", "one Horde"),
+    ):
         monkeypatch.chdir(run)
-        said = refused(f"resume {run} --steps {STEPS + 9} --shards {shards}".split(), capsys)
-        assert said == f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it"
+        message = refused(f"resume {run} --steps {STEPS + 9} --shards {shards}".split(), capsys)
+        assert (
+            message
+            == f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it"
+        )
         assert left_over() == []
 
 
 @pytest.mark.slow
 def test_ray_that_is_started_here_listens_on_the_loopback_only_and_requires_a_token() -> None:
     """In a new process, in which Ray was not configured otherwise."""
-    found = json.loads(subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout)
-    assert found["hosts"] == ["127.0.0.1"]
-    assert found["mode"] == "token"
+    facts = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", ALONE], check=True, capture_output=True, text=True
+        ).stdout
+    )
+    assert facts["hosts"] == ["127.0.0.1"]
+    assert facts["mode"] == "token"
 
 
 ALONE = """
@@ -183,17 +210,22 @@ print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
 """
 
 
-def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: Path, tmp_path: Path) -> None:
+def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(
+    whole: Path, tmp_path: Path
+) -> None:
     """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same."""
     run = tmp_path / "killed"
     words = [*OFTEN.split(), f"--steps={STEPS}", "--shards=2", f"--out={run}"]
     with subprocess.Popen(
-        [sys.executable, "-m", "horde_agent.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "horde_agent.cli", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         while process.poll() is None and not list(run.glob("checkpoint/[0-9]*")):
             time.sleep(0.005)
-        mine = psutil.Process(process.pid).children(recursive=True)
-        _, shard = (p for p in mine if p.name().startswith("ray::Shard"))
+        children = psutil.Process(process.pid).children(recursive=True)
+        _, shard = (p for p in children if p.name().startswith("ray::Shard"))
         shard.kill()
         assert process.stderr is not None
         output = process.stderr.read()
@@ -201,9 +233,11 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: 
     (sentence,) = (line for line in output.splitlines() if line.startswith("horde: "))
     assert sentence.startswith("horde: shard ")
     assert f"`horde resume {run}`" in sentence
-    assert psutil.wait_procs(mine, timeout=30.0)[1] == []
+    assert psutil.wait_procs(children, timeout=30.0)[1] == []
     ends = [
-        event for event in map(json.loads, (run / "log" / "events.jsonl").read_text().splitlines()) if "cause" in event
+        event
+        for event in map(json.loads, (run / "log" / "events.jsonl").read_text().splitlines())
+        if "cause" in event
     ]
     assert [event["cause"] for event in ends] == ["shard_lost"]
     assert horde(f"resume {run}") == 0
@@ -212,28 +246,43 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(whole: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(number: int, code: int, tmp_path: Path) -> None:
+def test_a_signal_ends_a_sharded_run_with_its_tables_and_processes(
+    number: int, code: int, tmp_path: Path
+) -> None:
     """SIGTERM goes to the one process, as from an init system; Ctrl-C to Ray's processes too, as from a terminal."""
     run = tmp_path / "run"
-    line = [sys.executable, "-m", "horde_agent.cli", *LIFE.split(), "--steps=1000000", "--shards=2", f"--out={run}"]
+    line = [
+        sys.executable,
+        "-m",
+        "horde_agent.cli",
+        *LIFE.split(),
+        "--steps=1000000",
+        "--shards=2",
+        f"--out={run}",
+    ]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(line, text=True, start_new_session=True, **pipes) as process:
         while process.poll() is None and rows_of(run) < 100_000:
             time.sleep(0.05)
-        mine = psutil.Process(process.pid).children(recursive=True)
+        children = psutil.Process(process.pid).children(recursive=True)
         (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         assert process.stderr is not None
         output = process.stderr.read()
     assert process.returncode == code, output
     assert (summary_of(run)["stopped_early"], summary_of(run)["n_questions"]) == (True, 795)
-    assert psutil.wait_procs(mine, timeout=30.0)[1] == []
+    assert psutil.wait_procs(children, timeout=30.0)[1] == []
 
 
 @pytest.mark.slow
 def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     words = ["--physics", "planar", "--seed", "3", "--steps", "12000", "--snapshot-every", "1s"]
     run = tmp_path / "killed"
-    assert lived_with_kills(run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0) == 3
+    assert (
+        lived_with_kills(
+            run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0
+        )
+        == 3
+    )
     assert horde("learn", *words, f"--out {tmp_path / 'whole'}") == 0
     assert differences(run, tmp_path / "whole") == []
     of_ray = [p for p in psutil.process_iter(["environ", "name"]) if "ray" in p.info["name"]]

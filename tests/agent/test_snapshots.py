@@ -38,37 +38,66 @@ DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S
 def arrays() -> Iterator[Any]:
     """Yield arrays of each type, empty, below and above `SMALL_BYTES`, contiguous in C or Fortran order or not."""
     for dtype in map(np.dtype, DTYPES):
-        for n in (0, 1, 50, SMALL_BYTES // dtype.itemsize - 1, SMALL_BYTES // dtype.itemsize, 20_000):
-            flat = np.random.default_rng(0).integers(2 if dtype.kind == "?" else 100, size=n).astype(dtype)
+        for n in (
+            0,
+            1,
+            50,
+            SMALL_BYTES // dtype.itemsize - 1,
+            SMALL_BYTES // dtype.itemsize,
+            20_000,
+        ):
+            flat = (
+                np.random.default_rng(0)
+                .integers(2 if dtype.kind == "?" else 100, size=n)
+                .astype(dtype)
+            )
             cube = flat[: n // 6 * 6].reshape(2, 3, -1)
-            yield from (flat, flat[::-2], np.asfortranarray(cube), cube.transpose(1, 0, 2), cube[:, :, ::2])
-    yield from (np.array("t" * 20_000), np.array(1j))  # a text is the one array of rank 0 that can be large
+            yield from (
+                flat,
+                flat[::-2],
+                np.asfortranarray(cube),
+                cube.transpose(1, 0, 2),
+                cube[:, :, ::2],
+            )
+    # A text is the one array of rank 0 that can be large
+    yield from (np.array("t" * 20_000), np.array(1j))
 
 
 def test_arrays_come_back_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _file: None)  # hundreds of large files
     state = {f"a/{k}": array for k, array in enumerate(arrays())}
-    back = snapshots.read(snapshots.write(tmp_path, 7, state, {})).state
-    assert back.keys() == state.keys()
+    state_read = snapshots.read(snapshots.write(tmp_path, 7, state, {})).state
+    assert state_read.keys() == state.keys()
     for name, array in state.items():
-        got = back[name]
-        assert (got.dtype, got.shape, got.tobytes()) == (array.dtype, array.shape, array.tobytes()), name
-        got[...] = array  # it may be written to
+        array_read = state_read[name]
+        assert (array_read.dtype, array_read.shape, array_read.tobytes()) == (
+            array.dtype,
+            array.shape,
+            array.tobytes(),
+        ), name
+        array_read[...] = array  # it may be written to
 
 
-@pytest.mark.parametrize("array", [np.array([None]), np.zeros(2, [("x", "f8")])], ids=["objects", "records"])
+@pytest.mark.parametrize(
+    "array", [np.array([None]), np.zeros(2, [("x", "f8")])], ids=["objects", "records"]
+)
 def test_an_array_without_a_plain_type_is_refused(array: Any, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="odd"):
         snapshots.write(tmp_path, 7, {"odd": array}, {})
 
 
 @pytest.mark.parametrize("shape", [b"(3, 5001)", b"(3, 4999)", b"(2, 5000)"])
-def test_a_header_that_does_not_fit_its_data_is_refused_by_name(shape: bytes, tmp_path: Path) -> None:
+def test_a_header_that_does_not_fit_its_data_is_refused_by_name(
+    shape: bytes, tmp_path: Path
+) -> None:
     path = snapshots.write(tmp_path, 7, {"a/b": np.zeros((3, 5_000))}, {})
     data = (path / "a.b.npy").read_bytes().replace(b"(3, 5000)", shape, 1)
     (path / "a.b.npy").write_bytes(data)
     with edited_manifest(path) as manifest:
-        manifest["files"]["a.b.npy"] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest["files"]["a.b.npy"] |= {
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
     with pytest.raises(SnapshotDamaged, match=r"a\.b\.npy"):
         snapshots.read(path)
 
@@ -76,7 +105,10 @@ def test_a_header_that_does_not_fit_its_data_is_refused_by_name(shape: bytes, tm
 def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced, unsynced, fsync, rename = dict[int, int](), list[str](), os.fsync, Path.rename
+    synced = dict[int, int]()
+    unsynced = list[str]()
+    fsync = os.fsync
+    rename = Path.rename
 
     def syncing(file: int) -> None:
         fsync(file)
@@ -85,15 +117,24 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
     def renaming(path: Path, target: Path) -> Path:
         written = {file: file.stat() for file in (path, *path.iterdir())}
         unsynced.extend(file.name for file, stat in written.items() if stat.st_ino not in synced)
-        assert synced[path.stat().st_ino] == max(synced.values()), "the folder is last, with all of its files"
+        assert synced[path.stat().st_ino] == max(synced.values()), (
+            "the folder is last, with all of its files"
+        )
         return rename(path, target)
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
     path = snapshots.write(tmp_path, 7, {"large": np.zeros(SMALL_BYTES), "small": np.zeros(3)}, {})
-    assert {file.name for file in path.iterdir()} == {"manifest.json", "manifest.sha256", "small.bin", "large.npy"}
+    assert {file.name for file in path.iterdir()} == {
+        "manifest.json",
+        "manifest.sha256",
+        "small.bin",
+        "large.npy",
+    }
     assert unsynced == []
-    assert synced[tmp_path.stat().st_ino] == max(synced.values()), "the new name is on the disk, too"
+    assert synced[tmp_path.stat().st_ino] == max(synced.values()), (
+        "the new name is on the disk, too"
+    )
 
 
 def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
@@ -106,7 +147,9 @@ def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
 
 
-def lived(run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[str, Any]:
+def lived(
+    run: Path, words: str, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> dict[str, Any]:
     assert toy(f"learn --horizon 8 --seed 1 {words} --out {run}", monkeypatch, **settings) == 0
     return summary_of(run)
 
@@ -117,7 +160,8 @@ def steps_kept(run: Path) -> list[int]:
 
 def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Advance a clock by a second every `n_steps` steps, and wait for each snapshot: no other program delays one."""
-    see, clock = SnapshotWriter.before_step, SimpleNamespace(now=0.0)
+    see = SnapshotWriter.before_step
+    clock = SimpleNamespace(now=0.0)
 
     def seeing(writer: Any, life: Life) -> None:
         if writer._thread is not None:
@@ -129,7 +173,9 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
 
-@pytest.mark.parametrize("backend", ["simulator", "simulator --realtime"], ids=["deferred", "eager"])
+@pytest.mark.parametrize(
+    "backend", ["simulator", "simulator --realtime"], ids=["deferred", "eager"]
+)
 def test_a_life_with_snapshots_is_the_life_without(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,18 +186,24 @@ def test_a_life_with_snapshots_is_the_life_without(
     keep_each(50, monkeypatch)
     with_them = lived(tmp_path / "b", f"{words} --snapshot-every 1s", monkeypatch)
     assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
-    kept = list(snapshots.found(tmp_path / "b" / "checkpoint"))
-    assert len(kept) >= 7
-    for path in kept:
+    paths = list(snapshots.found(tmp_path / "b" / "checkpoint"))
+    assert len(paths) >= 7
+    for path in paths:
         state = snapshots.read(path).state
         assert any(name.startswith("life/student/horde/engine/") for name in state), path
 
 
-def test_in_real_time_a_snapshot_is_copied_before_a_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_real_time_a_snapshot_is_copied_before_a_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The robot stands there, and no transition is learned across it: a copy that takes long delays no step."""
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
     keep_each(5, monkeypatch)
-    lived(tmp_path / "a", "--realtime --excursion-probability 0.2 --steps 300 --snapshot-every 1s", monkeypatch)
+    lived(
+        tmp_path / "a",
+        "--realtime --excursion-probability 0.2 --steps 300 --snapshot-every 1s",
+        monkeypatch,
+    )
     rows = read(tmp_path / "a" / "log" / "life.rec").rows
     drives = set(rows["step"][rows["phase"] == Phase.CENTRE].tolist())
     steps = steps_kept(tmp_path / "a")
@@ -166,7 +218,11 @@ def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
     monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
     monkeypatch.setattr(keeping, "LONGEST_WAIT_S", 2.0)
     keep_each(8, monkeypatch)
-    lived(tmp_path / "a", "--realtime --excursion-probability 0 --steps 100 --snapshot-every 1s", monkeypatch)
+    lived(
+        tmp_path / "a",
+        "--realtime --excursion-probability 0 --steps 100 --snapshot-every 1s",
+        monkeypatch,
+    )
     steps = steps_kept(tmp_path / "a")
     assert len(steps) == 5
     assert [later - earlier for earlier, later in pairwise(steps[:4])] == [24, 24, 24]
@@ -177,15 +233,21 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Writing takes 200 steps; the run continues, and resumes from that snapshot with the same weights."""
-    words, may_write, put = "--physics planar --seed 1 --questions nexting --snapshot-every", Event(), snapshots._put
+    words = "--physics planar --seed 1 --questions nexting --snapshot-every"
+    may_write = Event()
+    original = snapshots._put
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
-            patch.setattr(snapshots, "_put", lambda *given: (may_write.wait(60.0), put(*given))[1])
+            patch.setattr(
+                snapshots, "_put", lambda *given: (may_write.wait(60.0), original(*given))[1]
+            )
             patch.setattr(Life, "_step", at_step(200, may_write.set))
             if every == "never":
                 may_write.set()
-            assert cli.main(f"learn {words} {every} --steps 205 --out {tmp_path / name}".split()) == 0
+            assert (
+                cli.main(f"learn {words} {every} --steps 205 --out {tmp_path / name}".split()) == 0
+            )
             may_write.clear()
     assert "is not written yet: the next one waits for it" in caplog.text
     *others, first = snapshots.found(tmp_path / "late" / "checkpoint")
@@ -194,8 +256,8 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
         shutil.rmtree(path)
     (tmp_path / "late" / "summary.json").unlink()
     assert cli.main(f"resume {tmp_path / 'late'} --steps 205".split()) == 0
-    one, other = (summary_of(tmp_path / name) for name in ("never", "late"))
-    assert {key: one[key] for key in TOLD} == {key: other[key] for key in TOLD}
+    one, late_summary = (summary_of(tmp_path / name) for name in ("never", "late"))
+    assert {key: one[key] for key in TOLD} == {key: late_summary[key] for key in TOLD}
 
 
 def at_step(n: int, do: Callable[[], None]) -> Callable[[Life, Any], None]:
@@ -214,24 +276,26 @@ def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lived(tmp_path / "a", "--steps 300 --snapshot-every never", monkeypatch)
-    (before,) = snapshots.found(tmp_path / "a" / "checkpoint")
+    (previous,) = snapshots.found(tmp_path / "a" / "checkpoint")
 
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    kept = snapshots.read(before)
+    snapshot = snapshots.read(previous)
     with monkeypatch.context() as patch:
         patch.setattr(snapshots, "_put", full)
         with pytest.raises(RecordLost, match="No space left"):
-            snapshots.write(tmp_path / "a" / "checkpoint", 999, kept.state, kept.facts)
+            snapshots.write(tmp_path / "a" / "checkpoint", 999, snapshot.state, snapshot.facts)
         caplog.set_level(logging.WARNING)
         assert cli.main(f"resume {tmp_path / 'a'} --steps 500".split()) == 0
     assert "the snapshot at step 500 cannot be written (No space left on device)" in caplog.text
-    assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [before.name]
+    assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [previous.name]
     assert not list((tmp_path / "a" / "checkpoint").glob(".*"))
 
 
-def test_a_snapshot_names_the_version_that_the_run_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_names_the_version_that_the_run_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The package may be upgraded meanwhile; the process keeps its code."""
     upgrade = lambda _age: monkeypatch.setattr(keeping, "own_version", lambda: "9.9")  # noqa: E731
     lived(tmp_path / "a", "--steps 50 --snapshot-every never", monkeypatch, on_step=upgrade)
@@ -259,8 +323,9 @@ def names_of(folder: Path) -> str:
 
 
 def test_no_part_of_a_snapshot_changes_unnoticed(tmp_path: Path) -> None:
-    found, known = set(names_of(tmp_path).splitlines()), set(KNOWN.read_text().splitlines())
-    assert sorted(found - known) == sorted(known - found) == [], __doc__
+    names = set(names_of(tmp_path).splitlines())
+    known_names = set(KNOWN.read_text().splitlines())
+    assert sorted(names - known_names) == sorted(known_names - names) == [], __doc__
 
 
 if __name__ == "__main__":

@@ -36,12 +36,32 @@ F32 = {"dtype": "float32"}
 
 AT = (11, 12, 30)
 BROKEN: dict[str, tuple[GVF, GVF, str]] = {
-    "a cumulant": (ask("x", cumulant=breaking(AT, np.nan)), ask("x", cumulant=constant), "cumulant was nan"),
-    "an infinite cumulant": (ask("x", cumulant=breaking(AT, -np.inf)), ask("x", cumulant=constant), "was -inf"),
-    "an outcome": (ask("x", outcome=breaking(AT, np.inf)), ask("x", outcome=constant), "outcome was inf"),
-    "a continuation": (ask("x", None, None, breaking(AT, 1.5)), ask("x", None, None, constant), "continuation was 1.5"),
+    "a cumulant": (
+        ask("x", cumulant=breaking(AT, np.nan)),
+        ask("x", cumulant=constant),
+        "cumulant was nan",
+    ),
+    "an infinite cumulant": (
+        ask("x", cumulant=breaking(AT, -np.inf)),
+        ask("x", cumulant=constant),
+        "was -inf",
+    ),
+    "an outcome": (
+        ask("x", outcome=breaking(AT, np.inf)),
+        ask("x", outcome=constant),
+        "outcome was inf",
+    ),
+    "a continuation": (
+        ask("x", None, None, breaking(AT, 1.5)),
+        ask("x", None, None, constant),
+        "continuation was 1.5",
+    ),
     "a trace decay": (ask("x", lam=breaking(AT, np.nan)), ask("x", lam=constant), "lam was nan"),
-    "a policy": (ask("x", nan_policy(AT)), ask("x", PolicyFunction(leaning, N_ACTIONS)), "rho = .* was nan"),
+    "a policy": (
+        ask("x", nan_policy(AT)),
+        ask("x", PolicyFunction(leaning, N_ACTIONS)),
+        "rho = .* was nan",
+    ),
 }
 
 
@@ -51,7 +71,8 @@ def test_a_broken_signal_is_a_gap_for_that_demon_alone(what: str, engine: Any, m
     """A Horde with this question alone that calls `begin` at those states learns the same; siblings change no bit."""
     broken, sound, words = BROKEN[what]
     horde = make([broken, *siblings()], engine, mode)
-    with_sound, alone = make([sound, *siblings()], engine, mode), make([sound])
+    with_sound = make([sound, *siblings()], engine, mode)
+    alone = make([sound])
     RandomLife(horde, with_sound, alone).run(50, begin=alone, at=AT)
     assert horde.n_skipped.tolist() == [3] + [0] * 10
     assert not horde.diverged
@@ -69,13 +90,13 @@ def test_a_sensor_may_return_after_a_thousand_steps(engine: Any, mode: Any) -> N
     horde = make([ask("x", cumulant=breaking(at, np.nan)), *siblings()], engine, mode)
     life = RandomLife(horde)
     life.run(19)
-    before = horde.weights()
+    weights = horde.weights()
     life.run(1_000)
-    np.testing.assert_allclose(horde.weights()[0][0], before[0][0], rtol=0, atol=1e-15)
-    np.testing.assert_allclose(horde.weights()[1][0], before[1][0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(horde.weights()[0][0], weights[0][0], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(horde.weights()[1][0], weights[1][0], rtol=0, atol=1e-15)
     assert horde.td_error[0] == 0
     life.run(20)
-    assert np.abs(horde.weights()[0][0] - before[0][0]).max() > 1e-3
+    assert np.abs(horde.weights()[0][0] - weights[0][0]).max() > 1e-3
     assert horde.n_skipped.tolist() == [1_000] + [0] * 10
     assert "step 20" in horde.skipped_because["x"]
     assert not horde.diverged
@@ -83,7 +104,11 @@ def test_a_sensor_may_return_after_a_thousand_steps(engine: Any, mode: Any) -> N
 
 @IN_ALL
 def test_a_demon_that_skips_is_not_counted_as_updated(engine: Any, mode: Any) -> None:
-    questions = [ask("x", cumulant=breaking((1, 3), np.nan)), ask("y"), ask("off", ConstantAction(0, 3))]
+    questions = [
+        ask("x", cumulant=breaking((1, 3), np.nan)),
+        ask("y"),
+        ask("off", ConstantAction(0, 3)),
+    ]
     horde = make(questions, engine, mode)
     horde.begin(np.zeros(4), np.arange(4))
     for t, n in ((1, 1), (2, 2), (3, 1), (4, 2)):
@@ -107,7 +132,8 @@ def test_a_termination_needs_no_continuation(engine: Any, mode: Any) -> None:
 def test_a_stream_may_begin_at_a_broken_continuation(engine: Any, mode: Any) -> None:
     """A continuation decays the trace of the step before; at the first state there is none."""
     bad = {"continuation": breaking((0,), np.nan), "lam": breaking((0,), -1.0, 0.9)}
-    horde, twin = make([ask("x", **bad)], engine, mode), make([ask("x", continuation=constant, lam=0.9)], engine, mode)
+    horde = make([ask("x", **bad)], engine, mode)
+    twin = make([ask("x", continuation=constant, lam=0.9)], engine, mode)
     RandomLife(horde, twin).run(20)
     np.testing.assert_allclose(horde.weights()[0], twin.weights()[0], rtol=1e-12, atol=1e-15)
     assert horde.n_skipped[0] == 0
@@ -116,15 +142,17 @@ def test_a_stream_may_begin_at_a_broken_continuation(engine: Any, mode: Any) -> 
 @IN_ALL
 def test_the_prediction_of_a_diverged_demon_is_no_cumulant(engine: Any, mode: Any) -> None:
     """It is frozen at zero: a demon that learned from it would unlearn."""
-    base, above = ask("base", cumulant=breaking((10,), 1e300)), ask("above", cumulant=Prediction("base"))
+    base = ask("base", cumulant=breaking((10,), 1e300))
+    above = ask("above", cumulant=Prediction("base"))
     horde = make([base, above, ask("y")], engine, mode)
     life = RandomLife(horde)
     life.run(11)  # the step with the 1e300, and one more in case the batch was not yet full
     assert horde.diverged == ["base"]
-    before, n_before = horde.weights()[0][1], horde.n_skipped[1]
+    weights = horde.weights()[0][1]
+    n_before = horde.n_skipped[1]
     life.run(20)
-    np.testing.assert_allclose(horde.weights()[0][1], before, rtol=0, atol=1e-15)
-    assert np.abs(before).max() > 0
+    np.testing.assert_allclose(horde.weights()[0][1], weights, rtol=0, atol=1e-15)
+    assert np.abs(weights).max() > 0
     assert horde.n_skipped[1] == n_before + 20
 
 
@@ -159,36 +187,50 @@ def test_a_huge_cumulant_makes_its_demon_diverge_at_once(
     assert re.search(reason + r".*\(learning step 7\)", horde.divergence_reason["x"])
     assert_finite(horde)
     assert not horde.weights()[0][0].any()
-    if cumulant != 1e300 or dtype == "float64" or mode == "eager":  # else the step before ended a batch
+    # Else the step before ended a batch
+    if cumulant != 1e300 or dtype == "float64" or mode == "eager":
         assert_same_weights(horde, twin, first=1)
 
 
 @IN_ALL
 def test_an_estimate_that_overflows_makes_its_demon_diverge(engine: Any, mode: Any) -> None:
     """Each step is small enough for float32; delta (e.w), their product, is not."""
-    horde = after(65, make([ask("x", BEHAVIOUR, lambda *_: 1e22), *siblings()], engine, mode, **F32))
+    horde = after(
+        65, make([ask("x", BEHAVIOUR, lambda *_: 1e22), *siblings()], engine, mode, **F32)
+    )
     assert_finite(horde)
     if engine == "plain":  # its estimates are in float64
         assert horde.diverged == []
     else:
-        assert re.match("its scalar MSPBE estimate became (-?inf|nan)", horde.divergence_reason["x"])
+        assert re.match(
+            "its scalar MSPBE estimate became (-?inf|nan)", horde.divergence_reason["x"]
+        )
 
 
 @IN_ALL
-def test_a_reading_that_float32_cannot_hold_makes_every_demon_about_it_diverge(engine: Any, mode: Any) -> None:
+def test_a_reading_that_float32_cannot_hold_makes_every_demon_about_it_diverge(
+    engine: Any, mode: Any
+) -> None:
     horde = make([ask(f"{i}", cumulant=Channel(i % 3)) for i in range(12)], engine, mode, **F32)
     horde.begin(np.zeros(3), np.arange(4))
     for t in range(10):
-        horde.learn(1, 0.5, np.array([1.0, -1e39 if t == 4 else 1.0, 1.0]), np.arange(t % 3, t % 3 + 4))
+        horde.learn(
+            1, 0.5, np.array([1.0, -1e39 if t == 4 else 1.0, 1.0]), np.arange(t % 3, t % 3 + 4)
+        )
     assert horde.diverged == ["1", "4", "7", "10"]
-    assert horde.divergence_reason["4"] == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
+    assert (
+        horde.divergence_reason["4"]
+        == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
+    )
     assert horde._maker.bound[0] == pytest.approx(1e3 * 1.0 / 0.2)
     assert not horde.n_skipped.any()
 
 
 def test_an_outcome_that_float32_cannot_hold_makes_its_demon_diverge() -> None:
     horde = after(3, make([ask("x", outcome=-1e200), ask("y")], **F32))
-    assert horde.divergence_reason == {"x": "its outcome was -1e+200, which float32 cannot hold (learning step 1)"}
+    assert horde.divergence_reason == {
+        "x": "its outcome was -1e+200, which float32 cannot hold (learning step 1)"
+    }
 
 
 @IN_ALL
@@ -205,20 +247,32 @@ def test_a_huge_cumulant_at_rho_0_does_no_harm(engine: Any, mode: Any) -> None:
 
 @BOTH
 @pytest.mark.parametrize(("dtype", "vector_mspbe"), [("float32", True), ("float64", False)])
-def test_secondary_weights_that_diverge_freeze_their_demon(engine: Any, dtype: Any, vector_mspbe: bool) -> None:
+def test_secondary_weights_that_diverge_freeze_their_demon(
+    engine: Any, dtype: Any, vector_mspbe: bool
+) -> None:
     """alpha_w |phi|^2 = 5 per step: w changes its sign and grows fourfold, while theta, at rho = 0, does not change.
 
     The w of another demon with the same step sizes stays 0, because its signals are 0.
     """
     off = PolicyFunction(lambda o, _: [1.0, 0.0, 0.0] if o[1] else [0.0, 1.0, 0.0], N_ACTIONS)
-    config = {"dtype": dtype, "step_size": 0.001, "secondary_ratio": 5_000.0, "vector_mspbe": vector_mspbe}
-    horde = make([ask("x", off, continuation=0.0), ask("y", off, breaking((), 0.0, 0.0))], engine, **config)
+    config = {
+        "dtype": dtype,
+        "step_size": 0.001,
+        "secondary_ratio": 5_000.0,
+        "vector_mspbe": vector_mspbe,
+    }
+    horde = make(
+        [ask("x", off, continuation=0.0), ask("y", off, breaking((), 0.0, 0.0))], engine, **config
+    )
     horde.begin(np.array([1.0, 1.0, 0.0, 0.0]), np.arange(4))
     for _ in range(3 * 512):
         horde.learn(0, 0.5, np.array([1.0, 0.0, 0.0, 0.0]), np.arange(4))
         assert_finite(horde)
     assert horde.diverged == ["x"]
-    assert re.match(r"its (secondary weights|vector MSPBE trace) became (-?inf|nan)", horde.divergence_reason["x"])
+    assert re.match(
+        r"its (secondary weights|vector MSPBE trace) became (-?inf|nan)",
+        horde.divergence_reason["x"],
+    )
 
 
 @BOTH
@@ -251,12 +305,18 @@ def test_the_bound_follows_the_largest_reading_of_a_channel() -> None:
 @IN_ALL
 def test_given_weights_raise_the_bound(engine: Any, mode: Any) -> None:
     """A bump's cumulant differs from 0 on one step: in a new life the bound would still be 0."""
-    learned = after(60, make([ask("bump", BEHAVIOUR, breaking((20,), 1.0, 0.0)), ask("y")], engine, mode))
+    learned = after(
+        60, make([ask("bump", BEHAVIOUR, breaking((20,), 1.0, 0.0)), ask("y")], engine, mode)
+    )
     theta = learned.weights()[0]
     assert theta[0].any()
     for begins_first in (False, True):
-        resumed = make([ask("bump", BEHAVIOUR, breaking((), 1.0, 0.0)), ask("y")], engine, mode, check_every=1)
-        life = RandomLife(resumed) if begins_first else None
+        resumed = make(
+            [ask("bump", BEHAVIOUR, breaking((), 1.0, 0.0)), ask("y")], engine, mode, check_every=1
+        )
+        life = None
+        if begins_first:
+            life = RandomLife(resumed)
         resumed.reset_weights(theta)
         (life or RandomLife(resumed)).run(400)
         assert resumed.diverged == []
@@ -272,13 +332,16 @@ def test_given_weights_raise_the_bound(engine: Any, mode: Any) -> None:
         ("float64", -np.inf, r"theta\[1, 7\] is -inf"),
     ],
 )
-def test_invalid_weights_are_refused_and_change_nothing(engine: Any, dtype: Any, bad: float, words: str) -> None:
+def test_invalid_weights_are_refused_and_change_nothing(
+    engine: Any, dtype: Any, bad: float, words: str
+) -> None:
     horde = after(9, make([ask("x"), ask("y")], engine, dtype=dtype))
-    before, theta = horde.weights_sha256(), np.zeros((2, N))
+    sha256 = horde.weights_sha256()
+    theta = np.zeros((2, N))
     theta[1, 7] = bad
     with pytest.raises(ValueError, match=words):
         horde.reset_weights(theta)
-    assert horde.weights_sha256() == before
+    assert horde.weights_sha256() == sha256
 
 
 # ---- target policies that give no probabilities ---------------------------------------------------------------------
@@ -290,10 +353,14 @@ class Table:
     n_actions = N_ACTIONS
 
     def __init__(self, given: Any, later: Any = None, since: float = np.inf) -> None:
-        self.given, self.later, self.since = given, later, since
+        self.given = given
+        self.later = later
+        self.since = since
 
     def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> Any:
-        return self.later if observation[3] >= self.since else self.given
+        if observation[3] >= self.since:
+            return self.later
+        return self.given
 
 
 SOUND = [0.5, 0.25, 0.25]
@@ -311,7 +378,9 @@ INVALID: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("given", "words"), [*INVALID.values(), ([np.nan, 0.5, 0.5], r"\[nan 0\.5 0\.5\]")])
+@pytest.mark.parametrize(
+    ("given", "words"), [*INVALID.values(), ([np.nan, 0.5, 0.5], r"\[nan 0\.5 0\.5\]")]
+)
 def test_an_invalid_policy_is_refused_at_the_first_state(given: Any, words: str) -> None:
     horde = make([ask("y"), ask("x", Table(given))])
     with pytest.raises(ValueError, match="^question 'x': its target policy .*" + words):
@@ -334,8 +403,8 @@ def test_policies_of_demons_added_before_the_first_state_are_checked_there() -> 
 @pytest.mark.parametrize("what", ["sum above 1", "a word"])
 def test_a_policy_that_becomes_invalid_ends_no_life(what: str, engine: Any, mode: Any) -> None:
     """Its demons diverge at most 64 steps later; siblings do not change by a bit if eager."""
-    given, words = INVALID[what]
-    turns = Table(SOUND, later=given, since=30)
+    probabilities, words = INVALID[what]
+    turns = Table(SOUND, later=probabilities, since=30)
     horde = make([ask("x", turns), ask("x too", turns, Channel(1)), *siblings()], engine, mode)
     twin = make([ask("x", Table(SOUND)), *siblings()], engine, mode)
     RandomLife(horde, twin).run(30 + 64 + 5)
@@ -363,8 +432,12 @@ def test_later_calls_of_begin_refuse_no_policy() -> None:
 @IN_ALL
 def test_rounding_errors_of_probabilities_are_accepted(engine: Any, mode: Any) -> None:
     """A softmax in float32 adds up to 1 within 1e-7; 1 - x - y may be slightly negative, and counts as 0."""
-    given = np.array([0.7, 0.3 + 1e-7, -1e-9])
-    horde = make([ask("x", Table(given)), ask("y", Table(np.array([1 / 3] * 3, dtype=np.float32)))], engine, mode)
+    probabilities = np.array([0.7, 0.3 + 1e-7, -1e-9])
+    horde = make(
+        [ask("x", Table(probabilities)), ask("y", Table(np.array([1 / 3] * 3, dtype=np.float32)))],
+        engine,
+        mode,
+    )
     after(130, horde)
     assert horde.diverged == []
     assert not horde.n_skipped.any()

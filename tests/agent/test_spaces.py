@@ -13,9 +13,23 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.wrappers import DtypeObservation, FilterObservation, FlattenObservation, TransformObservation
+from gymnasium.wrappers import (
+    DtypeObservation,
+    FilterObservation,
+    FlattenObservation,
+    TransformObservation,
+)
 
-from horde_agent import GVF, Channel, Interface, Life, StickyRandom, TabularObservation, Uniform, questions
+from horde_agent import (
+    GVF,
+    Channel,
+    Interface,
+    Life,
+    StickyRandom,
+    TabularObservation,
+    Uniform,
+    questions,
+)
 from horde_agent.life.bodies import make_body
 from horde_agent.life.worker import InPlace
 from horde_agent.life.wrapping import parse_wraps
@@ -58,7 +72,9 @@ class Sampled(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Discrete(2)
         self.metadata: dict[str, Any] = {}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         self.observation_space.seed(seed)
         return self.observation_space.sample(), {}
 
@@ -84,7 +100,9 @@ def newest(name: str) -> gymnasium.Env[Any, Any]:
         ("Blackjack", 32 * 11 * 2, ("obs_0", "obs_1", "obs_2", "state", "reward")),
     ],
 )
-def test_gymnasiums_toy_texts_have_a_tile_per_state_and_live(name: str, n_states: int, names: tuple[str, ...]) -> None:
+def test_gymnasiums_toy_texts_have_a_tile_per_state_and_live(
+    name: str, n_states: int, names: tuple[str, ...]
+) -> None:
     """One-hot numbers with tilings of each, as after FlattenObservation, were 64,001 features for Taxi."""
     env = newest(name)
     interface = Interface.of(env)
@@ -137,7 +155,9 @@ def test_a_horde_learns_the_values_of_a_frozen_lake() -> None:
     interface = Interface.of(env)
     question = GVF("reward", Uniform(4), Channel(interface.index("reward")), 0.9)
     horde = horde_of([question], interface, step_size=0.01)
-    with Life(env, horde, StickyRandom(4, repeat=0.0), np.random.default_rng(0), worker=InPlace()) as life:
+    with Life(
+        env, horde, StickyRandom(4, repeat=0.0), np.random.default_rng(0), worker=InPlace()
+    ) as life:
         life.run(30_000)
 
     table: Any = env.unwrapped.P  # type: ignore[attr-defined]
@@ -175,7 +195,9 @@ def test_too_many_states_have_a_tile_per_value() -> None:
 
 
 def test_names_of_an_environments_own_are_kept() -> None:
-    interface = Interface.of(Sampled(spaces.Dict(state=spaces.Discrete(3), reward=spaces.Discrete(3))))
+    interface = Interface.of(
+        Sampled(spaces.Dict(state=spaces.Discrete(3), reward=spaces.Discrete(3)))
+    )
     assert len(set(interface.names)) == 4
     assert interface.coder.n_features == 9
 
@@ -189,7 +211,9 @@ def brightness(image: np.ndarray) -> np.ndarray:
 
 
 def test_an_image_is_sent_to_features_not_to_a_flat_row_of_its_pixels() -> None:
-    advice = r"27,648 numbers of an image: make features .* gymnasium\.wrappers\.TransformObservation"
+    advice = (
+        r"27,648 numbers of an image: make features .* gymnasium\.wrappers\.TransformObservation"
+    )
     with pytest.raises(ValueError, match=advice):
         Interface.of(Sampled(IMAGE))
     box = spaces.Box(0.0, 1.0, (64,), np.float64)
@@ -200,7 +224,9 @@ def test_an_image_is_sent_to_features_not_to_a_flat_row_of_its_pixels() -> None:
 def test_a_part_that_is_no_number_is_left_out_as_advised() -> None:
     """MiniGrid's observation, which FlattenObservation cannot flatten."""
     env = Sampled(spaces.Dict(direction=spaces.Discrete(4), image=SMALL_IMAGE, mission=TEXT))
-    with pytest.raises(ValueError, match=r"'mission' out: .*FilterObservation\(env, \['direction', 'image'\]\)"):
+    with pytest.raises(
+        ValueError, match=r"'mission' out: .*FilterObservation\(env, \['direction', 'image'\]\)"
+    ):
         Interface.of(env)
     interface = Interface.of(FilterObservation(env, ["direction", "image"]))
     assert len(interface.channels) == 1 + 147 + 1
@@ -220,7 +246,10 @@ def test_what_has_no_fixed_numbers_is_refused(space: spaces.Space[Any]) -> None:
 def test_a_flattened_discrete_observation_is_better_left_as_it_is() -> None:
     with pytest.raises(ValueError, match="leave out FlattenObservation"):
         Interface.of(FlattenObservation(newest("Taxi")))
-    assert len(Interface.of(DtypeObservation(FlattenObservation(newest("Taxi")), np.float32)).channels) == 500
+    assert (
+        len(Interface.of(DtypeObservation(FlattenObservation(newest("Taxi")), np.float32)).channels)
+        == 500
+    )
 
 
 # ---- on the command line ---------------------------------------------------------------------------------------------
@@ -232,11 +261,16 @@ def test_a_recorded_life_of_a_discrete_environment_is_learned_from_again(
     """The record keeps channels and tiles, so replay and resume end with the weights of one life."""
     monkeypatch.chdir(tmp_path)
     assert commands.horde("learn --env FrozenLake-v1 --steps 400 --out whole") == 0
-    assert commands.horde("learn --env FrozenLake-v1 --steps 400 --out again --backend replay --log whole") == 2
+    assert (
+        commands.horde(
+            "learn --env FrozenLake-v1 --steps 400 --out again --backend replay --log whole"
+        )
+        == 2
+    )
     assert commands.horde("learn --backend replay --log whole --out again") == 0
-    whole, again = (commands.summary_of(run) for run in ("whole", "again"))
+    whole, replay = (commands.summary_of(run) for run in ("whole", "again"))
     assert whole["n_features"] == 16
-    assert whole["weights_sha256"] == again["weights_sha256"]
+    assert whole["weights_sha256"] == replay["weights_sha256"]
     assert commands.horde("resume whole --steps 500") == 0
     assert commands.summary_of("whole")["steps"] == 500
 
@@ -272,7 +306,9 @@ def test_a_wrong_wrap_is_refused_with_an_example(text: str, said: str) -> None:
 
 def test_a_wrapper_that_does_not_fit_is_refused_in_one_sentence() -> None:
     for wrap in ("discretize:3", "keep:position"):
-        with pytest.raises(ValueError, match=f"--wrap {wrap.partition(':')[0]} does not fit the environment"):
+        with pytest.raises(
+            ValueError, match=f"--wrap {wrap.partition(':')[0]} does not fit the environment"
+        ):
             make_body("gymnasium", env_id="CartPole-v1", wrap=wrap)
 
 
@@ -286,10 +322,14 @@ def test_an_environment_of_the_current_folder_is_found(tmp_path: Path) -> None:
         "print([main(words.format(name).split()) for name in sys.argv[1:]])"
     )
     command = [sys.executable, "-P", "-c", code, "corridor", "stairs"]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert ended.stdout.splitlines()[-1] == "[0, 2]", ended.stderr
     last_line = ended.stderr.splitlines()[-1]
     assert "there is no module stairs, neither installed nor in the current folder" in last_line
-    summary = json.loads((tmp_path / "run_of_corridor" / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads(
+        (tmp_path / "run_of_corridor" / "summary.json").read_text(encoding="utf-8")
+    )
     assert summary["n_features"] == 5
     assert not (tmp_path / "run_of_stairs").exists()

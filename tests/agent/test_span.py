@@ -115,14 +115,14 @@ def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> Non
     """Otherwise a step waits for memory, 0.4 s with 50,000 demons. The span engine pre-faults the first rows only."""
     n_demons = 800
     n_features = 10_000
-    before = resident()
-    made = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
-    grown = resident() - before
-    of = made.arrays if engine is SpanEngine else made._demons
-    for weights in (of.theta, of.w if engine is SpanEngine else of.vectors):
+    resident_before = resident()
+    built_engine = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    grown = resident() - resident_before
+    arrays = built_engine.arrays if engine is SpanEngine else built_engine._demons
+    for weights in (arrays.theta, arrays.w if engine is SpanEngine else arrays.vectors):
         assert share_behind(weights.ravel()[: n_demons * n_rows]) == 1.0
     assert n_rows == n_features or grown < 2 * 4 * n_demons * n_features
-    assert made.n_demons == n_demons
+    assert built_engine.n_demons == n_demons
 
 
 @pytest.mark.parametrize(("n_parts", "waits"), [(1, False), (4, False), (64, True)])
@@ -156,9 +156,9 @@ def test_pre_faulting_changes_no_number() -> None:
     rows[:] = np.random.default_rng(0).normal(size=rows.size)
     rows[::1024] = -0.0
     rows[::512] = np.nan
-    before = rows.tobytes()
+    content = rows.tobytes()
     prefault(rows, rows[:0], rows[5:6], n_threads=2)
-    assert rows.tobytes() == before
+    assert rows.tobytes() == content
 
 
 # ---- a trace that is longer than the span engine supports ------------------------------------------------------------

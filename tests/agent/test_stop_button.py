@@ -16,7 +16,12 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.runs.keeping import stop_request
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import StopAnswer, StopListener, ask_process, stop_options
+from horde_agent.runs.keeping.stop_request import (
+    StopAnswer,
+    StopListener,
+    ask_process,
+    stop_options,
+)
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody
@@ -55,7 +60,9 @@ def test_the_stop_button_stops_the_robot_of_its_life_and_no_other(
 # ---- the request -----------------------------------------------------------------------------------------------------
 
 
-def listening(folder: Path, stop: Callable[[], str], options: dict[str, str] | None = None) -> StopListener:
+def listening(
+    folder: Path, stop: Callable[[], str], options: dict[str, str] | None = None
+) -> StopListener:
     folder.mkdir(exist_ok=True)
     listener = StopListener(RunFolder(folder), stop)
     listener.open(options or {})
@@ -63,7 +70,9 @@ def listening(folder: Path, stop: Callable[[], str], options: dict[str, str] | N
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
-def test_a_request_is_confirmed_only_after_the_robot_was_stopped_and_closed(is_stopped: bool, tmp_path: Path) -> None:
+def test_a_request_is_confirmed_only_after_the_robot_was_stopped_and_closed(
+    is_stopped: bool, tmp_path: Path
+) -> None:
     is_asked = threading.Event()
     answers: list[StopAnswer | None] = []
 
@@ -92,7 +101,10 @@ def test_many_requests_stop_the_robot_once(tmp_path: Path) -> None:
 
     listener = listening(tmp_path, stop)
     answers: list[StopAnswer | None] = []
-    pages = [threading.Thread(target=lambda: answers.append(ask_process(RunFolder(tmp_path)))) for _ in range(5)]
+    pages = [
+        threading.Thread(target=lambda: answers.append(ask_process(RunFolder(tmp_path))))
+        for _ in range(5)
+    ]
     for page in pages:
         page.start()
     assert is_asked.acquire(timeout=10.0)
@@ -100,7 +112,8 @@ def test_many_requests_stop_the_robot_once(tmp_path: Path) -> None:
     for page in pages:
         page.join()
     assert len(stops) == 1
-    assert set(answers) <= {StopAnswer(is_confirmed=True, said=""), None}  # None: it came after the end
+    # None: it came after the end
+    assert set(answers) <= {StopAnswer(is_confirmed=True, said=""), None}
     assert StopAnswer(is_confirmed=True, said="") in answers
 
 
@@ -119,7 +132,9 @@ def test_nobody_stops_a_robot_without_the_token_of_its_run(tmp_path: Path) -> No
     assert ask_process(RunFolder(tmp_path)) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"port": "x"}', '{"port": 1e99, "token": "a"}', '{"port": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"port": "x"}', '{"port": 1e99, "token": "a"}', '{"port": 1}']
+)
 def test_a_damaged_file_of_a_request_is_no_confirmation(text: str, tmp_path: Path) -> None:
     (tmp_path / ".stop").write_text(text)
     assert ask_process(RunFolder(tmp_path)) is None
@@ -147,7 +162,9 @@ def test_the_command_that_stops_a_life_names_its_robot_and_its_port(tmp_path: Pa
 
 
 def test_without_the_runs_process_its_settings_name_the_robot(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('robot = "create2"\nbackend = "serial"\nport = "/dev/robot"\n')
+    (tmp_path / "config.toml").write_text(
+        'robot = "create2"\nbackend = "serial"\nport = "/dev/robot"\n'
+    )
     assert stop_options(RunFolder(tmp_path)) == SERIAL
 
 
@@ -161,7 +178,9 @@ def test_the_page_runs_the_stop_command_and_believes_its_exit_code(
     command.write_text(f'#!/bin/sh\necho "$@" > {words}\necho it was sent\nexit {code}\n')
     command.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: str(command))
-    (tmp_path / "config.toml").write_text('robot = "create2"\nbackend = "serial"\nport = "/dev/robot"\n')
+    (tmp_path / "config.toml").write_text(
+        'robot = "create2"\nbackend = "serial"\nport = "/dev/robot"\n'
+    )
     assert server.request_stop(tmp_path) == StopAnswer(is_confirmed=code == 0, said="it was sent")
     expected = "stop --robot=create2 --backend=serial --port=/dev/robot --reason=requested on the live page\n"
     assert words.read_text() == expected
@@ -219,7 +238,12 @@ class StoppableBody(ToyBody):
     """
 
     def __init__(
-        self, run: Path, *, stop_options: dict[str, str], stands: bool = True, error: OSError | None = None
+        self,
+        run: Path,
+        *,
+        stop_options: dict[str, str],
+        stands: bool = True,
+        error: OSError | None = None,
     ) -> None:
         super().__init__(on_step=self._ask_at_300)
         self.metadata = {**self.metadata, "stop_options": stop_options}
@@ -257,7 +281,15 @@ class StoppableBody(ToyBody):
 def stopped(body: StoppableBody, monkeypatch: pytest.MonkeyPatch) -> StopAnswer | None:
     """Run a life whose page asks for the stop, and return the page's answer."""
     monkeypatch.setattr(learn, "make_env", lambda _config: body)
-    words = ["learn", "--steps", "100000", "--excursion-probability", "0", "--out", str(body.run.path)]
+    words = [
+        "learn",
+        "--steps",
+        "100000",
+        "--excursion-probability",
+        "0",
+        "--out",
+        str(body.run.path),
+    ]
     assert cli.main(words) == 0
     body.page.join()
     (answer,) = body.answers
@@ -280,13 +312,21 @@ def test_a_stop_is_confirmed_only_if_the_robot_reports_that_it_stands(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_life_ends_though_its_emergency_stop_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = StoppableBody(Path("a"), stop_options=SERIAL, error=OSError("it holds in this process only"))
-    assert stopped(body, monkeypatch) == StopAnswer(is_confirmed=True, said="it holds in this process only")
+def test_a_life_ends_though_its_emergency_stop_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = StoppableBody(
+        Path("a"), stop_options=SERIAL, error=OSError("it holds in this process only")
+    )
+    assert stopped(body, monkeypatch) == StopAnswer(
+        is_confirmed=True, said="it holds in this process only"
+    )
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_robot_that_one_thread_alone_may_stop_is_stopped_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_robot_that_one_thread_alone_may_stop_is_stopped_when_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     body = StoppableBody(Path("a"), stop_options={})
     assert stopped(body, monkeypatch) == StopAnswer(is_confirmed=True, said="")
     assert body.calls == ["requested on the live page", "closed"]

@@ -25,7 +25,13 @@ from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.ending import Cause, End
 from horde_agent.runs.jobs import holdout, tables
-from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Holdout, known_returns, read_log, returns_of
+from horde_agent.runs.jobs.holdout import (
+    LEARNED_SHARE,
+    Holdout,
+    known_returns,
+    read_log,
+    returns_of,
+)
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome, holdout_traces, write_tables
 from horde_agent.runs.keeping.folder import RunFolder
 from horde_agent.runs.keeping.run import Run
@@ -37,10 +43,13 @@ NAN = float("nan")
 
 def test_nearly_constant_returns_vary_by_less_than_the_rounding_of_one_reading() -> None:
     """Rounding to steps of .6 has a variance of .03; the fourth has diverged, the fifth was not scored."""
-    variance, sound = np.array([0.029, 0.031, 0.0, 0.0, NAN]), np.array([True, True, True, False, True])
+    variance = np.array([0.029, 0.031, 0.0, 0.0, NAN])
+    sound = np.array([True, True, True, False, True])
     nmsre = np.where(np.isnan(variance), NAN, 1.0)
     assert tables.n_nearly_constant(nmsre, variance, np.full(5, 0.6), sound) == 2
-    assert tables.n_nearly_constant(nmsre, variance, np.array([NAN, 0.6, NAN, 0.6, 0.6]), sound) == 0
+    assert (
+        tables.n_nearly_constant(nmsre, variance, np.array([NAN, 0.6, NAN, 0.6, 0.6]), sound) == 0
+    )
     assert tables.n_nearly_constant(nmsre, variance, np.full(5, NAN), sound) is None
 
 
@@ -59,9 +68,15 @@ def horde(**further: Any) -> Any:
 
 
 def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
-    watch: Any = SimpleNamespace(n_updates=np.array([21, 22, 23]), is_valid=np.array([True, False, True]))
-    nmsre, variance, n_tests = np.array([0.1, 0.2, 0.3]), np.array([4.0, 5.0, 6.0]), np.array([7, 8, 9])
-    lines = tables.question_lines(horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN]))
+    watch: Any = SimpleNamespace(
+        n_updates=np.array([21, 22, 23]), is_valid=np.array([True, False, True])
+    )
+    nmsre = np.array([0.1, 0.2, 0.3])
+    variance = np.array([4.0, 5.0, 6.0])
+    n_tests = np.array([7, 8, 9])
+    lines = tables.question_lines(
+        horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN])
+    )
     table = [dict(zip(tables.QUESTION_COLUMNS, line, strict=True)) for line in lines]
     assert table[1] == {
         "name": "b",
@@ -75,7 +90,8 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
         "mspbe_valid": 0,
         "nearly_constant": 0,
     }
-    assert [line["nearly_constant"] for line in table] == [1, 0, None]  # variances 4, 5, 6; 49 / 12 = 4.08
+    # Variances 4, 5, 6; 49 / 12 = 4.08
+    assert [line["nearly_constant"] for line in table] == [1, 0, None]
     assert [line["diverged"] for line in table] == [0, 1, 0]
     assert [line["mspbe_valid"] for line in table] == [1, 0, 1]
 
@@ -84,7 +100,9 @@ LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.5
 RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]), "right")
 
 
-def completed(policy: PolicyUnderTest, step: int, predictions: list[float], returns: list[float]) -> TestExcursion:
+def completed(
+    policy: PolicyUnderTest, step: int, predictions: list[float], returns: list[float]
+) -> TestExcursion:
     whole = np.zeros(4)
     whole[policy.demons] = predictions
     test = TestExcursion(policy, whole, step, horizon=1)
@@ -101,13 +119,13 @@ def errors() -> ReturnErrors:
     Demon 0: errors 4, 0, 0; returns 0, 2, 4 of variance 8/3. Demon 2: errors 1, 1, 1; returns 1, 1, 4 of variance 2.
     Demon 1: errors 9 and 9, returns 0 and 6 of variance 9.
     """
-    made = ReturnErrors([LEFT, RIGHT], 4)
-    made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
-    made.add(completed(RIGHT, 20, [3.0], [0.0]))
-    made.add(completed(LEFT, 30, [2.0, 2.0], [2.0, 1.0]))
-    made.add(completed(RIGHT, 40, [3.0], [6.0]))
-    made.add(completed(LEFT, 50, [4.0, 3.0], [4.0, 4.0]))
-    return made
+    return_errors = ReturnErrors([LEFT, RIGHT], 4)
+    return_errors.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
+    return_errors.add(completed(RIGHT, 20, [3.0], [0.0]))
+    return_errors.add(completed(LEFT, 30, [2.0, 2.0], [2.0, 1.0]))
+    return_errors.add(completed(RIGHT, 40, [3.0], [6.0]))
+    return_errors.add(completed(LEFT, 50, [4.0, 3.0], [4.0, 4.0]))
+    return return_errors
 
 
 def column(lines: list[list[object]], name: str) -> list[Any]:
@@ -120,13 +138,16 @@ def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnE
     Demon 0: 4, 3.6, 3.24 over 8/3: 1.5, 1.35, 1.215. Demon 2: 1 over 2: .5 each time. Demon 1: 9 over 9: 1.
     """
     lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
-    assert column(lines, "mean_nmsre") == pytest.approx([1.0, 1.0, (1.35 + 0.5 + 1) / 3, 2.85 / 3, 2.715 / 3])
+    assert column(lines, "mean_nmsre") == pytest.approx(
+        [1.0, 1.0, (1.35 + 0.5 + 1) / 3, 2.85 / 3, 2.715 / 3]
+    )
     assert column(lines, "median_nmsre") == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0])
     assert column(lines, "excursion") == [1, 2, 3, 4, 5]
     assert column(lines, "step") == [10, 20, 30, 40, 50]
     assert column(lines, "robot_time_s") == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
     assert column(lines, "policy") == ["left", "right", "left", "right", "left"]
-    lines = curve(errors, np.array([False, True, True, True]), ("left", "right"), 0.1)  # demon 0 has diverged
+    # Demon 0 has diverged
+    lines = curve(errors, np.array([False, True, True, True]), ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
     assert column(lines, "median_nmsre") == pytest.approx([0.5, 0.75, 0.75, 0.75, 0.75])
 
@@ -143,17 +164,19 @@ def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: Retu
     assert online[2] != pytest.approx(column(lines, "mean_nmsre")[2])
 
 
-def curve(errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: float) -> list[list[object]]:
+def curve(
+    errors: ReturnErrors, sound: Any, actions: tuple[str, ...], period_s: float
+) -> list[list[object]]:
     return list(tables.curve_lines(errors, policy_scores(errors.table), sound, actions, period_s))
 
 
 def test_the_curve_leaves_out_questions_tested_once() -> None:
     """Its variance would be 0, and its NMSRE 1 by definition."""
-    made = ReturnErrors([LEFT, RIGHT], 4)
-    made.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
-    made.add(completed(RIGHT, 20, [3.0], [0.0]))
-    made.add(completed(RIGHT, 30, [3.0], [6.0]))
-    lines = curve(made, np.ones(4, dtype=bool), ("left", "right"), 0.1)
+    return_errors = ReturnErrors([LEFT, RIGHT], 4)
+    return_errors.add(completed(LEFT, 10, [2.0, 0.0], [0.0, 1.0]))
+    return_errors.add(completed(RIGHT, 20, [3.0], [0.0]))
+    return_errors.add(completed(RIGHT, 30, [3.0], [6.0]))
+    lines = curve(return_errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     assert np.isnan(column(lines, "mean_nmsre")[0])
     assert column(lines, "mean_nmsre")[1:] == pytest.approx([1.0, 1.0])
 
@@ -163,7 +186,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Six questions, the first of which has diverged."""
     horde = horde_of(nexting(FACE, (0.0, 0.5)), FACE)
     horde._soundness.mark_diverged(0, "a test")
-    return Run(LearnConfig(backend="replay", seed=5), FACE, horde, RunFolder(tmp_path), notes=["It snowed."])
+    return Run(
+        LearnConfig(backend="replay", seed=5),
+        FACE,
+        horde,
+        RunFolder(tmp_path),
+        notes=["It snowed."],
+    )
 
 
 def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
@@ -181,28 +210,48 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
         nmsre_of_mean=np.array([0.2, 0.6, 1.0, 3.0, 0.4, 5.0]),
     )
     student: Any = SimpleNamespace(learning_steps=30, n_updated=90)
-    student.catch_up, student.learn_s = lambda: None, Durations()
+    student.catch_up = lambda: None
+    student.learn_s = Durations()
     robot = NOT_RECORDED | {"gaps": 3}
     outcome = Outcome(steps=60, end=End.of(Cause.LOG_END), robot=robot, score=score, passes=12.5)
     summary = write_tables(run, student, outcome, 2.0)
 
-    assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (1.6, 1.0, 0.4)
-    assert (summary["learning_steps"], summary["n_updated_per_step"], summary["gaps"]) == (30, 3.0, 3)
+    assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (
+        1.6,
+        1.0,
+        0.4,
+    )
+    assert (summary["learning_steps"], summary["n_updated_per_step"], summary["gaps"]) == (
+        30,
+        3.0,
+        3,
+    )
     assert (summary["backend"], summary["seed"], summary["n_excursions"]) == ("replay", 5, None)
     assert summary["stopped_early"] is False
     details = json.loads(run.folder.details.read_text())
     assert details["share_better_than_mean_predictor"] == pytest.approx(3 / 5)
     assert details["mean_predictor"]["mean_nmsre"] == pytest.approx(2.0)
-    note, other = details["notes"]
-    assert other == "It snowed."
-    assert "Learned in 12.5 passes over the first 70% of the log; scored on the last 2 steps" in note
-    assert "scores 1.000 in the median and 2.000 in the mean; 60% of the questions do better" in note
+    note, second_note = details["notes"]
+    assert second_note == "It snowed."
+    assert (
+        "Learned in 12.5 passes over the first 70% of the log; scored on the last 2 steps" in note
+    )
+    assert (
+        "scores 1.000 in the median and 2.000 in the mean; 60% of the questions do better" in note
+    )
     assert summary["n_nearly_constant"] is None
     assert "1 of 6 questions have returns that do not vary" in note
     with run.folder.questions.open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["nmsre"] for line in lines] == ["0.1", "0.5", "1", "2", "0.5", "4"]
-    assert [line["nmsre_of_mean_predictor"] for line in lines] == ["0.2", "0.6", "1", "3", "0.4", "5"]
+    assert [line["nmsre_of_mean_predictor"] for line in lines] == [
+        "0.2",
+        "0.6",
+        "1",
+        "3",
+        "0.4",
+        "5",
+    ]
     assert {line["n_tests"] for line in lines} == {"2"}
 
 
@@ -219,14 +268,20 @@ def life(n_excursions: int, last: int = HORIZON) -> Stream:
     recorder = Recorder(3)
     step = 0
     for k in range(n_excursions):
-        n = last if k == n_excursions - 1 else HORIZON
+        n = HORIZON
+        if k == n_excursions - 1:
+            n = last
         for phase, action in [(Phase.BEHAVE, 0), *[(Phase.EXCURSION, 1)] * n]:
-            seen = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
-            recorder.write(Row(step, 0.1 * step, seen, action, 1.0, phase, Flag.NONE, (0.0, 0.0, 0.0)))
+            observation = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
+            recorder.write(
+                Row(step, 0.1 * step, observation, action, 1.0, phase, Flag.NONE, (0.0, 0.0, 0.0))
+            )
             step += 1
     if last == HORIZON:
-        seen = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
-        recorder.write(Row(step, 0.1 * step, seen, 0, 1.0, Phase.END, Flag.NONE, (0.0, 0.0, 0.0)))
+        observation = np.array([step / 1000, 1 - step / 1000, 0.0], dtype=np.float32)
+        recorder.write(
+            Row(step, 0.1 * step, observation, 0, 1.0, Phase.END, Flag.NONE, (0.0, 0.0, 0.0))
+        )
     return recorder.stream()
 
 
@@ -234,9 +289,11 @@ def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
     course = PolicyScores(0, POLICY)
     course.add(starts, np.zeros((n_excursions, 3)), np.zeros((n_excursions, 3)))
-    horde: Any = SimpleNamespace(names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0])
-    found = tables.excursion_traces(life(n_excursions, last), horde, FACE, [course], HORIZON)
-    return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in found]
+    horde: Any = SimpleNamespace(
+        names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0]
+    )
+    traces = tables.excursion_traces(life(n_excursions, last), horde, FACE, [course], HORIZON)
+    return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in traces]
 
 
 def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
@@ -245,14 +302,14 @@ def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
     age = [line for line in shown if line["channel"] == "age"]
     assert {line["question"] for line in age} == {"age/.5"}
     assert {line["panel"] for line in age} == {"right"}
-    came = sum(0.5**k * (15 + k) / 1000 for k in range(HORIZON))
+    actual_return = sum(0.5**k * (15 + k) / 1000 for k in range(HORIZON))
     assert age[0] == {
         "question": "age/.5",
         "channel": "age",
         "panel": "right",
         "t_s": 0.0,
         "prediction": 2.0,
-        "actual": pytest.approx(came, rel=1e-6),
+        "actual": pytest.approx(actual_return, rel=1e-6),
     }
     assert [line["t_s"] for line in age[:3]] == pytest.approx([0.0, 0.1, 0.2])
 
@@ -281,13 +338,18 @@ def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action:
     recorder = Recorder(3)
     for k, reward in enumerate(rewards):
         observation = np.array([k / 10_000, reward, 0.0], dtype=np.float32)
-        phase = Phase.END if k == len(rewards) - 1 else Phase.BEHAVE
+        if k == len(rewards) - 1:
+            phase = Phase.END
+        else:
+            phase = Phase.BEHAVE
         flag = (flags or {}).get(k, Flag.GAP if k == 0 else Flag.NONE)
         recorder.write(Row(k, 0.1 * k, observation, action, 1.0, phase, flag, (np.nan,) * 3))
     return recorder.stream()
 
 
-def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any = None, size: int = 13) -> Holdout:
+def learn_and_score(
+    stream: Stream, student: Student, passes: int, observer: Any = None, size: int = 13
+) -> Holdout:
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
     holdout.learn(rows, student, passes, observer)
     return holdout.score(rows, student)
@@ -297,7 +359,13 @@ def learn_and_score(stream: Stream, student: Student, passes: int, observer: Any
 def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
     """Broken at the third reading: nothing runs across, and the row before is followed by nothing."""
     stream = stream_of([9.0, 1.0, 2.0, 4.0, 8.0], {2: flag})
-    assert returns_of(stream.rows, np.array([1]), np.array([0.5]))[:, 0].tolist() == [1.0, 0.0, 8.0, 8.0, 0.0]
+    assert returns_of(stream.rows, np.array([1]), np.array([0.5]))[:, 0].tolist() == [
+        1.0,
+        0.0,
+        8.0,
+        8.0,
+        0.0,
+    ]
     assert are_followed(stream.rows["flags"]).tolist() == [True, False, True, True, False]
 
 
@@ -312,9 +380,13 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
     seen: list[int] = []
     student = Student(horde, FACE)
     stream = stream_of([0.1] * n, {0: Flag.NONE})
-    score = learn_and_score(stream, student, passes=2, observer=lambda student, step: seen.append(step))
+    score = learn_and_score(
+        stream, student, passes=2, observer=lambda student, step: seen.append(step)
+    )
     assert LEARNED_SHARE == 0.7
-    assert [(call[1], call[4]) for call in horde.learned] == [(k, k + 1) for k in range(split - 1)] * 2
+    assert [(call[1], call[4]) for call in horde.learned] == [
+        (k, k + 1) for k in range(split - 1)
+    ] * 2
     assert seen == [*range(split)] * 2
     assert (score.n_learned, score.n_scored) == (split, n - split - 1)
 
@@ -352,27 +424,29 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Returns at gamma .9 run across several parts, and end at gaps; so does a prediction that is fed back."""
     monkeypatch.setattr(holdout, "MOST_ROWS", 5)
-    rewards, flags = np.random.default_rng(0).random(200).tolist(), {20: Flag.GAP, 160: Flag.STALE}
+    rewards = np.random.default_rng(0).random(200).tolist()
+    flags = {20: Flag.GAP, 160: Flag.STALE}
     stream = stream_of(rewards, flags)
     horde: Any = SpyHorde(nexting(FACE, (0.5, 0.9)))
     horde.predict = lambda tiles: np.full(6, 0.3)
-    found = learn_and_score(stream, Student(horde, FACE), 0, size=size)
-    learned, held_out = stream[:140], stream[140:]
+    score = learn_and_score(stream, Student(horde, FACE), 0, size=size)
+    learned = stream[:140]
+    held_out = stream[140:]
     channel, gamma = known_returns(horde)
-    known, scored = (are_followed(part.rows["flags"]) for part in (learned, held_out))
-    actual, mean = (
-        returns_of(held_out.rows, channel, gamma)[scored],
-        returns_of(learned.rows, channel, gamma)[known].mean(axis=0),
-    )
+    is_followed, scored = (are_followed(part.rows["flags"]) for part in (learned, held_out))
+    actual = returns_of(held_out.rows, channel, gamma)[scored]
+    mean = returns_of(learned.rows, channel, gamma)[is_followed].mean(axis=0)
     variance = actual.var(axis=0)
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(score.variance, variance, rtol=1e-9)
     vary = variance > 0
     of_mean = ((mean - actual) ** 2).mean(axis=0)[vary] / variance[vary]
-    np.testing.assert_allclose(found.nmsre_of_mean[vary], of_mean, rtol=1e-9)
-    for demon, shown in found.shown.items():
+    np.testing.assert_allclose(score.nmsre_of_mean[vary], of_mean, rtol=1e-9)
+    for demon, shown in score.shown.items():
         np.testing.assert_allclose(shown[:, 2], actual[:, demon], rtol=1e-12)
 
 
@@ -407,8 +481,15 @@ class Told(ToyBody):
 
 def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps() -> None:
     """The same flags as in a life; the beginning is a gap that is not counted; the environment ends it at age 8."""
-    faults = {2: {"gap": 1}, 4: {"stale": 1}, 5: {"applied": 0}, 6: {"gap": 1, "stale": 1}, 8: {"truncated": 1}}
-    body, recorder = Told(faults), Recorder(3)
+    faults = {
+        2: {"gap": 1},
+        4: {"stale": 1},
+        5: {"applied": 0},
+        6: {"gap": 1, "stale": 1},
+        8: {"truncated": 1},
+    }
+    body = Told(faults)
+    recorder = Recorder(3)
     assert read_log(body, recorder) == 2
     rows = recorder.stream().rows
     assert [age_of(o) for o in rows["observation"]] == list(range(9))
@@ -434,5 +515,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
         GVF("g", Behaviour(), Channel(0), lambda o, t: 0.5),
         GVF("z", Behaviour(), Channel(0), 0.5, outcome=1.0),
     ):
-        with pytest.raises(ValueError, match=f"the return of {question.name} cannot be computed from a log"):
+        with pytest.raises(
+            ValueError, match=f"the return of {question.name} cannot be computed from a log"
+        ):
             known_returns(SpyHorde([question]))  # type: ignore[arg-type]

@@ -23,9 +23,24 @@ from horde_agent.runs.keeping.folder import RunFolder
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.test_snapshots import keep_each, steps_kept
 
-TIMED = {"wall_s", "steps_per_s", "learn_ms", "cycle_ms", "deadlines_missed", "crc_errors", "stopped_early"}
+TIMED = {
+    "wall_s",
+    "steps_per_s",
+    "learn_ms",
+    "cycle_ms",
+    "deadlines_missed",
+    "crc_errors",
+    "stopped_early",
+}
 """Values that are not in a log."""
-TABLES = ("summary.json", "details.json", "questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv")
+TABLES = (
+    "summary.json",
+    "details.json",
+    "questions.csv",
+    "learning_curve.csv",
+    "mspbe_curve.csv",
+    "traces.csv",
+)
 
 OWN = """
 [[family]]
@@ -49,8 +64,19 @@ def _often() -> Iterator[None]:
 
 def lived(path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Live in a toy body that breaks now and then, and return the run's folder."""
-    faults: dict[int, dict[str, Any]] = {100: {"gap": 1}, 300: {"applied": 0}, 500: {"stale": 1, "gap": 1}}
-    assert toy(f"learn --steps 700 --horizon 8 --seed 1 {words} --out {path}", monkeypatch, faults=faults) == 0
+    faults: dict[int, dict[str, Any]] = {
+        100: {"gap": 1},
+        300: {"applied": 0},
+        500: {"stale": 1, "gap": 1},
+    }
+    assert (
+        toy(
+            f"learn --steps 700 --horizon 8 --seed 1 {words} --out {path}",
+            monkeypatch,
+            faults=faults,
+        )
+        == 0
+    )
     return path
 
 
@@ -67,7 +93,9 @@ def cut(life: Path, tmp_path: Path) -> Path:
 
 
 def without_tables(run: Path, tmp_path: Path) -> Path:
-    shutil.copytree(run, tmp_path / "cut", ignore=shutil.ignore_patterns(*TABLES, "*.png", "*.html"))
+    shutil.copytree(
+        run, tmp_path / "cut", ignore=shutil.ignore_patterns(*TABLES, "*.png", "*.html")
+    )
     return tmp_path / "cut"
 
 
@@ -82,7 +110,10 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
 ) -> None:
     """From its snapshot on, or from the beginning if that is damaged."""
     if is_damaged:
-        part = max(next(snapshots.found(cut / "checkpoint")).glob("*.npy"), key=lambda file: file.stat().st_size)
+        part = max(
+            next(snapshots.found(cut / "checkpoint")).glob("*.npy"),
+            key=lambda file: file.stat().st_size,
+        )
         flip(part, part.stat().st_size // 2)
     capsys.readouterr()
     assert cli.main(["report", str(cut)]) == 0
@@ -116,10 +147,10 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
     monkeypatch.chdir(tmp_path)
     life = lived(tmp_path / "life", f"{words} --snapshot-every 1s", monkeypatch)
     (tmp_path / "own.toml").unlink()  # the run has its own copy
-    kept = steps_kept(life)
-    assert len(kept) >= (6 if "--realtime" in words else 10)  # in real time only before a drive
+    steps = steps_kept(life)
+    assert len(steps) >= (6 if "--realtime" in words else 10)  # in real time only before a drive
     capsys.readouterr()
-    for step in kept[:: max(len(kept) // 2, 1)]:
+    for step in steps[:: max(len(steps) // 2, 1)]:
         cut = without_tables(life, tmp_path / str(step))
         for other in snapshots.found(cut / "checkpoint"):
             if int(other.name) != step:
@@ -158,7 +189,9 @@ def kill_after(run: Path, n_rows: int) -> None:
 
 def n_within(rows: np.ndarray, known: int, phase: Phase) -> int:
     """Return the number of rows up to the middle of a drive or an excursion, at least 90 rows after `known`."""
-    within = np.flatnonzero((rows["phase"][known + 90 :] == phase) & (rows["phase"][known + 89 : -1] == phase))
+    within = np.flatnonzero(
+        (rows["phase"][known + 90 :] == phase) & (rows["phase"][known + 89 : -1] == phase)
+    )
     return known + 90 + int(within[0]) + 1
 
 
@@ -186,23 +219,24 @@ def test_learning_from_a_snapshot_and_from_the_beginning_gives_the_same_tables(
     shutil.rmtree(runs[1] / "checkpoint")
     for file in record_files(runs[0] / "log" / "life.rec")[:3]:
         file.unlink()
-    one, other = (tables_of(run) for run in runs)
+    one, another = (tables_of(run) for run in runs)
     for table in TABLES:
-        assert one[table] == other[table], table
+        assert one[table] == another[table], table
 
 
 def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The snapshot is older than the excursions: these are not truncated. The final tables do not change later."""
-    run, steps = tmp_path / "run", list[int]()
+    run = tmp_path / "run"
+    steps = list[int]()
     keep_each(150, monkeypatch)
 
     def report(age: int) -> None:
         if age in (300, 600):
-            before = (run / "log" / "excursions.rec").read_bytes()
+            content = (run / "log" / "excursions.rec").read_bytes()
             assert cli.main(["report", str(run)]) == 0
-            assert (run / "log" / "excursions.rec").read_bytes() == before
+            assert (run / "log" / "excursions.rec").read_bytes() == content
             steps.append(summary_of(run)["steps"])
             assert f"cut off after {steps[-1]} of 700 steps" in (run / "report.html").read_text()
 
@@ -213,26 +247,29 @@ def test_reports_of_a_running_life_have_its_steps_and_do_not_change_its_files(
     assert re.search(r"from its snapshot at step \d+ on: \d+ rows", err)
     assert 150 <= steps[0] <= 300 < steps[1] <= 600  # steps on disk by then
     assert summary_of(run)["steps"] == 700
-    before = {table: (run / table).read_text() for table in TABLES}
+    texts = {table: (run / table).read_text() for table in TABLES}
     assert cli.main(["report", str(run)]) == 0
-    assert {table: (run / table).read_text() for table in TABLES} == before
+    assert {table: (run / table).read_text() for table in TABLES} == texts
     assert capsys.readouterr().err == ""
 
 
 def test_added_and_removed_questions_are_in_the_tables_of_a_killed_run(
     life: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, new = tmp_path / "run", tmp_path / "new.toml"
+    run = tmp_path / "run"
+    new = tmp_path / "new.toml"
     new.write_text('[[family]]\npolicies = ["right"]\ngammas = [0.3]\n')
     shutil.copytree(life, run)
     assert toy(f"resume {run} --steps 900 --add {new} --remove left/g0/*", monkeypatch) == 0
     cut = without_tables(run, tmp_path)
     assert cli.main(["report", str(cut)]) == 0
-    tables = [csv.DictReader((path / "questions.csv").read_text().splitlines()) for path in (run, cut)]
-    asked = [{row["name"]: row["nmsre"] for row in table} for table in tables]
-    assert asked[0] == asked[1]
-    assert any(name.startswith("right/g0.3/") for name in asked[0])
-    assert not any(name.startswith("left/g0/") for name in asked[0])
+    tables = [
+        csv.DictReader((path / "questions.csv").read_text().splitlines()) for path in (run, cut)
+    ]
+    nmsre_by_name = [{row["name"]: row["nmsre"] for row in table} for table in tables]
+    assert nmsre_by_name[0] == nmsre_by_name[1]
+    assert any(name.startswith("right/g0.3/") for name in nmsre_by_name[0])
+    assert not any(name.startswith("left/g0/") for name in nmsre_by_name[0])
 
 
 def test_a_log_that_ends_in_the_middle_of_a_row_before_the_snapshot_is_learned_from_up_to_there(
@@ -255,15 +292,17 @@ def test_a_log_that_ends_in_the_middle_of_a_row_before_the_snapshot_is_learned_f
 
 
 @pytest.mark.parametrize("table", ["questions.csv", "learning_curve.csv"])
-def test_a_missing_table_is_learned_again_and_no_other_changes(life: Path, tmp_path: Path, table: str) -> None:
+def test_a_missing_table_is_learned_again_and_no_other_changes(
+    life: Path, tmp_path: Path, table: str
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(life, run)
     (run / table).unlink()
-    before = (run / "summary.json").read_text()
+    summary = (run / "summary.json").read_text()
 
     assert cli.main(["report", str(run)]) == 0
     assert (run / table).read_text() == (life / table).read_text()
-    assert (run / "summary.json").read_text() == before
+    assert (run / "summary.json").read_text() == summary
     page = (run / "report.html").read_text()
     assert f"{table} was missing and was learned again from the log" in page
     assert "unfinished" not in page
@@ -273,7 +312,9 @@ def test_weights_of_another_version_are_noted(life: Path, tmp_path: Path) -> Non
     run = tmp_path / "run"
     shutil.copytree(life, run)
     (run / "questions.csv").unlink()
-    (run / "summary.json").write_text(json.dumps(summary_of(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"}))
+    (run / "summary.json").write_text(
+        json.dumps(summary_of(life) | {"weights_sha256": "0" * 64, "version": "0.0.9"})
+    )
 
     assert cli.main(["report", str(run)]) == 0
     assert "which version 0.0.9 wrote" in (run / "report.html").read_text()
@@ -282,7 +323,9 @@ def test_weights_of_another_version_are_noted(life: Path, tmp_path: Path) -> Non
 def test_missing_excursions_are_recorded_again(life: Path, cut: Path) -> None:
     (cut / "log" / "excursions.rec").unlink()
     assert cli.main(["report", str(cut)]) == 0
-    assert (cut / "log" / "excursions.rec").read_bytes() == (life / "log" / "excursions.rec").read_bytes()
+    assert (cut / "log" / "excursions.rec").read_bytes() == (
+        life / "log" / "excursions.rec"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("at", ["after a snapshot", "from the beginning", "at the first row"])
@@ -292,9 +335,17 @@ def test_learning_again_ends_at_an_invalid_row(
     """If there is nothing before it, the log is refused."""
     run = without_tables(in_files, tmp_path)
     files = record_files(run / "log" / "life.rec")
-    file = files[0] if at == "at the first row" else files[-1]
+    if at == "at the first row":
+        file = files[0]
+    else:
+        file = files[-1]
     rows = read_segment(file, FORMAT).records
-    (k,) = np.flatnonzero((rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE))[20:21] + 1
+    (k,) = (
+        np.flatnonzero(
+            (rows["phase"][1:-1] == Phase.BEHAVE) & (rows["phase"][:-2] == Phase.BEHAVE)
+        )[20:21]
+        + 1
+    )
     k = 0 if file == files[0] else int(k)
     rows["observation"][k] = 2.0
     offset = int(read_segment(file, FORMAT).header["offset"])
@@ -303,9 +354,12 @@ def test_learning_again_ends_at_an_invalid_row(
         shutil.rmtree(run / "checkpoint")
     assert cli.main(["report", str(run)]) == (2 if k == 0 else 0)
     if k == 0:
-        assert "life.rec cannot be learned from again: observation must lie in [0, 1]" in capsys.readouterr().err
+        assert (
+            "life.rec cannot be learned from again: observation must lie in [0, 1]"
+            in capsys.readouterr().err
+        )
     else:
         reached = rows["step"][k - 1]
-        said = f"is damaged after step {reached}, and learned from up to there"
-        assert said in (run / "report.html").read_text()
+        sentence = f"is damaged after step {reached}, and learned from up to there"
+        assert sentence in (run / "report.html").read_text()
         assert summary_of(run)["steps"] == reached

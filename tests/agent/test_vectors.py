@@ -77,32 +77,40 @@ def arithmetic(of: Any, name: str) -> Callable[..., None]:
 @IN_SETUPS
 def test_vectors_compute_what_numpy_does(module: str, zeros: str, dtype: Any) -> None:
     """From an address that is not aligned, and with NaN, which compares as neither less nor greater."""
-    of = MODULES[module]
+    implementation = MODULES[module]
     first = 3
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=N + 8).astype(dtype) for _ in range(3))
-    a[40], b[41], a[100], c[7] = np.nan, np.nan, np.inf, a[7]
+    b[41] = np.nan
+    c[7] = a[7]
+    a[40] = np.nan
+    a[100] = np.inf
     out = np.full((12, N + 8), 7.0, dtype=dtype)
     n_true = np.zeros(2, dtype=np.int64)
-    before = (a.copy(), b.copy())
-    arithmetic(of, zeros)(a, b, c, first, out, n_true)
+    inputs = (a.copy(), b.copy())
+    arithmetic(implementation, zeros)(a, b, c, first, out, n_true)
     x, y, z = (v[first : first + N] for v in (a, b, c))
     with np.errstate(all="ignore"):
         want = [x + y, x - y, x * y, x / y, 2 * x - 1, 1 / y, x * y + z, 3 * x + z]
-        want += [np.where(x < y, x, y), np.where(x <= z, x, 0), np.where(x > y, 1, z), np.where(np.abs(x) <= 1, x, 0)]
+        want += [
+            np.where(x < y, x, y),
+            np.where(x <= z, x, 0),
+            np.where(x > y, 1, z),
+            np.where(np.abs(x) <= 1, x, 0),
+        ]
     tolerance = 4 * np.finfo(dtype).eps
     np.testing.assert_allclose(out[:, first : first + N], want, rtol=tolerance, atol=4 * tolerance)
     assert (out[:, :first] == 7).all()
     assert (out[:, first + N :] == 7).all()
-    np.testing.assert_array_equal((a, b), before)
+    np.testing.assert_array_equal((a, b), inputs)
     assert n_true[1] == N
     assert (x > y).sum() <= n_true[0] <= N
 
 
 @IN_SETUPS
 def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
-    of = MODULES[module]
-    run = arithmetic(of, zeros)
+    implementation = MODULES[module]
+    run = arithmetic(implementation, zeros)
     for place in (None, 0, 15, 16, 63, 130, N - 1):
         a = np.zeros(N)
         b = np.zeros(N)
@@ -110,7 +118,7 @@ def test_any_true_finds_a_lane_at_any_place(module: str, zeros: str) -> None:
         if place is not None:
             a[place] = 1.0
         run(a, b + 0.5, b, 0, np.zeros((12, N)), n_true)
-        width = lanes(of, zeros, np.float64)
+        width = lanes(implementation, zeros, np.float64)
         assert n_true.tolist() == [0 if place is None else width, N]
 
 
@@ -128,8 +136,8 @@ def lanes(of: Any, zeros: str, dtype: Any) -> int:
 
 @IN_BOTH
 def test_widths_are_multiples_of_16_lanes(module: str) -> None:
-    found = {zeros: lanes(MODULES[module], zeros, np.float64) for zeros in WIDTHS}
-    assert found == (dict.fromkeys(WIDTHS, 1) if module == "portable" else WIDTHS)
+    widths = {zeros: lanes(MODULES[module], zeros, np.float64) for zeros in WIDTHS}
+    assert widths == (dict.fromkeys(WIDTHS, 1) if module == "portable" else WIDTHS)
 
 
 class Limit(NamedTuple):
@@ -139,7 +147,9 @@ class Limit(NamedTuple):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, vectors have one lane")
-@pytest.mark.parametrize(("zeros", "n_lanes"), [("narrow_zeros", 16), ("wide_zeros", 64), ("row_zeros", 80)])
+@pytest.mark.parametrize(
+    ("zeros", "n_lanes"), [("narrow_zeros", 16), ("wide_zeros", 64), ("row_zeros", 80)]
+)
 def test_a_vector_has_at_most_the_lanes_that_the_held_arrays_need(zeros: str, n_lanes: int) -> None:
     make = getattr(native, zeros)
     limited = native.limited
@@ -174,7 +184,9 @@ def test_multiply_add_rounds_once_and_a_product_with_a_sum_twice(dtype: Any, hal
     assert apart(a, c) == 0.0
     row = np.full(N, a, dtype)
     for of, want in ((native, exact), (portable, 0.0)):
-        arithmetic(of, "narrow_zeros")(row, row, np.full(N, c, dtype), 0, out, np.zeros(2, dtype=np.int64))
+        arithmetic(of, "narrow_zeros")(
+            row, row, np.full(N, c, dtype), 0, out, np.zeros(2, dtype=np.int64)
+        )
         assert (out[6] == want).all()
 
 
@@ -183,7 +195,15 @@ def test_bits_are_counted_and_the_lowest_is_found() -> None:
     def look(word: Any) -> Any:
         return popcount(word), lowest_bit(word), popcount(word ^ word)
 
-    for word in (1, 2, 1 << 63, 0x00F00000_00000000, 0xFFFFFFFF, (1 << 64) - 1, 0x9249_2492_4924_9249):
+    for word in (
+        1,
+        2,
+        1 << 63,
+        0x00F00000_00000000,
+        0xFFFFFFFF,
+        (1 << 64) - 1,
+        0x9249_2492_4924_9249,
+    ):
         with np.errstate(over="ignore"):
             assert look(np.uint64(word)) == (word.bit_count(), (word & -word).bit_length() - 1, 0)
 
@@ -222,15 +242,15 @@ def read(held: Any, out: NDArray[np.float64]) -> None:
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     """Its arrays are held, not copied, and stay alive with it."""
-    held = MODULES[module].hold(parts := some(is_odd))
+    handle = MODULES[module].hold(parts := some(is_odd))
     out = np.zeros(7)
     rows = parts.rows
     del parts
     _ = [np.full(64, 9.0) for _ in range(100)]  # would overwrite memory that was freed too early
-    read(held, out)
+    read(handle, out)
     assert out.tolist() == [104, 21, 0.5, is_odd, -7, 3, 54]
     rows[1, 2, 1] = -7
-    read(held, out)
+    read(handle, out)
     assert out[1] == -7
 
 
@@ -245,15 +265,21 @@ def record_visit(held: Parts, thread: int, task: int) -> int:
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_each_thread_is_called_once_with_its_number(module: str, n_threads: int) -> None:
     parts = some()
-    of = MODULES[module]
-    held = of.hold(parts)
-    of.on_threads(of.entry_of(record_visit, held), held, n_threads, -8)
-    np.testing.assert_array_equal(parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads))
+    implementation = MODULES[module]
+    handle = implementation.hold(parts)
+    implementation.on_threads(implementation.entry_of(record_visit, handle), handle, n_threads, -8)
+    np.testing.assert_array_equal(
+        parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads)
+    )
 
 
 def test_both_modules_have_every_name() -> None:
     """`vectors` exports one of them as a whole."""
-    names = [n for n in vars(vectors) if hasattr(portable, n) and callable(getattr(portable, n)) and n[0] != "_"]
+    names = [
+        n
+        for n in vars(vectors)
+        if hasattr(portable, n) and callable(getattr(portable, n)) and n[0] != "_"
+    ]
     assert len(names) >= 16
     for of in MODULES.values():
         assert all(hasattr(of, name) for name in names)

@@ -50,7 +50,8 @@ class Hand:
     """A clock that advances by a period in each call."""
 
     def __init__(self, period_s: float) -> None:
-        self.now_s, self.period_s = 0.0, period_s
+        self.now_s = 0.0
+        self.period_s = period_s
 
     def __call__(self) -> float:
         self.now_s += self.period_s
@@ -58,7 +59,9 @@ class Hand:
 
 
 def questions(n: int) -> list[GVF]:
-    return [GVF(f"left/saw-{k}", ConstantAction(0, 3), Channel(1), GAMMA, lam=0.5) for k in range(n)]
+    return [
+        GVF(f"left/saw-{k}", ConstantAction(0, 3), Channel(1), GAMMA, lam=0.5) for k in range(n)
+    ]
 
 
 def lived(
@@ -78,9 +81,14 @@ def lived(
     interface = Interface.of(env)
     horde = horde_of(questions(n_demons), interface, mode)
     feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
-    recorder = Recorder(3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1})
-    behaviour, rng = StickyRandom(3, 0.9), np.random.default_rng(0)
-    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[feed]) as life:
+    recorder = Recorder(
+        3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1}
+    )
+    behaviour = StickyRandom(3, 0.9)
+    rng = np.random.default_rng(0)
+    with Life(
+        env, horde, behaviour, rng, interface=interface, recorder=recorder, observers=[feed]
+    ) as life:
         life.run(n_steps)
         if midway is not None:
             midway(life)
@@ -103,7 +111,8 @@ def test_the_newest_rows_are_read_from_the_record(run: Path, tmp_path: Path) -> 
     """The feed of the second life writes every tenth step only; its record has all of them."""
     lived(tmp_path / "fast", 900, clock=Hand(0.02))
     for folder in (run, tmp_path / "fast"):
-        rows, record = RunReader(folder).rows(), read(folder / "log" / "life.rec").rows[-600:]
+        rows = RunReader(folder).rows()
+        record = read(folder / "log" / "life.rec").rows[-600:]
         assert [row["step"] for row in rows] == record["step"].tolist()
         assert rows[-1]["values"] == pytest.approx(record["observation"][-1], abs=1e-4)
         assert rows[-1]["pose"] is None  # the toy body has no heading
@@ -121,7 +130,9 @@ def test_a_page_gets_every_new_row_of_a_robot_and_every_third_of_a_fast_run() ->
     assert len(json.loads(latest.message(after=120)[0])["rows"]) == 60
 
 
-def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], at_20: Sequence[int] = (0,)) -> NDArray[Any]:
+def recorded(
+    folder: Path, flags: Sequence[int], actions: Sequence[int], at_20: Sequence[int] = (0,)
+) -> NDArray[Any]:
     """Write a run with these rows and a feed of all of them, and return cumulants of channel 1: c_t = t.
 
     Row 20 is written once for each of `at_20`, flags that are added to its own.
@@ -132,9 +143,20 @@ def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], at_20: 
     cumulants = np.arange(len(flags), dtype=np.float64)
     with Recorder(3, folder / "log" / "life.rec", {"period_s": 0.1}) as recorder:
         for step, extra in [(s, e) for s in range(len(flags)) for e in (at_20 if s == 20 else [0])]:
-            seen = np.array([0, cumulants[step], 0], np.float32)
+            observation = np.array([0, cumulants[step], 0], np.float32)
             pose = (math.nan, math.nan, math.nan)
-            recorder.write(Row(step, 0.1 * step, seen, actions[step], 1.0, Phase.BEHAVE, flags[step] | extra, pose))
+            recorder.write(
+                Row(
+                    step,
+                    0.1 * step,
+                    observation,
+                    actions[step],
+                    1.0,
+                    Phase.BEHAVE,
+                    flags[step] | extra,
+                    pose,
+                )
+            )
     steps = np.arange(len(flags))
     np.savez(
         folder / "live" / "demons.npz",
@@ -148,7 +170,9 @@ def recorded(folder: Path, flags: Sequence[int], actions: Sequence[int], at_20: 
 
 
 @pytest.mark.parametrize("broken", ["nothing", "action", "gap", "missing row", "reset"])
-def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(broken: str, tmp_path: Path) -> None:
+def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(
+    broken: str, tmp_path: Path
+) -> None:
     """Gamma 0.5: a return needs six terms, after which .5^6 < .02 is missing. Row 20 of 40 breaks the stream.
 
     From row t the terms are c_{t+1}, c_{t+2}, ...; the break ends them before c_20, or after it if the robot took
@@ -158,7 +182,8 @@ def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(brok
     actions = [1 if broken == "action" and step == 20 else 0 for step in range(40)]
     at_20 = {"missing row": [], "reset": [Flag.TERMINATED, Flag.GAP]}.get(broken, [Flag.NONE])
     c = recorded(tmp_path / "run", flags, actions, at_20)
-    last = {"nothing": 39, "action": 20, "reset": 20}.get(broken, 19)  # row of the last term before the break
+    # Row of the last term before the break
+    last = {"nothing": 39, "action": 20, "reset": 20}.get(broken, 19)
     begins_again = {"action": 21, "missing row": 21}.get(broken, 20)
     shown = RunReader(tmp_path / "run").demon("left/saw-2")["return"]
     for t in range(40):
@@ -166,7 +191,9 @@ def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(brok
         if end - t < 6:
             assert shown[t] is None, t
         else:
-            assert shown[t] == pytest.approx(sum(GAMMA ** (j - t - 1) * c[j] for j in range(t + 1, end + 1))), t
+            assert shown[t] == pytest.approx(
+                sum(GAMMA ** (j - t - 1) * c[j] for j in range(t + 1, end + 1))
+            ), t
 
 
 @pytest.mark.parametrize(
@@ -178,10 +205,12 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
 ) -> None:
     """A running process holds the lock of the folder."""
     lived(tmp_path, 20)
-    now = tmp_path / "live" / "now.json"
-    now.write_text(json.dumps(json.loads(now.read_text()) | {"state": "living"}), encoding="utf-8")
+    status_file = tmp_path / "live" / "now.json"
+    status_file.write_text(
+        json.dumps(json.loads(status_file.read_text()) | {"state": "living"}), encoding="utf-8"
+    )
     changed = time.time() - silent_s
-    os.utime(now, (changed, changed))
+    os.utime(status_file, (changed, changed))
     with RunFolder(tmp_path).locked() if is_locked else nullcontext():
         status = RunReader(tmp_path).status()
     assert status["state"] == state
@@ -189,7 +218,9 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
         assert status["silent_s"] == pytest.approx(silent_s, abs=5.0)
 
 
-def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(tmp_path: Path) -> None:
+def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(
+    tmp_path: Path,
+) -> None:
     """One family, or more than 40, need no names on the map."""
     lived(tmp_path, 20, n_demons=5)
     facts = tmp_path / "live" / "facts.json"
@@ -208,14 +239,18 @@ def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_pa
     assert named(*(f"p{k}/x" for k in range(41))) == []
 
 
-def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(tmp_path: Path) -> None:
+def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(
+    tmp_path: Path,
+) -> None:
     """Of a living run and of a finished one."""
     lived(tmp_path, 900, n_demons=40)
     nmsre = RunReader(tmp_path).measures()[0]
     status = RunReader(tmp_path).status()
     assert np.isfinite(nmsre).any()
     assert status["share_nmsre_below_1"] == pytest.approx(np.mean(nmsre[np.isfinite(nmsre)] < 1.0))
-    (tmp_path / "summary.json").write_text('{"steps": 900, "share_nmsre_below_1": 0.25}', encoding="utf-8")
+    (tmp_path / "summary.json").write_text(
+        '{"steps": 900, "share_nmsre_below_1": 0.25}', encoding="utf-8"
+    )
     assert RunReader(tmp_path).status()["share_nmsre_below_1"] == 0.25
 
 
@@ -223,9 +258,14 @@ def test_a_resumed_run_with_tables_is_shown_as_living(tmp_path: Path) -> None:
     lived(tmp_path, 20)
     (tmp_path / "summary.json").write_text('{"steps": 10}', encoding="utf-8")
     (tmp_path / "questions.csv").write_text("name,nmsre\n" + "a,7\n" * 4, encoding="utf-8")
-    reader, now = RunReader(tmp_path), tmp_path / "live" / "now.json"
-    assert (reader.status()["state"], reader.status()["step"], reader.measures()[0, 0]) == ("over", 10, 7.0)
-    now.write_text(now.read_text().replace('"over"', '"living"'), encoding="utf-8")
+    reader = RunReader(tmp_path)
+    status_file = tmp_path / "live" / "now.json"
+    assert (reader.status()["state"], reader.status()["step"], reader.measures()[0, 0]) == (
+        "over",
+        10,
+        7.0,
+    )
+    status_file.write_text(status_file.read_text().replace('"over"', '"living"'), encoding="utf-8")
     assert (reader.status()["state"], reader.status()["step"]) == ("living", 20)
     assert np.isnan(reader.measures()[0, 0])
 
@@ -249,7 +289,9 @@ def test_files_do_not_grow_with_the_run(tmp_path: Path) -> None:
             assert np.std(demons["predictions"]) > 0.0
 
 
-def test_a_full_disk_ends_the_feed_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_ends_the_feed_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
 
     def full(_self: Path, _target: Path) -> None:
         raise OSError(28, "No space left on device")
@@ -257,29 +299,31 @@ def test_a_full_disk_ends_the_feed_and_not_the_run(tmp_path: Path, caplog: pytes
     lived(tmp_path / "run", 50)
     shutil.rmtree(tmp_path / "run" / "log")
     files = [tmp_path / "run" / "live" / name for name in ("facts.json", "now.json", "demons.npz")]
-    before = [file.read_bytes() for file in files]
+    contents = [file.read_bytes() for file in files]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", full)
         life = lived(tmp_path / "run", 100, n_demons=5)
     assert life.steps == 100
-    assert [file.read_bytes() for file in files] == before
+    assert [file.read_bytes() for file in files] == contents
     assert [r.message for r in caplog.records] == [
         "live page updates stopped (No space left on device); the run continues"
     ]
 
 
 def test_added_demons_are_on_the_page(tmp_path: Path) -> None:
-    facts, before = tmp_path / "run" / "live" / "facts.json", list[bytes]()
+    facts = tmp_path / "run" / "live" / "facts.json"
+    old_facts = list[bytes]()
 
     def add(life: Life) -> None:
-        before.append(facts.read_bytes())
+        old_facts.append(facts.read_bytes())
         life.add([GVF("new", ConstantAction(1, 3), Channel(0), 0.0)])
 
     lived(tmp_path / "run", 30, n_demons=2, midway=add)
-    after = facts.read_bytes()
-    facts.write_bytes(before[0])  # a reader that has read it before and demons.npz after its replacement
+    new_facts = facts.read_bytes()
+    # A reader that has read it before and demons.npz after its replacement
+    facts.write_bytes(old_facts[0])
     assert np.isnan(RunReader(tmp_path / "run").measures()).all()
-    facts.write_bytes(after)
+    facts.write_bytes(new_facts)
     demon = RunReader(tmp_path / "run").demon("new")
     assert 13 <= len(demon["t"]) <= 16
     assert any(value is not None for value in demon["return"])
@@ -297,7 +341,9 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
         RunReader(folder)
     body = (folder / "log" / "life.rec").read_bytes()[header["offset"] :]
     header["channels"] = [{"name": n, "unit": "1"} for n in "abc"]
-    (folder / "log" / "life.rec").write_bytes(encode_header({k: v for k, v in header.items() if k != "offset"}) + body)
+    (folder / "log" / "life.rec").write_bytes(
+        encode_header({k: v for k, v in header.items() if k != "offset"}) + body
+    )
     reader = RunReader(folder)
     assert len(reader.rows()) == 600
     for descending, names in ((True, "bcad"), (False, "acbd")):  # unknown values come last
@@ -315,25 +361,31 @@ def served(folder: Path, port: int = 0, **options: Any) -> Iterator[str]:
     uvicorn = pytest.importorskip("uvicorn")
     with server._bound("127.0.0.1", port) as listening:
         app = server.make_app(folder, **options)
-        own = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=own.run, kwargs={"sockets": [listening]})
+        web_server = uvicorn.Server(
+            uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
+        )
+        thread = threading.Thread(target=web_server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
-            own.should_exit = True
+            web_server.should_exit = True
             thread.join()
 
 
 @pytest.fixture
 def page(run: Path) -> Iterator[str]:
-    with served(run, stop=lambda: StopAnswer(is_confirmed=True, said="the robot stands")) as address:
+    with served(
+        run, stop=lambda: StopAnswer(is_confirmed=True, said="the robot stands")
+    ) as address:
         yield address
 
 
 def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, Any]:
     """Return the status and the JSON of an answer."""
-    request = urllib.request.Request(url, method=method, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    request = urllib.request.Request(
+        url, method=method, headers={k.replace("_", "-"): v for k, v in headers.items()}
+    )
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
@@ -391,7 +443,10 @@ BAD_QUERIES = (
     ("demons?limit=1e2", "limit must be a whole number from 0 to 500, not '1e2'"),
     ("demons?limit=501", "limit must be a whole number from 0 to 500, not '501'"),
     ("demons?descending=yes", "descending must be a whole number from 0 to 1, not 'yes'"),
-    ("demons?order=name", "there is no parameter 'order' here; choose from find, sort, descending, offset, limit"),
+    (
+        "demons?order=name",
+        "there is no parameter 'order' here; choose from find, sort, descending, offset, limit",
+    ),
     ("demon", "there is no question ''; /api/demons lists them"),
     ("demon?index=1", "there is no parameter 'index' here; choose from name"),
     ("heat?x=1", "there is no parameter 'x' here; leave it out"),
@@ -400,7 +455,9 @@ BAD_QUERIES = (
 )
 
 
-@pytest.mark.parametrize(("query", "sentence"), BAD_QUERIES, ids=[query[:40] for query, _ in BAD_QUERIES])
+@pytest.mark.parametrize(
+    ("query", "sentence"), BAD_QUERIES, ids=[query[:40] for query, _ in BAD_QUERIES]
+)
 def test_a_bad_query_is_refused_in_one_sentence(query: str, sentence: str, page: str) -> None:
     code, answer = ask(f"{page}/api/{query}")
     assert code == 400
@@ -419,7 +476,9 @@ def test_the_stream_sends_all_rows_first_and_then_new_ones(page: str) -> None:
         assert line.startswith(b":") or not json.loads(line.removeprefix(b"data: "))["rows"]
 
 
-def test_a_port_that_is_taken_is_refused_in_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_refused_in_one_sentence(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("uvicorn")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -444,12 +503,14 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
         raise BadInput("no port is free")
 
     monkeypatch.setattr(learn, "open_beside", refuse)
-    done = list[str]()
-    run = SimpleNamespace(config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None)
-    job: Any = SimpleNamespace(run=run, close=lambda: done.append("stopped"), say=print)
+    calls = list[str]()
+    run = SimpleNamespace(
+        config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None
+    )
+    job: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
     with pytest.raises(BadInput, match="no port is free"):
         learn._finish(job)
-    assert done == ["stopped"]
+    assert calls == ["stopped"]
 
 
 def await_refusal(address: str, patience_s: float = 10.0) -> None:

@@ -50,7 +50,10 @@ def compute_ratios() -> str:
 
 def step_robots() -> str:
     robots = gymnasium.make_vec(
-        "horde_env:CritterbotPen-v0", num_envs=64, vectorization_mode="vector_entry_point", physics="planar"
+        "horde_env:CritterbotPen-v0",
+        num_envs=64,
+        vectorization_mode="vector_entry_point",
+        physics="planar",
     )
     robots.reset(seed=0)
     for t in range(40):
@@ -62,18 +65,23 @@ def live_with_follower() -> str:
     """A life and its follower learn at the same time."""
     interface = Interface.of(ToyBody())
     toy_questions = [
-        GVF(f"{channel} {action} {gamma}", ConstantAction(action, N_ACTIONS), Channel(channel), gamma)
+        GVF(
+            f"{channel} {action} {gamma}",
+            ConstantAction(action, N_ACTIONS),
+            Channel(channel),
+            gamma,
+        )
         for channel in range(3)
         for action in range(N_ACTIONS)
         for gamma in np.linspace(0.0, 0.9, 40)
     ]
     size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
-    near, far = (Horde(toy_questions, **size, mode="deferred") for _ in range(2))
-    follower = Follower(Student(far, interface))
+    near, follower_horde = (Horde(toy_questions, **size, mode="deferred") for _ in range(2))
+    follower = Follower(Student(follower_horde, interface))
     with toy_life(ToyBody(), near, observers=[follower]) as life:
         life.run(1_500)
     follower.close()
-    assert near.weights_sha256() == far.weights_sha256()
+    assert near.weights_sha256() == follower_horde.weights_sha256()
     return near.weights_sha256()
 
 

@@ -43,8 +43,12 @@ def towards(group: str) -> Policy:
     def act(seen: np.ndarray) -> int:
         bearing = float(np.angle(((seen[at] - seen[at].min()) * ways).sum()))
         if abs(bearing) > 0.3:
-            return COUNTER if bearing > 0 else CLOCKWISE
-        return STOP if seen[nose] > 0.5 else FORWARD
+            if bearing > 0:
+                return COUNTER
+            return CLOCKWISE
+        if seen[nose] > 0.5:
+            return STOP
+        return FORWARD
 
     return act
 
@@ -76,9 +80,9 @@ def judged(task: str, policy: Policy) -> float:
     env = make(task)
     rewards = []
     for seed in EPISODES:
-        seen, _ = env.reset(seed=seed)
+        observation, _ = env.reset(seed=seed)
         for _ in range(EPISODE_STEPS):
-            seen, reward, *_ = env.step(policy(seen))
+            observation, reward, *_ = env.step(policy(observation))
             rewards.append(float(reward))
     env.close()
     return float(np.mean(rewards))
@@ -149,22 +153,22 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--out", type=Path, default=Path("runs/baselines"))
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {}
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {}
     for task in TASKS:
         began = time.perf_counter()
         rng = np.random.default_rng(0)
-        trained = [train(task, seed, asked.steps) for seed in SEEDS]
-        found[task] = {
+        trained = [train(task, seed, arguments.steps) for seed in SEEDS]
+        results[task] = {
             "random": judged(task, lambda _seen: int(rng.integers(5))),  # noqa: B023  asked within the loop
             "hand": judged(task, HAND[task]),
             "curves": [curve for curve, _ in trained],
         }
         rewards = " ".join(f"{judged(task, policy):.3f}" for _, policy in trained)
-        simple = f"{found[task]['random']:.3f} | {found[task]['hand']:.3f}"
+        simple = f"{results[task]['random']:.3f} | {results[task]['hand']:.3f}"
         print(f"| {task} | {simple} | {rewards} | {time.perf_counter() - began:.0f} s", flush=True)
-    draw(found, asked.out / "baselines.png")
+    draw(results, arguments.out / "baselines.png")
 
 
 if __name__ == "__main__":

@@ -53,19 +53,21 @@ def error(seed: int, how: str) -> float:
     if how == "ignored":
         policies = [Behaviour()] * len(RIGHT)
     questions = [GVF(f"{p}", policies[i], Channel(0), GAMMA) for i, p in enumerate(RIGHT)]
-    given = {"ranges": [[0, 1]], "action_names": ["left", "right"], "questions": questions}
+    settings = {"ranges": [[0, 1]], "action_names": ["left", "right"], "questions": questions}
     with tempfile.TemporaryDirectory() as out:
         learned = learn_from(
-            places, actions, b="estimate" if how == "estimated" else b, out=f"{out}/run", **given
+            places, actions, b="estimate" if how == "estimated" else b, out=f"{out}/run", **settings
         )
     at = np.linspace(0, 1, N_PLACES)
-    found = np.array([learned.horde.predict(learned.interface.encode(np.array([x]))) for x in at])
+    predictions = np.array(
+        [learned.horde.predict(learned.interface.encode(np.array([x]))) for x in at]
+    )
     truth = np.array([values(right) for right in RIGHT]).T
     share = (
         np.bincount((places[:, 0] * (N_PLACES - 1)).round().astype(int), minlength=N_PLACES)
         / N_ROWS
     )
-    return float(np.sqrt((share @ (found - truth) ** 2).mean()))
+    return float(np.sqrt((share @ (predictions - truth) ** 2).mean()))
 
 
 def main() -> dict[str, Any]:

@@ -39,8 +39,8 @@ def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str
             began = time.process_time()
             horde = hordes[name]
             for t in range(k * CHUNK, (k + 1) * CHUNK):
-                now = stream.sensors[t + 1], stream.tiles[t + 1]
-                horde.learn(int(stream.actions[t]), float(stream.probabilities[t]), *now)
+                next_step = stream.sensors[t + 1], stream.tiles[t + 1]
+                horde.learn(int(stream.actions[t]), float(stream.probabilities[t]), *next_step)
             spent[name].append(1e3 * (time.process_time() - began) / CHUNK)
     counted = {name: np.array(of_chunks[N_SETTLING:]) for name, of_chunks in spent.items()}
     default = counted[LearnerConfig().algorithm]
@@ -51,5 +51,8 @@ def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str
 def main() -> dict[str, Any]:
     """Measure the 795 questions about constant actions and 1,000 about Gibbs policies."""
     stream = workload.stream(CHUNK * N_CHUNKS + 1)
-    asked = {"795": workload.constant_action_questions(), "1000": workload.gibbs_questions(1_000)}
-    return {name: cost_of_rules(questions, stream) for name, questions in asked.items()}
+    question_sets = {
+        "795": workload.constant_action_questions(),
+        "1000": workload.gibbs_questions(1_000),
+    }
+    return {name: cost_of_rules(questions, stream) for name, questions in question_sets.items()}

@@ -31,8 +31,8 @@ def vector(n: int, **arguments: Any) -> Any:
 
 def cpu_s() -> float:
     """Return the processor time of this process and its children so far."""
-    own = psutil.Process()
-    return sum(sum(each.cpu_times()[:2]) for each in (own, *own.children(recursive=True)))
+    process = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
 
 
 def turn_of(env: Any, n: int, min_s: float) -> Callable[[], tuple[float, float]]:

@@ -60,8 +60,8 @@ def real(path: Path, spec: RobotSpec) -> Stream:
 
 def averaged(packets: Floats, spec: RobotSpec) -> Floats:
     """Return packets in which ir_light is the mean of the last two, as in an observation."""
-    seen = packets[:, spec.group("ir_light")]
-    seen[1:] = 0.5 * (seen[1:] + seen[:-1])
+    ir_light = packets[:, spec.group("ir_light")]
+    ir_light[1:] = 0.5 * (ir_light[1:] + ir_light[:-1])
     return packets
 
 

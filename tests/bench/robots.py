@@ -64,26 +64,26 @@ def tests() -> list[Tests]:
     with robots([TEST_SEED], recorder) as life:
         life.run(N_TEST_STEPS)
     rows = recorder.stream().rows
-    found = []
+    test_sets = []
     rows = rows[rows["phase"] == Phase.EXCURSION]
     for outcomes in life.student.errors.table.outcomes():
         policy, steps, _, returns = outcomes
         observations = rows["observation"][np.searchsorted(rows["step"], steps)]
-        found.append(
+        test_sets.append(
             Tests(policy.demons, np.array([encoder(interface)(x) for x in observations]), returns)
         )
-    return found
+    return test_sets
 
 
 def nmsre(horde: Horde, on: list[Tests]) -> Floats:
     """Return the mean squared error over the variance of the returns, of the questions whose returns vary."""
-    found = []
+    errors = []
     for test in on:
         predictions = np.array([horde.predict(tiles)[test.demons] for tiles in test.tiles])
         variance = test.returns.var(axis=0)
         varies = variance > NO_VARIANCE
-        found.append(((predictions - test.returns) ** 2).mean(axis=0)[varies] / variance[varies])
-    return np.concatenate(found)
+        errors.append(((predictions - test.returns) ** 2).mean(axis=0)[varies] / variance[varies])
+    return np.concatenate(errors)
 
 
 def curve(n: int, n_steps: int, on: list[Tests]) -> list[tuple[float, ...]]:
@@ -122,13 +122,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=24_000)
     parser.add_argument("--out", type=Path, default=Path("runs/robots"))
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
     on = tests()
-    rows = [row for n in ROBOTS for row in curve(n, asked.steps, on)]
-    with (asked.out / "robots.csv").open("w", newline="") as file:
+    rows = [row for n in ROBOTS for row in curve(n, arguments.steps, on)]
+    with (arguments.out / "robots.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *([f"{value:.4g}" for value in row] for row in rows)])
-    draw(rows, asked.out / "robots.png")
+    draw(rows, arguments.out / "robots.png")
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def serving() -> Iterator[Serving]:
         stop = threading.Event()
         (typed, keys) = os.pipe()
         pipes.extend((typed, keys))
-        own = {"say": said.put, "stop": stop, "typed": typed}
-        server = threading.Thread(target=lambda: counts.update(serve(**own, **arguments)))
+        controls = {"say": said.put, "stop": stop, "typed": typed}
+        server = threading.Thread(target=lambda: counts.update(serve(**controls, **arguments)))
         server.start()
 
         def end() -> dict[str, int]:

@@ -36,7 +36,9 @@ def packets(n: int = 400, period_ms: float = 10.0) -> dict[str, np.ndarray]:
 
 def write(path: Path, log: dict[str, np.ndarray], first_row: bool = True) -> Path:
     """Write columns as RLPark did: a header, a row of -1 before the first packet, then the packets."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = open
+    if path.suffix == ".gz":
+        opener = gzip.open
     with opener(path, "wt", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(log)
@@ -69,7 +71,7 @@ def record(run: Path, rows: np.ndarray, n_in_a_file: int = 1_000, **facts: Any) 
 
 
 def frames(life: Recording) -> list[Frame]:
-    found = [life.reset(np.random.default_rng(0))]
-    while not found[-1].last:
-        found.append(life.exchange(np.zeros(3)))
-    return found
+    replay = [life.reset(np.random.default_rng(0))]
+    while not replay[-1].last:
+        replay.append(life.exchange(np.zeros(3)))
+    return replay

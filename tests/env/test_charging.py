@@ -148,13 +148,13 @@ def test_ten_seconds_held_by_the_charger_make_the_battery_low(
             full[spec.index(name)] = 0.0
         else:
             full[spec.index(name)] = 16.0
-    held = full.copy()
+    dock_row = full.copy()
     for name, value in dock.items():
-        held[spec.index(name)] = value
+        dock_row[spec.index(name)] = value
     infos = []
     for values, applied, n in (
-        (held, False, 99), (held, True, 1), (held, False, 99), (full, False, 200), (held, False, 99),
-        (held, False, 1), (full, True, 1),
+        (dock_row, False, 99), (dock_row, True, 1), (dock_row, False, 99), (full, False, 200), (dock_row, False, 99),
+        (dock_row, False, 1), (full, True, 1),
     ):  # fmt: skip
         for _ in range(n):
             gauge.read(values, applied=applied)
@@ -246,8 +246,8 @@ def test_a_stay_can_be_ended_from_outside_at_its_500th_frame() -> None:
     assert body.enabled == [True, False]
     assert info["manoeuvre_steps"] == pytest.approx(500 + 20, abs=3)
     env.end_manoeuvre()
-    again = env.reset(options={"manoeuvre": "dock", "charge_s": 10.0})[1]
-    assert again["manoeuvre_steps"] == pytest.approx(2 + 100 + 20, abs=3)
+    second_info = env.reset(options={"manoeuvre": "dock", "charge_s": 10.0})[1]
+    assert second_info["manoeuvre_steps"] == pytest.approx(2 + 100 + 20, abs=3)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ WHEELS = SPEC.group("motor_velocity")
 def check(robot: Robot, may_move: str = "") -> tuple[dict[str, Line], Check]:
     env = PenEnv(robot)
     env.reset(seed=1)
-    done = Check(env, lambda: may_move)
-    lines = list(done.lines())
+    inspection = Check(env, lambda: may_move)
+    lines = list(inspection.lines())
     assert len({line.subject for line in lines}) == len(lines)
-    return {line.subject: line for line in lines}, done
+    return {line.subject: line for line in lines}, inspection
 
 
 def failed(lines: dict[str, Line]) -> list[str]:
@@ -37,18 +37,18 @@ def failed(lines: dict[str, Line]) -> list[str]:
 
 
 def test_a_healthy_robot_is_well() -> None:
-    lines, done = check(Robot())
+    lines, inspection = check(Robot())
     assert failed(lines) == []
     assert lines["packets"].text == "100.0 a second; the robot sends 100"
     assert list(lines)[-6:] == [
         *("forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"),
         *("stop", "motor readings"),
     ]
-    assert done.signs == {
+    assert inspection.signs == {
         **dict.fromkeys([c.name for c in SPEC.channels[WHEELS]], 1),
         "rotational_velocity": 1,
     }
-    assert len(done.ranges) == 53
+    assert len(inspection.ranges) == 53
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_robot_that_must_not_move_is_not_moved(channels: dict[str, float], sub
 def test_every_drive_ends_in_a_stop_that_is_waited_for() -> None:
     robot = Robot()
     check(robot)
-    asked = [tuple(request) for request in robot.requests]
-    assert asked[-1] == (0.0, 0.0, 0.0)
-    changes = [a for a, b in zip(asked, [None, *asked], strict=False) if a != b]
+    requests = [tuple(request) for request in robot.requests]
+    assert requests[-1] == (0.0, 0.0, 0.0)
+    changes = [a for a, b in zip(requests, [None, *requests], strict=False) if a != b]
     stop = (0.0, 0.0, 0.0)
     drives = [SPEC.actions[k].request for k in range(4)]
     assert changes == [stop, drives[0], stop, drives[1], stop, drives[2], stop, drives[3], stop]
@@ -116,16 +116,16 @@ def test_a_reversed_gyro_is_told_from_a_reversed_robot() -> None:
         values[GYRO] *= -1.0
         return replace(frame, values=values)
 
-    lines, done = check(Robot(reversed_gyro))
+    lines, inspection = check(Robot(reversed_gyro))
     assert failed(lines) == ["rotate_clockwise", "rotate_counterclockwise"]
     assert "the gyro turns the wrong way" in lines["rotate_clockwise"].text
     assert "wheel" not in lines["rotate_clockwise"].text.split(";", 1)[1]
-    assert done.signs["rotational_velocity"] == -1
-    assert done.signs["motor_velocity_100"] == 1
+    assert inspection.signs["rotational_velocity"] == -1
+    assert inspection.signs["motor_velocity_100"] == 1
 
-    lines, done = check(Robot(motion=lambda request: -request))
+    lines, inspection = check(Robot(motion=lambda request: -request))
     assert failed(lines) == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise"]
-    assert set(done.signs.values()) == {-1}
+    assert set(inspection.signs.values()) == {-1}
 
 
 def veering(frame: Frame, request: Floats) -> Frame:
@@ -162,10 +162,10 @@ DEAD = {f"motor_{what}_{w}": 0.0 for what in ("voltage", "velocity") for w in (1
 def test_a_fault_of_the_drive_is_found_by_driving(
     harm: Harm, speed: float, subjects: list[str], said: str
 ) -> None:
-    lines, done = check(Robot(harm, motion=lambda request: speed * request))
+    lines, inspection = check(Robot(harm, motion=lambda request: speed * request))
     assert failed(lines) == subjects
     assert said in lines[subjects[0]].text
-    assert "wheel 220" not in said or "motor_velocity_220" not in done.signs
+    assert "wheel 220" not in said or "motor_velocity_220" not in inspection.signs
 
 
 def test_a_robot_that_does_not_come_to_rest_is_driven_no_further() -> None:
@@ -269,6 +269,6 @@ def test_expected_wheels_are_the_firmwares() -> None:
     """Golden: XYTHETA x = 20 makes wheel setpoints -19, 12, 6 (truncated); ours are not truncated."""
     units = checks.expected_wheels(np.array([20 * 0.0176, 0.0, 0.0]), SPEC) / 0.0176
     assert np.trunc(units).tolist() == [-19.0, 12.0, 6.0]
-    left = checks.expected_wheels(np.array([0.0, 0.1, 0.0]), SPEC)
-    assert left[2] > 0.0  # wheel 340, front right: leftward is counter-clockwise for it
-    assert left[0] < 0.0
+    wheel_speeds = checks.expected_wheels(np.array([0.0, 0.1, 0.0]), SPEC)
+    assert wheel_speeds[2] > 0.0  # wheel 340, front right: leftward is counter-clockwise for it
+    assert wheel_speeds[0] < 0.0

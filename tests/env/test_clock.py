@@ -24,12 +24,12 @@ def test_time_that_passes_on_the_boot_clock_alone_is_a_suspension() -> None:
     clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
     hand.suspend(60.0)  # before the run
     clock.start()
-    found = []
+    suspensions = []
     for suspended_s in (0.0, 0.04, 7.0, 0.0):
         hand.suspend(suspended_s)
         live(clock, hand, thinking_s=0.02)
-        found.append(clock.was_suspended())
-    assert found == [False, False, True, False]
+        suspensions.append(clock.was_suspended())
+    assert suspensions == [False, False, True, False]
 
 
 def test_the_systems_boot_clock_is_read_if_the_systems_monotonic_clock_is() -> None:
@@ -82,7 +82,9 @@ def test_a_body_that_shares_the_clock_waits_once() -> None:
 
 def test_a_sleep_that_wakes_early_is_repeated() -> None:
     hand = ManualClock()
-    clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=lambda s: hand.sleep(0.7 * s if s > 1e-4 else s))
+    clock = RealTimeClock(
+        0.1, monotonic=hand.monotonic, sleep=lambda s: hand.sleep(0.7 * s if s > 1e-4 else s)
+    )
     clock.start()
     clock.begin()
     clock.wait()

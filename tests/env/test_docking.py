@@ -51,15 +51,15 @@ def test_a_reset_docks_charges_and_backs_off(
             machine.charge_ah = 0.1 * machine.capacity_ah
         _, info = env.reset(options=DOCK | {"charge_s": 400.0})
         assert (info["docked"], info["gap"], info["applied"], info["battery_low"]) == (1, 1, 1, 0)
-        held = [frame.values for frame in env.manoeuvre_frames if not frame.applied]
-        assert held
+        dock_readings = [frame.values for frame in env.manoeuvre_frames if not frame.applied]
+        assert dock_readings
         if robot == "critterbot":
-            assert min(values[env.robot.index("bus_voltage")] for values in held) > 17.0
+            assert min(values[env.robot.index("bus_voltage")] for values in dock_readings) > 17.0
             assert min(machine.power.charge) > 0.9
             assert not machine.power.charging_enabled
             assert not machine.on_dock()
         else:
-            assert max(values[env.robot.index("charging")] for values in held) == 1.0
+            assert max(values[env.robot.index("charging")] for values in dock_readings) == 1.0
             assert not machine.is_docked
         assert env.step(TURN)[4]["applied"] == 1
 

@@ -48,19 +48,19 @@ def test_it_nears_the_middle_from_nine_poses_in_ten(
     body = ToyBody(reach_m=reach_m, gain=gain, lag_s=lag_s)
     rng = np.random.default_rng(1)
     body.reset(rng)
-    before = []
-    after = []
-    while len(before) < 100:
+    start_m = []
+    end_m = []
+    while len(start_m) < 100:
         frame = body.place(*rng.uniform(-0.95, 0.95, 2), rng.uniform(-np.pi, np.pi))
         distance = np.hypot(*body.pose[:2])
         if distance < 0.4:
             continue
         body.velocity[2] = spin
         assert drive(body, frame) <= 20
-        before.append(distance)
-        after.append(np.hypot(*body.pose[:2]))
-    assert np.mean(np.array(after) < 0.6 * np.array(before)) >= 0.9
-    assert np.median(after) < 0.28
+        start_m.append(distance)
+        end_m.append(np.hypot(*body.pose[:2]))
+    assert np.mean(np.array(end_m) < 0.6 * np.array(start_m)) >= 0.9
+    assert np.median(end_m) < 0.28
 
 
 def test_it_hardly_moves_from_the_middle() -> None:

@@ -46,10 +46,19 @@ def _no_display(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("id_", "action_type"),
-    [("CritterbotPen-v0", "discrete"), ("CritterbotReplay-v0", "velocity"), ("CreatePen-v0", "velocity")],
+    [
+        ("CritterbotPen-v0", "discrete"),
+        ("CritterbotReplay-v0", "velocity"),
+        ("CreatePen-v0", "velocity"),
+    ],
 )
-def test_gymnasiums_and_stable_baselines_checkers_pass(id_: str, action_type: str, tmp_path: Path) -> None:
-    options = {"log": write(tmp_path / "life.csv", packets(100))} if "Replay" in id_ else {"physics": "planar"}
+def test_gymnasiums_and_stable_baselines_checkers_pass(
+    id_: str, action_type: str, tmp_path: Path
+) -> None:
+    if "Replay" in id_:
+        options = {"log": write(tmp_path / "life.csv", packets(100))}
+    else:
+        options = {"physics": "planar"}
     with gymnasium.make(f"horde_env:{id_}", action_type=action_type, **options) as env:
         check_env(env.unwrapped)
         pytest.importorskip("stable_baselines3.common.env_checker").check_env(env)
@@ -79,12 +88,20 @@ def test_a_velocity_is_a_share_of_the_largest_request() -> None:
 @pytest.mark.parametrize(
     ("action_type", "action", "message"),
     [
-        *(("velocity", bad, "three shares of") for bad in ([0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on")),
+        *(
+            ("velocity", bad, "three shares of")
+            for bad in ([0.0, 0.0, 1.01], [0.0, np.nan, 0.0], [0.0, 0.0], 1, "on")
+        ),
         *(("discrete", bad, "an integer from 0 to 4") for bad in (5, -1, 2.0, None, "stop")),
-        *(("discrete", np.array(bad), "an integer from 0 to 4") for bad in ([1, 2], [5], [1.0], [])),
+        *(
+            ("discrete", np.array(bad), "an integer from 0 to 4")
+            for bad in ([1, 2], [5], [1.0], [])
+        ),
     ],
 )
-def test_an_invalid_action_is_refused_and_sends_nothing(action_type: Any, action: Any, message: str) -> None:
+def test_an_invalid_action_is_refused_and_sends_nothing(
+    action_type: Any, action: Any, message: str
+) -> None:
     body = Robot()
     env = begun(body, action_type=action_type)
     with pytest.raises(ValueError, match=f"action must be {message}"):
@@ -102,7 +119,11 @@ def test_readings_outside_their_range_are_clipped_and_counted() -> None:
     env.backend.reset(np.random.default_rng(0))
     observation, _, _, _, info = env.step(0)
     assert info["clipped"] == 3
-    assert [observation[index(n)] for n in ("light_0", "bus_voltage", "thermal_3")] == [1.0, 0.0, 0.0]
+    assert [observation[index(n)] for n in ("light_0", "bus_voltage", "thermal_3")] == [
+        1.0,
+        0.0,
+        0.0,
+    ]
     assert env.observation_space.contains(observation)
 
 
@@ -110,7 +131,14 @@ def test_what_the_body_reports_reaches_info() -> None:
     changes = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": True, "gap": True, "applied": False}
     env = begun(Robot(lambda frame, _: dataclasses.replace(frame, **changes, extras={"b": 0.2})))
     info = env.step(0)[4]
-    expected = {"sensor_age_s": 0.004, "crc_errors": 2, "stale": 1, "gap": 1, "applied": 0, "b": 0.2}
+    expected = {
+        "sensor_age_s": 0.004,
+        "crc_errors": 2,
+        "stale": 1,
+        "gap": 1,
+        "applied": 0,
+        "b": 0.2,
+    }
     assert {key: info[key] for key in expected} == expected
 
 
@@ -149,10 +177,16 @@ def test_a_body_lost_on_the_drive_needs_a_fresh_start(caplog: pytest.LogCaptureF
 
 def test_only_a_seed_or_a_closed_body_makes_a_drive_start_anew() -> None:
     """Otherwise it starts where the body stands; nothing is opened before the first reset."""
-    body, drive = ToyBody(), {"manoeuvre": "centre"}
+    body = ToyBody()
+    drive = {"manoeuvre": "centre"}
     env = PenEnv(body)
     assert body.log == []
-    for seed, options, n_resets in ((None, drive, 1), (None, drive, 1), (4, drive, 2), (None, None, 3)):
+    for seed, options, n_resets in (
+        (None, drive, 1),
+        (None, drive, 1),
+        (4, drive, 2),
+        (None, None, 3),
+    ):
         env.reset(seed=seed, options=options)
         assert body.log.count("reset") == n_resets
 
@@ -203,7 +237,9 @@ def test_a_simulated_robot_stands_still_while_the_computer_is_suspended() -> Non
     """With a real-time clock too: what it learns has the same bits."""
     hand = ManualClock()
     env = begun(SimulatedBody(physics="planar"))
-    env.clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time)
+    env.clock = RealTimeClock(
+        0.1, monotonic=hand.monotonic, sleep=hand.sleep, boot_time=hand.boot_time
+    )
     env.clock.start()
     hand.suspend(3600.0)
     assert env.step(0)[4]["gap"] == 0
@@ -222,7 +258,13 @@ def test_metadata_describes_channels_actions_period_and_tiles() -> None:
     assert sum(channel["sensor"] for channel in channels) == 53
     light = {"name": "light_0", "group": "light", "unit": "1", "sensor": True, "range": [0.0, 0.8]}
     assert channels[41] == light | {"step": pytest.approx(1 / 1023 / 0.8)}
-    assert env.metadata["actions"] == ["forward", "reverse", "rotate_clockwise", "rotate_counterclockwise", "stop"]
+    assert env.metadata["actions"] == [
+        "forward",
+        "reverse",
+        "rotate_clockwise",
+        "rotate_counterclockwise",
+        "stop",
+    ]
     assert env.metadata["period_s"] == 0.1
     assert env.metadata["tile_layout"] == env.robot.tile_layout
     assert "channels" not in PenEnv.metadata
@@ -252,13 +294,17 @@ def test_closing_stops_the_motors_first_and_always_closes_the_window() -> None:
     assert done == ["body", "window"]
 
 
-def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first scaling compiles for a second, in which a robot's first step would be late."""
     order: list[str] = []
 
     def note(kind: type, name: str) -> None:
         method = getattr(kind, name)
-        monkeypatch.setattr(kind, name, lambda *arguments: (order.append(name), method(*arguments))[1])
+        monkeypatch.setattr(
+            kind, name, lambda *arguments: (order.append(name), method(*arguments))[1]
+        )
 
     note(RobotSpec, "scale")
     note(RealTimeClock, "start")
@@ -274,7 +320,9 @@ def test_importing_the_package_stays_light() -> None:
         "import sys, horde_env; horde_env.critterbot(); horde_env.PenEnv; "
         "print(sorted({'pybullet', 'numba', 'torch', 'pygame', 'matplotlib', 'serial'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
@@ -365,19 +413,26 @@ def test_a_reset_and_a_step_have_the_same_keys_of_info(id_: str) -> None:
     keys = set(env.reset(seed=0)[1])
     assert {"manoeuvre_steps", "docked"} <= keys
     assert set(env.step(0)[4]) == keys
-    for options in ({"manoeuvre": "centre"}, {"manoeuvre": "stay"}, {"manoeuvre": "dock", "charge_s": 0.1}):
+    for options in (
+        {"manoeuvre": "centre"},
+        {"manoeuvre": "stay"},
+        {"manoeuvre": "dock", "charge_s": 0.1},
+    ):
         assert set(env.reset(options=options)[1]) == keys
     step = env.step(0)[4]
     assert (step["manoeuvre_steps"], step["docked"]) == (0, 0)
     env.close()
 
 
-@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")  # the collector's own folder
+# The collector's own folder
+@pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning")
 @pytest.mark.parametrize("id_", SIMULATORS)
 def test_minaris_collector_records_the_infos_of_a_robot(id_: str) -> None:
     minari = pytest.importorskip("minari")
     pytest.importorskip("jax")  # which the collector requires
-    env = minari.DataCollector(gymnasium.make(id_, physics="planar", max_episode_steps=5), record_infos=True)
+    env = minari.DataCollector(
+        gymnasium.make(id_, physics="planar", max_episode_steps=5), record_infos=True
+    )
     for seed in range(2):
         env.reset(seed=seed)
         for k in range(5):
@@ -397,7 +452,8 @@ def test_a_pickled_simulator_continues_with_the_same_bits(id_: str) -> None:
     copy = pickle.loads(pickle.dumps(env))
     assert copy.spec == env.spec
     for k in range(20):
-        ours, theirs = env.step(k % 5), copy.step(k % 5)
+        ours = env.step(k % 5)
+        theirs = copy.step(k % 5)
         np.testing.assert_array_equal(ours[0], theirs[0])
         assert ours[1:] == theirs[1:]
     drive = {"manoeuvre": "centre"}
@@ -408,5 +464,5 @@ def test_a_pickled_simulator_continues_with_the_same_bits(id_: str) -> None:
 def test_rewards_lie_between_minus_one_and_one(name: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
-        after = rng.random(SPEC.n_channels).astype(np.float32)
-        assert -1.0 <= reward(name, after) <= 1.0
+        readings = rng.random(SPEC.n_channels).astype(np.float32)
+        assert -1.0 <= reward(name, readings) <= 1.0

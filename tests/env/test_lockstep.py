@@ -48,8 +48,8 @@ def test_every_step_sees_the_packet_of_its_deadline(link: str) -> None:
     with make(link=link) as env:
         env.reset(seed=0, options=STAY)
         infos = [env.step(0)[4] for _ in range(50)]
-    seen = ("packets", "sensor_age_s", "crc_errors", "skipped_bytes")
-    assert {tuple(round(info[name], 9) for name in seen) for info in infos} == {(10, 0.0, 0, 0)}
+    keys = ("packets", "sensor_age_s", "crc_errors", "skipped_bytes")
+    assert {tuple(round(info[name], 9) for name in keys) for info in infos} == {(10, 0.0, 0, 0)}
 
 
 def test_a_command_acts_in_its_own_step() -> None:

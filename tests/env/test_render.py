@@ -92,13 +92,15 @@ def test_the_critterbots_tail_points_away_from_the_heading(
 
 def test_a_near_wall_shows_as_a_longer_ray_and_a_longer_bar() -> None:
     """Of the front sensor, to the east, in its group's colour."""
-    near, far = (
+    near_rgb, far_rgb = (
         painter("critterbot").draw(frame(SPEC, (0.0, 0.0, 0.0), ir_distance_0=d))
         for d in (0.9, 0.1)
     )
     colour = GROUPS[SPEC.groups.index("ir_distance") % len(GROUPS)]
-    assert places(near, colour).shape[1] > places(far, colour).shape[1] + 20
-    bars = [np.count_nonzero((drawn[:, 480:] == colour).all(axis=-1)) for drawn in (near, far)]
+    assert places(near_rgb, colour).shape[1] > places(far_rgb, colour).shape[1] + 20
+    bars = [
+        np.count_nonzero((drawn[:, 480:] == colour).all(axis=-1)) for drawn in (near_rgb, far_rgb)
+    ]
     assert bars[0] > bars[1] + 50
 
 
@@ -119,11 +121,11 @@ def test_a_create_is_drawn_in_its_own_room() -> None:
         "horde_env:CreatePen-v0", render_mode="rgb_array", disable_env_checker=True
     )
     env.reset(seed=0)
-    before = env.render()
+    first_picture = env.render()
     for _ in range(10):
         env.step(0)
-    assert before.shape == (480, 720, 3)
-    assert (env.render() != before).any()
+    assert first_picture.shape == (480, 720, 3)
+    assert (env.render() != first_picture).any()
     plan = env.unwrapped.metadata["picture"]
     assert np.array(plan["walls"]).shape == (len(load_room().segments()), 4)
     assert np.hypot(*np.array(plan["outline"]).T) == pytest.approx(create2().body["radius_m"])
@@ -161,7 +163,9 @@ def test_without_a_display_the_error_says_so_and_the_body_is_not_reset(
 
 def test_without_pygame_the_error_names_the_extra() -> None:
     code = "import sys; sys.modules['pygame'] = None; import horde_env.view.render"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "BackendUnavailable" in done.stderr
-    assert "[render]" in done.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert "BackendUnavailable" in result.stderr
+    assert "[render]" in result.stderr

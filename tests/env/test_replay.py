@@ -20,7 +20,9 @@ SPEC = critterbot()
 
 
 @pytest.mark.parametrize(("period_ms", "n_frames"), [(10.0, 40), (9.5, 38)])
-def test_steps_are_a_tenth_of_a_second_by_any_robots_clock(period_ms: float, n_frames: int, tmp_path: Path) -> None:
+def test_steps_are_a_tenth_of_a_second_by_any_robots_clock(
+    period_ms: float, n_frames: int, tmp_path: Path
+) -> None:
     """400 packets of 10 ms: 3.99 s, so 40 frames; of 9.5 ms: 3.79 s. The row of -1 is not a packet."""
     life = frames(RecordedLife(write(tmp_path / "life.csv", packets(400, period_ms))))
     assert len(life) == n_frames
@@ -33,8 +35,11 @@ def test_steps_are_a_tenth_of_a_second_by_any_robots_clock(period_ms: float, n_f
 
 def test_raw_integers_become_si(tmp_path: Path) -> None:
     log = packets(100)
-    log["BusVoltage"][:], log["AccelX"][:], log["MotorSpeed1"][:] = 165.0, 1024.0, -20.0
-    log["IRDistance3"][:], log["Thermal7"][:] = 200.0, 14680.0
+    log["BusVoltage"][:] = 165.0
+    log["AccelX"][:] = 1024.0
+    log["MotorSpeed1"][:] = -20.0
+    log["IRDistance3"][:] = 200.0
+    log["Thermal7"][:] = 14680.0
     frame = frames(RecordedLife(write(tmp_path / "life.csv.gz", log)))[3]
     expected = {
         "bus_voltage": 16.5,
@@ -59,15 +64,20 @@ def test_infrared_light_is_the_mean_of_the_last_two_packets(tmp_path: Path) -> N
 
 def test_overheating_is_bit_zero_of_the_monitor_state(tmp_path: Path) -> None:
     log = packets(100)
-    log["MonitorState"][:50], log["MonitorState"][50:] = 0x40, 0x81
-    hot = [f.values[SPEC.index("overheating")] for f in frames(RecordedLife(write(tmp_path / "life.csv", log)))]
+    log["MonitorState"][:50] = 0x40
+    log["MonitorState"][50:] = 0x81
+    hot = [
+        f.values[SPEC.index("overheating")]
+        for f in frames(RecordedLife(write(tmp_path / "life.csv", log)))
+    ]
     assert hot == [0.0] * 5 + [1.0] * 5
 
 
 @pytest.mark.parametrize(
     ("action", "mode", "request_si"),
     [
-        ((-19.6875, 12.8516, 6.8359), 0, (0.352, 0.0, 0.0)),  # the firmware's matrix times x = 20, untruncated
+        # The firmware's matrix times x = 20, untruncated
+        ((-19.6875, 12.8516, 6.8359), 0, (0.352, 0.0, 0.0)),
         ((20.0, 20.0, 20.0), 0, (0.0, 0.0, 3.6625)),  # 20 / 1.0703 theta units of 0.196 rad/s
         ((0.0, 10.0, 0.0), 1, (0.0, -0.176, 0.0)),  # the wire's y points right
         ((50.0, 50.0, 50.0), 2, (0.0, 0.0, 0.0)),  # a voltage asks for no velocity
@@ -84,14 +94,21 @@ def test_a_recorded_request_goes_through_the_inverse_kinematics(
 def test_last_request_led_to_the_frame(tmp_path: Path) -> None:
     """A row holds the request made after its packet: the request of row 20 shows first in the frame of row 30."""
     log = packets(60)
-    log["a[0]"][:], log["a[2]"][:], log["ActionMode"][:] = 0.0, 0.0, 1.0
+    log["a[0]"][:] = 0.0
+    log["a[2]"][:] = 0.0
+    log["ActionMode"][:] = 1.0
     log["a[0]"][20:] = 25.0
-    asked = [f.values[SPEC.index("last_request_x")] for f in frames(RecordedLife(write(tmp_path / "l.csv", log)))]
-    np.testing.assert_allclose(asked, [0, 0, 0, 1, 1, 1])
+    requests = [
+        f.values[SPEC.index("last_request_x")]
+        for f in frames(RecordedLife(write(tmp_path / "l.csv", log)))
+    ]
+    np.testing.assert_allclose(requests, [0, 0, 0, 1, 1, 1])
 
 
 @pytest.mark.parametrize(("pause_s", "gaps"), [(0.06, [10]), (0.04, []), (0.01, [])])
-def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(pause_s: float, gaps: list[int]) -> None:
+def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(
+    pause_s: float, gaps: list[int]
+) -> None:
     t = np.concatenate([np.arange(100) * 0.01, 0.99 + pause_s + np.arange(100) * 0.01])
     steps = steps_of(t, 0.1)
     assert list(np.flatnonzero(steps.gap)) == gaps
@@ -99,21 +116,27 @@ def test_a_pause_above_50_ms_is_a_gap_and_restarts_the_steps(pause_s: float, gap
 
 
 @pytest.mark.parametrize("kind", ["log", "run"])
-def test_its_end_truncates_a_step_beyond_is_a_gap_and_a_reset_plays_it_again(kind: str, tmp_path: Path) -> None:
+def test_its_end_truncates_a_step_beyond_is_a_gap_and_a_reset_plays_it_again(
+    kind: str, tmp_path: Path
+) -> None:
     """A CSV log, and the recording in a run's folder."""
-    log = write(tmp_path / "life.csv", packets(100)) if kind == "log" else record(tmp_path / "run", made_up(10))
+    if kind == "log":
+        log = write(tmp_path / "life.csv", packets(100))
+    else:
+        log = record(tmp_path / "run", made_up(10))
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log).unwrapped
     passes = []
     for _ in range(2):
-        observations, truncated = [env.reset()[0]], False
+        observations = [env.reset()[0]]
+        truncated = False
         while not truncated:
             observation, _, terminated, truncated, info = env.step(2)
             observations.append(observation)
             assert not terminated
         passes.append(np.array(observations))
         assert (info["applied"], info["gap"]) == (1, 0)
-        again, reward, terminated, truncated, info = env.step(0)
-        np.testing.assert_array_equal(again, observation)
+        extra_observation, reward, terminated, truncated, info = env.step(0)
+        np.testing.assert_array_equal(extra_observation, observation)
         assert (reward, terminated, truncated) == (0.0, False, True)
         assert (info["gap"], info["applied"], info["stale"]) == (1, 0, 1)
     assert passes[0].shape == (10, 57)
@@ -121,16 +144,20 @@ def test_its_end_truncates_a_step_beyond_is_a_gap_and_a_reset_plays_it_again(kin
 
 
 @pytest.mark.parametrize(("realtime", "clock"), [(False, SimulatedClock), (True, RealTimeClock)])
-def test_a_life_is_replayed_at_the_requested_speed(tmp_path: Path, realtime: bool, clock: type) -> None:
+def test_a_life_is_replayed_at_the_requested_speed(
+    tmp_path: Path, realtime: bool, clock: type
+) -> None:
     log = write(tmp_path / "life.csv", packets(65))
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log, realtime=realtime).unwrapped
     assert type(env.clock) is clock
     env.reset()
     env.step(0)
-    start, n_steps = time.monotonic(), 0
+    start = time.monotonic()
+    n_steps = 0
     while not env.step(0)[3]:
         n_steps += 1
-    assert not realtime or time.monotonic() - start > 0.1 * n_steps  # all but one: the first may have ended late
+    # All but one: the first may have ended late
+    assert not realtime or time.monotonic() - start > 0.1 * n_steps
 
 
 def bad_logs() -> dict[str, str | bytes]:
@@ -161,7 +188,9 @@ def bad_logs() -> dict[str, str | bytes]:
 NO_PACKETS = ("nan", "-inf", "1e30", "65536")
 
 
-def broken(log: dict[str, np.ndarray], rows: slice, value: str, column: str = "Light2") -> dict[str, np.ndarray]:
+def broken(
+    log: dict[str, np.ndarray], rows: slice, value: str, column: str = "Light2"
+) -> dict[str, np.ndarray]:
     """Return a log in which one column of `rows` holds `value`."""
     column_of = log[column].copy()
     column_of[rows] = float(value)
@@ -174,19 +203,23 @@ def without(log: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("Light2", value) for value in NO_PACKETS] + [(column, "nan") for column in ("BusVoltage", "ActionMode")],
+    [("Light2", value) for value in NO_PACKETS]
+    + [(column, "nan") for column in ("BusVoltage", "ActionMode")],
 )
-def test_a_row_that_cannot_be_a_packet_is_dropped_and_counted(tmp_path: Path, value: str, column: str) -> None:
+def test_a_row_that_cannot_be_a_packet_is_dropped_and_counted(
+    tmp_path: Path, value: str, column: str
+) -> None:
     """Packets 57 and 58 of a log at 100 Hz: no gap, but two refused packets in the frame of packet 60, and a note."""
-    log, rows = packets(100), slice(57, 59)
+    log = packets(100)
+    rows = slice(57, 59)
     life = RecordedLife(write(tmp_path / "life.csv", broken(log, rows, value, column)))
-    found = frames(life)
+    replay = frames(life)
     expected = frames(RecordedLife(write(tmp_path / "lost.csv", without(log, rows))))
 
-    assert [f.crc_errors for f in found] == [0] * 6 + [2] + [0] * 3
-    assert not any(f.gap or f.stale for f in found)
-    np.testing.assert_array_equal([f.values for f in found], [f.values for f in expected])
-    assert [f.t for f in found] == [f.t for f in expected]
+    assert [f.crc_errors for f in replay] == [0] * 6 + [2] + [0] * 3
+    assert not any(f.gap or f.stale for f in replay)
+    np.testing.assert_array_equal([f.values for f in replay], [f.values for f in expected])
+    assert [f.t for f in replay] == [f.t for f in expected]
     assert life.notes[-1].startswith("2 of 100 rows")
 
 
@@ -203,8 +236,8 @@ def test_dropped_rows_are_a_gap_if_the_pause_is_long(
     log = broken(packets(n, period_ms), rows, "nan")
     life = frames(RecordedLife(write(tmp_path / "life.csv", log)))
     assert [k for k, f in enumerate(life) if f.gap] == [gap]
-    after = next(f for f in life if f.crc_errors)
-    assert (after.t, after.crc_errors) == (pytest.approx(t), n_broken)
+    error_frame = next(f for f in life if f.crc_errors)
+    assert (error_frame.t, error_frame.crc_errors) == (pytest.approx(t), n_broken)
 
 
 def test_a_truncated_last_line_is_dropped_wherever_it_ends(tmp_path: Path) -> None:
@@ -246,13 +279,17 @@ def test_a_truncated_compressed_file_is_read_up_to_its_end(tmp_path: Path) -> No
     torn = tmp_path / "torn.csv.gz"
     torn.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     life = RecordedLife(torn)
-    found = frames(life)
-    assert 3 < len(found) < len(expected)
-    np.testing.assert_array_equal([f.values for f in found], [f.values for f in expected[: len(found)]])
+    replay = frames(life)
+    assert 3 < len(replay) < len(expected)
+    np.testing.assert_array_equal(
+        [f.values for f in replay], [f.values for f in expected[: len(replay)]]
+    )
     assert "truncated" in life.notes[-1]
 
 
-def test_the_environment_has_the_notes_once_the_log_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_environment_has_the_notes_once_the_log_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = write(tmp_path / "life.csv", broken(packets(100), slice(57, 58), "nan"))
     env = gymnasium.make("horde_env:CritterbotReplay-v0", log=log)
     assert env.metadata["notes"] == list(NOTES)
@@ -289,7 +326,9 @@ def test_the_real_log_is_a_life_of_998_steps() -> None:
 # ---- the recording of a run ------------------------------------------------------------------------------------------
 
 
-def test_every_observation_is_replayed_bit_for_bit_with_the_action_that_led_to_it(tmp_path: Path) -> None:
+def test_every_observation_is_replayed_bit_for_bit_with_the_action_that_led_to_it(
+    tmp_path: Path,
+) -> None:
     """Also across files. Row k holds the action taken from it, so frame k + 1 has it."""
     rows = made_up(30)
     env = gymnasium.make("CritterbotReplay-v0", log=record(tmp_path / "run", rows, 18))
@@ -309,15 +348,17 @@ def test_every_observation_is_replayed_bit_for_bit_with_the_action_that_led_to_i
 
 def test_a_drive_has_no_actions(tmp_path: Path) -> None:
     rows = made_up(20)
-    rows["phase"][5:9], rows["action"][5:9], rows["b"][5:9] = Phase.CENTRE, -1, np.nan
+    rows["phase"][5:9] = Phase.CENTRE
+    rows["action"][5:9] = -1
+    rows["b"][5:9] = np.nan
     rows["flags"][[9, 12, 13]] = Flag.GAP, Flag.NOT_APPLIED, Flag.STALE
     rows["step"][15:] += 600  # a minute at the dock with one recorded frame
-    found = frames(RecordedRun(record(tmp_path / "run", rows)))
-    assert [k for k, frame in enumerate(found) if not frame.applied] == [6, 7, 8, 9, 12]
-    assert [k for k, frame in enumerate(found) if frame.gap] == [9, 15]
-    assert [k for k, frame in enumerate(found) if frame.stale] == [13]
-    assert found[6].extras["action"] == -1.0
-    assert np.isnan(found[6].extras["b"])
+    replay = frames(RecordedRun(record(tmp_path / "run", rows)))
+    assert [k for k, frame in enumerate(replay) if not frame.applied] == [6, 7, 8, 9, 12]
+    assert [k for k, frame in enumerate(replay) if frame.gap] == [9, 15]
+    assert [k for k, frame in enumerate(replay) if frame.stale] == [13]
+    assert replay[6].extras["action"] == -1.0
+    assert np.isnan(replay[6].extras["b"])
 
 
 def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
@@ -328,9 +369,9 @@ def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
     data[-8 * made_up(1).itemsize + 30] ^= 8  # in row 4 of 12
     path.write_bytes(data[:-5])
     body = RecordedRun(run)
-    found = frames(body)
-    assert [round(frame.t / 0.1) for frame in found] == [k for k in range(20) if k not in (4, 11)]
-    assert [round(frame.t / 0.1) for frame in found if frame.gap] == [5, 12]
+    replay = frames(body)
+    assert [round(frame.t / 0.1) for frame in replay] == [k for k in range(20) if k not in (4, 11)]
+    assert [round(frame.t / 0.1) for frame in replay if frame.gap] == [5, 12]
     assert len(body.notes) == 1
     assert "1 of 11 rows and 271 further bytes" in body.notes[0]
 
@@ -339,9 +380,11 @@ def test_a_missing_file_between_two_others_is_a_gap_and_noted(tmp_path: Path) ->
     run = record(tmp_path / "run", made_up(30), 10)
     (run / "log" / "life-2.rec").unlink()
     body = RecordedRun(run)
-    found = frames(body)
-    assert [round(frame.t / 0.1) for frame in found if frame.gap] == [20]
-    assert body.notes == ("life-3.rec begins with row 20, expected row 10: rows before it are missing",)
+    replay = frames(body)
+    assert [round(frame.t / 0.1) for frame in replay if frame.gap] == [20]
+    assert body.notes == (
+        "life-3.rec begins with row 20, expected row 10: rows before it are missing",
+    )
 
 
 def test_a_changed_byte_in_the_first_line_is_refused(tmp_path: Path) -> None:
@@ -369,7 +412,9 @@ def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> No
         ({"channels": [{"name": "bumper"}]}, "1 channels, bumper"),
     ],
 )
-def test_another_format_version_or_robot_is_refused(tmp_path: Path, facts: dict[str, object], message: str) -> None:
+def test_another_format_version_or_robot_is_refused(
+    tmp_path: Path, facts: dict[str, object], message: str
+) -> None:
     run = record(tmp_path / "run", made_up(14), **facts)
     with pytest.raises(BackendUnavailable, match=message):
         gymnasium.make("CritterbotReplay-v0", log=run)

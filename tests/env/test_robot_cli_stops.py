@@ -26,7 +26,16 @@ from horde_env.hardware.settings import PortConfig
 from horde_env.robot import Floats
 from horde_env.robots.critterbot import checks
 from horde_env.robots.critterbot.emulator.emulator import Emulator
-from horde_env.robots.critterbot.wire import COAST, FILL, HALT, LEAVE, WAKE, Control, MotorMode, encode_control
+from horde_env.robots.critterbot.wire import (
+    COAST,
+    FILL,
+    HALT,
+    LEAVE,
+    WAKE,
+    Control,
+    MotorMode,
+    encode_control,
+)
 from tests.env.critterbot.emulated import wake
 from tests.env.hardware.packets import packet_of
 from tests.env.hardware.peers import Terminal, open_port, raising, until
@@ -51,7 +60,8 @@ class Interrupting(Robot):
 
     def __init__(self, moving: int, *closing: int) -> None:
         super().__init__()
-        self.moving, self.closing = moving, list(closing)
+        self.moving = moving
+        self.closing = list(closing)
 
     def exchange(self, command: Floats) -> Frame:
         frame = super().exchange(command)
@@ -65,14 +75,18 @@ class Interrupting(Robot):
         super().close()
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_while_moving_stops_the_robot(signum: int, code: int, instead: Instead, run: Run) -> None:
-    before = signal.getsignal(signum)
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_while_moving_stops_the_robot(
+    signum: int, code: int, instead: Instead, run: Run
+) -> None:
+    handler = signal.getsignal(signum)
     robot = instead(Interrupting(signum))
     assert "a stop was sent to the robot" in run(f"check --yes {PORT}", code=code).err
     assert robot.n_closed == 1
     assert sum(bool(np.any(request)) for request in robot.requests) == 1
-    assert signal.getsignal(signum) is before
+    assert signal.getsignal(signum) is handler
     assert EmergencyLatch(default_path()).reason == ""
 
 
@@ -81,7 +95,9 @@ def test_a_signal_while_moving_stops_the_robot(signum: int, code: int, instead: 
     [(f"{PORT} --yes", "Ctrl-C was pressed twice"), ("", "")],
     ids=["a robot", "the simulator"],
 )
-def test_a_second_ctrl_c_sets_a_robots_emergency_stop(words: str, reason: str, instead: Instead, run: Run) -> None:
+def test_a_second_ctrl_c_sets_a_robots_emergency_stop(
+    words: str, reason: str, instead: Instead, run: Run
+) -> None:
     """And does not disturb the closing that the first one began."""
     robot = instead(Interrupting(signal.SIGINT, signal.SIGINT))
     run(f"check {words}", code=130)
@@ -95,7 +111,9 @@ def test_a_signal_during_the_closing_waits_for_it(instead: Instead, run: Run) ->
     assert robot.n_closed == 1
 
 
-def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(instead: Instead, run: Run) -> None:
+def test_a_bug_while_moving_stops_the_robot_and_keeps_its_traceback(
+    instead: Instead, run: Run
+) -> None:
     robot = instead(Robot(lambda frame, request: 1 / 0 if np.any(request) else frame))
     with pytest.raises(ZeroDivisionError):
         run(f"check --yes {PORT}")
@@ -149,15 +167,21 @@ def test_a_stop_whose_port_is_not_there_is_set_all_the_same(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_a_stop_that_cannot_be_written_is_sent(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_a_stop_that_cannot_be_written_is_sent(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     robot_file.save(RobotFile("serial", terminal.path, "none"), robot_file.default_path())
-    monkeypatch.setattr("horde_env.hardware.latch.write_whole", raising(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        "horde_env.hardware.latch.write_whole", raising(PermissionError(13, "Permission denied"))
+    )
     assert "Permission denied" in run("stop", code=1).err
     assert terminal.hear(len(FILL) + 9) == FILL + encode_control(HALT)
 
 
 @pytest.mark.usefixtures("_no_patience")
-def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(terminal: Terminal, run: Run) -> None:
+def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(
+    terminal: Terminal, run: Run
+) -> None:
     path = robot_file.default_path()
     path.parent.mkdir(parents=True)
     path.write_text("port = ")
@@ -173,14 +197,23 @@ def test_a_stop_to_a_given_port_is_sent_though_the_robots_file_cannot_be_read(te
     ("shown", "code", "said"),
     [
         ([{}], 0, "the robot answers, and its wheels are at rest"),
-        ([{"motor_velocity_220": 20}], 0, "the robot answers, and its motors are off, but a wheel still turns"),
+        (
+            [{"motor_velocity_220": 20}],
+            0,
+            "the robot answers, and its motors are off, but a wheel still turns",
+        ),
         ([{"motor_voltage_220": 20}], 1, "but its motors are still driven: switch the robot off"),
         ([{"motor_voltage_220": 20}, {}], 0, "the robot answers, and its wheels are at rest"),
     ],
     ids=["at rest", "rolling", "driven", "driven a little longer"],
 )
 def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
-    shown: list[dict[str, float]], code: int, said: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
+    shown: list[dict[str, float]],
+    code: int,
+    said: str,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
 ) -> None:
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
 
@@ -189,7 +222,8 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     """
     monkeypatch.setattr(checks, "SETTLE_S", 0.2)
     monkeypatch.setattr(checks, "OFF_S", 0.5)
-    coast, stand = encode_control(COAST), encode_control(HALT)
+    coast = encode_control(COAST)
+    stand = encode_control(HALT)
     heard = b""
 
     def answer() -> None:
@@ -224,11 +258,16 @@ def test_a_stop_waits_until_the_wheels_of_a_runaway_have_rolled_out(run: Run) ->
             robot.advance(speak=False)
         assert abs(robot.robot.machine.body.motion.yaw_rate) > 4.0, "it does not stop by itself"
         robot.start()
-        assert "the robot answers, and its wheels are at rest" in run(f"stop --parity none --port {path}").out
+        assert (
+            "the robot answers, and its wheels are at rest"
+            in run(f"stop --parity none --port {path}").out
+        )
         assert abs(robot.robot.machine.body.motion.yaw_rate) < 0.4, "two units"
 
 
-def test_a_program_that_drives_confirms_the_stop(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_a_program_that_drives_confirms_the_stop(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     """It holds the port, so that nothing can be sent, but it sees the stop in its next step and says so."""
     latch = EmergencyLatch(default_path())
 
@@ -242,7 +281,10 @@ def test_a_program_that_drives_confirms_the_stop(terminal: Terminal, monkeypatch
         driver.start()
         out, err = run(f"stop --parity none --port {terminal.path}")
         driver.join()
-        assert f"process {os.getpid()}, which drives the robot, has stopped it and keeps it still" in out
+        assert (
+            f"process {os.getpid()}, which drives the robot, has stopped it and keeps it still"
+            in out
+        )
         assert err == ""
         run("stop --clear")
         monkeypatch.setattr(running, "PATIENCE_S", 0.1)
@@ -256,7 +298,9 @@ def test_a_program_that_drives_confirms_the_stop(terminal: Terminal, monkeypatch
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_emulator_runs_until_a_signal(signum: int, code: int, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_an_emulator_runs_until_a_signal(
+    signum: int, code: int, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     asked: dict[str, Any] = {}
 
     def serve(**words: Any) -> dict[str, int]:
@@ -278,13 +322,28 @@ def test_an_emulator_runs_until_a_signal(signum: int, code: int, monkeypatch: py
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_wheels_behind_a_real_port(signum: int, code: int) -> None:
     """In real time: a process that drives over a pseudo terminal receives a signal in its first drive."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(cli.__file__).parents[1]),
+        "PYTHONUNBUFFERED": "1",
+    }
     with Emulator(seed=0) as robot:
-        words = ["check", "--backend", "serial", "--port", robot.open_pty(), "--parity=none", "--yes"]
+        words = [
+            "check",
+            "--backend",
+            "serial",
+            "--port",
+            robot.open_pty(),
+            "--parity=none",
+            "--yes",
+        ]
         command = [sys.executable, "-m", "horde_env.cli", *words]
         robot.start()
-        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=environment) as process:
-            while "forward" not in (line := process.stdout.readline()):  # which is printed after the first drive
+        with subprocess.Popen(
+            command, stdout=PIPE, stderr=PIPE, text=True, env=environment
+        ) as process:
+            # Which is printed after the first drive
+            while "forward" not in (line := process.stdout.readline()):
                 assert line, process.stderr.read()
             until(lambda: speed_of(robot) > 0.1)  # in the second drive
             process.send_signal(signum)

@@ -18,11 +18,11 @@ def make(**settings: Any) -> gymnasium.Env[Any, Any]:
 
 
 def lived(env: gymnasium.Env[Any, Any], actions: np.ndarray) -> list[Any]:
-    seen = []
+    steps = []
     for action in actions.tolist():
         observation, reward, terminated, truncated, info = env.step(action)
-        seen.append((observation.tobytes(), reward, terminated, truncated, tuple(info.items())))
-    return seen
+        steps.append((observation.tobytes(), reward, terminated, truncated, tuple(info.items())))
+    return steps
 
 
 def actions(n: int, seed: int = 0) -> np.ndarray:
@@ -33,33 +33,38 @@ def actions(n: int, seed: int = 0) -> np.ndarray:
 
 def test_a_life_restored_at_any_step_has_the_same_bits() -> None:
     """Also in the middle of a contact, of which PyBullet's own state is incomplete."""
-    env, other, acts = make(), make(), actions(800)
-    seen, states = [], {}
+    env = make()
+    twin = make()
+    acts = actions(800)
+    steps = []
+    states = {}
     env.reset(seed=3)
     for k in range(800):
         if k % 41 == 0 and k < 650:
             states[k] = env.unwrapped.save_state()
-        seen += lived(env, acts[k : k + 1])
+        steps += lived(env, acts[k : k + 1])
     pushed = {len(state["body/machine/body/forces"]) > 0 for state in states.values()}
     assert pushed == {True, False}, "states are saved in contacts and outside of them"
-    other.reset(seed=99)
+    twin.reset(seed=99)
     for k, state in states.items():
-        other.unwrapped.restore_state(state)
-        assert lived(other, acts[k : k + 150]) == seen[k : k + 150], k
+        twin.unwrapped.restore_state(state)
+        assert lived(twin, acts[k : k + 150]) == steps[k : k + 150], k
 
 
 def test_the_centring_drive_and_the_draws_of_a_reset_are_the_same_too() -> None:
-    env, other = make(), make()
+    env = make()
+    twin = make()
     env.reset(seed=1)
     lived(env, actions(60))
     state = env.unwrapped.save_state()
-    other.reset(seed=2)
-    other.unwrapped.restore_state(state)
+    twin.reset(seed=2)
+    twin.unwrapped.restore_state(state)
     for options in ({"manoeuvre": "centre"}, None):
-        first, second = env.reset(options=options), other.reset(options=options)
+        first = env.reset(options=options)
+        second = twin.reset(options=options)
         assert first[0].tobytes() == second[0].tobytes()
         assert first[1] == second[1]
-        assert lived(env, actions(60, 5)) == lived(other, actions(60, 5))
+        assert lived(env, actions(60, 5)) == lived(twin, actions(60, 5))
 
 
 @pytest.mark.parametrize(
@@ -70,14 +75,15 @@ def test_the_centring_drive_and_the_draws_of_a_reset_are_the_same_too() -> None:
     ],
 )
 def test_a_battery_a_moving_lamp_and_friction_are_restored(settings: dict[str, Any]) -> None:
-    env, other = make(**settings), make(**settings)
+    env = make(**settings)
+    twin = make(**settings)
     env.reset(seed=1)
     for n in (30, 30, 200):
         lived(env, actions(n))
         state = env.unwrapped.save_state()
-        other.reset(seed=2)
-        other.unwrapped.restore_state(state)
-        assert lived(env, actions(40, n)) == lived(other, actions(40, n))
+        twin.reset(seed=2)
+        twin.unwrapped.restore_state(state)
+        assert lived(env, actions(40, n)) == lived(twin, actions(40, n))
 
 
 def test_a_body_that_cannot_be_saved_refuses() -> None:
@@ -98,57 +104,73 @@ def make_create(**settings: Any) -> gymnasium.Env[Any, Any]:
 def test_a_create_restored_at_any_step_has_the_same_bits() -> None:
     """Also while a wall is touched, and while it is Passive because it was lifted."""
     env = make_create()
-    other = make_create()
+    twin = make_create()
     acts = actions(1600)
-    seen, states = [], {}
+    steps = []
+    states = {}
     env.reset(seed=3)
     env.unwrapped.backend.machine.lifted_s = 3.0
     for k in range(1600):
         if k % 29 == 3 and k < 1450:
             states[k] = env.unwrapped.save_state()
-        seen += lived(env, acts[k : k + 1])
+        steps += lived(env, acts[k : k + 1])
     modes = {int(state["body/firmware/mode"]) for state in states.values()}
     assert len(modes) > 1, "states are saved in Safe and in Passive"
-    other.reset(seed=99)
+    twin.reset(seed=99)
     for k, state in states.items():
-        other.unwrapped.restore_state(state)
-        assert lived(other, acts[k : k + 150]) == seen[k : k + 150], k
+        twin.unwrapped.restore_state(state)
+        assert lived(twin, acts[k : k + 150]) == steps[k : k + 150], k
 
 
-def test_a_create_restored_after_a_drive_a_stay_at_the_dock_and_with_an_empty_battery_has_the_same_bits() -> None:
-    env, other = make_create(battery_scale=0.01), make_create(battery_scale=0.01)
+def test_a_create_restored_after_a_drive_a_stay_at_the_dock_and_with_an_empty_battery_has_the_same_bits() -> (
+    None
+):
+    env = make_create(battery_scale=0.01)
+    twin = make_create(battery_scale=0.01)
     env.reset(seed=1)
-    for options in (None, {"manoeuvre": "centre"}, {"manoeuvre": "dock", "charge_s": 20.0}, {"manoeuvre": "centre"}):
+    for options in (
+        None,
+        {"manoeuvre": "centre"},
+        {"manoeuvre": "dock", "charge_s": 20.0},
+        {"manoeuvre": "centre"},
+    ):
         if options is not None:
             env.reset(options=options)
         lived(env, actions(300))
         state = env.unwrapped.save_state()
-        other.reset(seed=2)
-        other.unwrapped.restore_state(state)
-        assert lived(env, actions(300, 7)) == lived(other, actions(300, 7)), options
-        first, second = env.reset(options={"manoeuvre": "centre"}), other.reset(options={"manoeuvre": "centre"})
+        twin.reset(seed=2)
+        twin.unwrapped.restore_state(state)
+        assert lived(env, actions(300, 7)) == lived(twin, actions(300, 7)), options
+        first = env.reset(options={"manoeuvre": "centre"})
+        second = twin.reset(options={"manoeuvre": "centre"})
         assert first[0].tobytes() == second[0].tobytes()
         assert first[1] == second[1]
 
 
 def test_a_create_that_drives_to_its_dock_by_itself_is_restored_in_mid_drive() -> None:
     """Bumps on its way are answered by turns of random duration."""
-    body, other = SimulatedCreate(), SimulatedCreate()
-    rng, other_rng = np.random.default_rng(5), np.random.default_rng(0)
+    body = SimulatedCreate()
+    twin = SimulatedCreate()
+    rng = np.random.default_rng(5)
+    other_rng = np.random.default_rng(0)
     body.reset(rng)
-    other.reset(other_rng)
+    twin.reset(other_rng)
     body.enable_charging(True)
     still = np.zeros(3)
     for _ in range(60):
         for _ in range(9):
             body.exchange(still)
         state = body.save()
-        other.restore(state)
+        twin.restore(state)
         other_rng.bit_generator.state = rng.bit_generator.state
-        continued = [other.exchange(still).values.tobytes() for _ in range(30)]
-        other.restore(state)
+        continued = [twin.exchange(still).values.tobytes() for _ in range(30)]
+        twin.restore(state)
         other_rng.bit_generator.state = rng.bit_generator.state
-        assert [other.exchange(still).values.tobytes() for _ in range(30)] == continued
-        other.restore(state)
+        assert [twin.exchange(still).values.tobytes() for _ in range(30)] == continued
+        twin.restore(state)
         other_rng.bit_generator.state = rng.bit_generator.state
-        assert body.exchange(still).values.tobytes() == other.exchange(still).values.tobytes() == continued[0]
+        assert (
+            body.exchange(still).values.tobytes()
+            == twin.exchange(still).values.tobytes()
+            == continued[0]
+        )

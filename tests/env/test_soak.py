@@ -90,7 +90,10 @@ class WatchedBody(EmulatedBody):
             nonlocal silent, stopping
             packet: bytes = cycle(look)
             # A hung one's motor boards have a timeout of their own
-            silent = 0 if robot.is_hung else silent + 1
+            if robot.is_hung:
+                silent = 0
+            else:
+                silent = silent + 1
             if robot.control in (HALT, COAST) and not robot.is_hung:
                 stopping = stopping + 1
             else:
@@ -102,11 +105,11 @@ class WatchedBody(EmulatedBody):
             return packet
 
         def watched_tick() -> None:
-            before = dict(faults.counts)
+            previous_counts = dict(faults.counts)
             is_open = body._link is not None and body._link.is_open
             tick()
             for kind in ({*LASTING_S} - {"stuck_wheel"}) | {"reboot"}:  # which no frame shows
-                if faults.counts[kind] > before[kind]:
+                if faults.counts[kind] > previous_counts[kind]:
                     if kind == "reboot":
                         end = emulator.t + WATCHDOG_CYCLES * motors.TICK_S
                     else:

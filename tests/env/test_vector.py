@@ -22,11 +22,17 @@ MODES = list(AutoresetMode)
 
 
 def many(n: int = 3, **arguments: Any) -> VectorEnv:
-    return gym.make_vec(PEN, num_envs=n, vectorization_mode="vector_entry_point", physics="planar", **arguments)
+    return gym.make_vec(
+        PEN, num_envs=n, vectorization_mode="vector_entry_point", physics="planar", **arguments
+    )
 
 
-def separate(n: int = 3, *, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, **arguments: Any) -> VectorEnv:
-    return SyncVectorEnv([partial(gym.make, PEN, physics="planar", **arguments)] * n, autoreset_mode=autoreset_mode)
+def separate(
+    n: int = 3, *, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, **arguments: Any
+) -> VectorEnv:
+    return SyncVectorEnv(
+        [partial(gym.make, PEN, physics="planar", **arguments)] * n, autoreset_mode=autoreset_mode
+    )
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
@@ -46,13 +52,23 @@ def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_autoreset_mode_gives_the_bits_of_gymnasiums_own_vector_environment(mode: AutoresetMode) -> None:
+def test_each_autoreset_mode_gives_the_bits_of_gymnasiums_own_vector_environment(
+    mode: AutoresetMode,
+) -> None:
     """Sticky random actions, so that the robots meet walls; with a small battery, so that gauges and firmware judge."""
-    arguments = {"max_episode_steps": 60, "task": "light", "battery_scale": 0.0001, "autoreset_mode": mode}
-    ours, theirs = many(**arguments), separate(**arguments)
+    arguments = {
+        "max_episode_steps": 60,
+        "task": "light",
+        "battery_scale": 0.0001,
+        "autoreset_mode": mode,
+    }
+    ours = many(**arguments)
+    theirs = separate(**arguments)
     assert ours.metadata["autoreset_mode"] == mode
     assert_same(ours.reset(seed=5), theirs.reset(seed=5))
-    rng, actions, n_low = np.random.default_rng(0), np.array([0, 1, 2]), 0
+    rng = np.random.default_rng(0)
+    actions = np.array([0, 1, 2])
+    n_low = 0
     for k in range(150):
         actions = np.where(rng.random(3) < 0.1, rng.integers(5, size=3), actions)
         step = ours.step(actions)
@@ -60,13 +76,20 @@ def test_each_autoreset_mode_gives_the_bits_of_gymnasiums_own_vector_environment
         n_low += int(step[4]["battery_low"].sum())
         over = step[3]
         if mode == AutoresetMode.DISABLED and (over.any() or k == 20):
-            mask = over if over.any() else np.array([False, True, False])  # episodes of different lengths from here on
-            assert_same(ours.reset(options={"reset_mask": mask}), theirs.reset(options={"reset_mask": mask}))
+            # Episodes of different lengths from here on
+            if over.any():
+                mask = over
+            else:
+                mask = np.array([False, True, False])
+            assert_same(
+                ours.reset(options={"reset_mask": mask}), theirs.reset(options={"reset_mask": mask})
+            )
     assert n_low > 0
 
 
 def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments() -> None:
-    ours, theirs = many(action_type="velocity", task="spin"), separate(action_type="velocity", task="spin")
+    ours = many(action_type="velocity", task="spin")
+    theirs = separate(action_type="velocity", task="spin")
     assert ours.action_space == theirs.action_space
     assert ours.observation_space == theirs.observation_space
     assert_same(ours.reset(seed=[7, 3, 7]), theirs.reset(seed=[7, 3, 7]))
@@ -79,7 +102,11 @@ def test_velocities_and_seeds_of_each_robot_give_the_bits_of_single_environments
 
 def test_what_a_caller_writes_into_returned_observations_changes_nothing() -> None:
     """Neither a later reward nor, in a reset of some robots, the observations of the others."""
-    arguments: dict[str, Any] = {"max_episode_steps": 6, "task": "light", "autoreset_mode": AutoresetMode.DISABLED}
+    arguments: dict[str, Any] = {
+        "max_episode_steps": 6,
+        "task": "light",
+        "autoreset_mode": AutoresetMode.DISABLED,
+    }
     read = many(**arguments)
     written = many(**arguments)
     for env in (read, written):
@@ -100,7 +127,9 @@ def test_what_a_caller_writes_into_returned_observations_changes_nothing() -> No
 def test_create_2s_are_stepped_by_gymnasiums_vector_environment(mode: AutoresetMode) -> None:
     """Made as many Critterbots are, with the same arguments."""
     create = "horde_env:CreatePen-v0"
-    env = gym.make_vec(create, num_envs=2, max_episode_steps=3, autoreset_mode=mode, physics="planar", task="spin")
+    env = gym.make_vec(
+        create, num_envs=2, max_episode_steps=3, autoreset_mode=mode, physics="planar", task="spin"
+    )
     assert isinstance(env, SyncVectorEnv)
     assert env.metadata["autoreset_mode"] == mode
     env.reset(seed=0)
@@ -113,12 +142,15 @@ def test_create_2s_are_stepped_by_gymnasiums_vector_environment(mode: AutoresetM
 
 
 def life(n_threads: int = 1) -> np.ndarray:
-    env, before = many(40), numba.get_num_threads()
+    env = many(40)
+    n_default = numba.get_num_threads()
     numba.set_num_threads(n_threads)
     try:
-        return np.array([env.reset(seed=0)[0], *(env.step(np.full(40, k % 5))[0] for k in range(20))])
+        return np.array(
+            [env.reset(seed=0)[0], *(env.step(np.full(40, k % 5))[0] for k in range(20))]
+        )
     finally:
-        numba.set_num_threads(before)
+        numba.set_num_threads(n_default)
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
@@ -127,17 +159,19 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 
 def test_noise_drawn_by_numpy_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = life()
+    observations = life()
     monkeypatch.setattr(fleet, "DRAWS_IN_KERNEL", False)
-    np.testing.assert_array_equal(life(), here)
+    np.testing.assert_array_equal(life(), observations)
 
 
 @pytest.mark.skipif(not DRAWS_IN_KERNEL, reason="NumPy draws")
 @pytest.mark.parametrize("make_bits", [np.random.PCG64, PCG64DXSM, np.random.SFC64])
 def test_a_kernel_draws_what_numpys_generators_draw(make_bits: Any) -> None:
     """Two robots; the second one's turn does not touch the first one's row or state."""
-    ours, theirs = Generator(make_bits(3)), Generator(make_bits(3))
-    normal, uniform = np.zeros((2, 97)), np.zeros((2, 2, 10))
+    ours = Generator(make_bits(3))
+    theirs = Generator(make_bits(3))
+    normal = np.zeros((2, 97))
+    uniform = np.zeros((2, 2, 10))
     addresses = np.stack([addresses_of(np.random.default_rng(0)), addresses_of(ours)])
     for _ in range(50):  # the ziggurat's tail has a chance of 1 in 3,600 per number
         draw_noise(addresses, 1, normal, uniform)
@@ -160,7 +194,9 @@ def test_a_kernel_draws_what_numpys_generators_draw(make_bits: Any) -> None:
         (TypeError, "render_mode", {"render_mode": "rgb_array"}),
     ],
 )
-def test_an_invalid_argument_is_named(error: type[Exception], match: str, arguments: dict[str, Any]) -> None:
+def test_an_invalid_argument_is_named(
+    error: type[Exception], match: str, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(error, match=match):
         many(**arguments)
 
@@ -181,7 +217,10 @@ def test_no_robot_moves_if_one_action_is_invalid(action_type: str, actions: Any)
     env.reset(seed=0)
     with pytest.raises(ValueError, match="action"):
         env.step(actions)
-    still = np.full(3, 4) if action_type == "discrete" else np.zeros((3, 3))
+    if action_type == "discrete":
+        still = np.full(3, 4)
+    else:
+        still = np.zeros((3, 3))
     assert (env.step(still)[4]["t"] == 0.1).all()
 
 

@@ -7,7 +7,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels.checks import BOUND_SCALE, ELSEWHERE, LONGEST_HORIZON, NO_CHANNEL, ON_POLICY, SignalArrays
+from horde_agent.kernels.checks import (
+    BOUND_SCALE,
+    ELSEWHERE,
+    LONGEST_HORIZON,
+    NO_CHANNEL,
+    ON_POLICY,
+    SignalArrays,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,33 +42,40 @@ class SlowSignals:
     """
 
     def __init__(self, of: SignalArrays) -> None:
-        self.of, self.max_finite = of, of.max_finite
-        self.rho, self.longest = of.rho.copy(), np.zeros(of.gamma.size)
+        self.of = of
+        self.max_finite = of.max_finite
+        self.rho = of.rho.copy()
+        self.longest = np.zeros(of.gamma.size)
         self.cumulant, self.largest, self.bound = np.zeros((3, of.group.size))
-        self.totals, self.is_broken = np.zeros((3, of.rho.size)), False
+        self.totals = np.zeros((3, of.rho.size))
+        self.is_broken = False
 
     def _is_sound(self, *values: float) -> bool:
         return all(abs(value) <= self.max_finite for value in values)
 
     def finish_signals(self, observation: Floats, action: int, probability: float) -> None:
         """Take the transition to a sound state."""
-        of = self.of
-        for p, constant in enumerate(of.action.tolist()):
-            given = {ON_POLICY: 1.0, ELSEWHERE: float(of.rho[p])}
-            self.rho[p] = rho = given.get(constant, 1.0 / probability if constant == action else 0.0)
+        signals = self.of
+        for p, constant in enumerate(signals.action.tolist()):
+            ratios = {ON_POLICY: 1.0, ELSEWHERE: float(signals.rho[p])}
+            self.rho[p] = rho = ratios.get(
+                constant, 1.0 / probability if constant == action else 0.0
+            )
             if self._is_sound(rho):
                 self.totals[:, p] += rho > 0, rho, rho**2
-        told = [*of.z, *self.rho, *of.gamma, *of.lam]
-        for g, gamma in enumerate(of.gamma):
+        inputs = [*signals.z, *self.rho, *signals.gamma, *signals.lam]
+        for g, gamma in enumerate(signals.gamma):
             if math.isfinite(gamma):
                 self.longest[g] = max(self.longest[g], gamma)
-        for i, k in enumerate(of.cumulant.tolist()):
-            channel = of.channel[k]
-            reading = float(observation[channel] if channel != NO_CHANNEL else of.c[k])
-            told.append(reading)
-            self.cumulant[i] = c = reading - float(of.reference[k])
-            self.largest[i] = max([self.largest[i], *(abs(v) for v in (c, of.z[i]) if self._is_sound(v))])
-            gamma = self.longest[of.group[i]]
+        for i, k in enumerate(signals.cumulant.tolist()):
+            channel = signals.channel[k]
+            reading = float(observation[channel] if channel != NO_CHANNEL else signals.c[k])
+            inputs.append(reading)
+            self.cumulant[i] = c = reading - float(signals.reference[k])
+            self.largest[i] = max(
+                [self.largest[i], *(abs(v) for v in (c, signals.z[i]) if self._is_sound(v))]
+            )
+            gamma = self.longest[signals.group[i]]
             horizon = min(1 / (1 - gamma) if gamma < 1 else math.inf, LONGEST_HORIZON)
             self.bound[i] = min(BOUND_SCALE * self.largest[i] * horizon, self.max_finite)
-        self.is_broken = not self._is_sound(*told)
+        self.is_broken = not self._is_sound(*inputs)

@@ -60,7 +60,9 @@ def flow(
         amps = 1.2 if share < 0.995 else 0.06
         volts = rest_v + 1.1 * share
     else:
-        driving = -0.10 if wheel_amps > 0.02 else 0.0
+        driving = 0.0
+        if wheel_amps > 0.02:
+            driving = -0.10
         amps = -0.05
         if is_awake:
             amps = -0.22 + driving - wheel_amps
@@ -152,6 +154,6 @@ def infrared(room: Room, pose: tuple[float, float, float], uniform: np.ndarray) 
             green = -25.0 <= bearing <= 5.0
             red = -5.0 <= bearing <= 25.0
         hidden = any(world.hit(*emitter, dx, dy, row) < 1.0 for row in room.segments()[:-3])
-        seen = (field or green or red) and not missed and not hidden
-        characters.append(160 + field + 4 * green + 8 * red if seen else 0)
+        is_received = (field or green or red) and not missed and not hidden
+        characters.append(160 + field + 4 * green + 8 * red if is_received else 0)
     return characters

@@ -57,7 +57,7 @@ class DenseHorde:
     def learn(
         self, action: int, b: float, observation: Floats, tiles: Tiles, *, terminated: bool = False
     ) -> Floats:
-        before = self._held
+        previous_step = self._held
         observation = observation.copy()
         tiles = tiles.copy()
         phi = self._phi(tiles)
@@ -74,7 +74,7 @@ class DenseHorde:
             policy = q.target_policy
             if isinstance(policy, Behaviour):
                 return 1.0
-            return float(policy.probabilities(*before)[action]) / b
+            return float(policy.probabilities(*previous_step)[action]) / b
 
         def cumulant(q: GVF) -> float:
             match q.cumulant:
@@ -126,20 +126,20 @@ class DenseHorde:
         old = self.demons
         new = self._make(len(questions))
         was = {q.name: i for i, q in enumerate(self.questions)}
-        here = [i for i, q in enumerate(questions) if q.name in was]
-        there = [was[questions[i].name] for i in here]
+        new_rows = [i for i, q in enumerate(questions) if q.name in was]
+        old_rows = [was[questions[i].name] for i in new_rows]
         for name in _LEARNED:
-            getattr(new, name)[here] = getattr(old, name)[there]
+            getattr(new, name)[new_rows] = getattr(old, name)[old_rows]
         new.phi = old.phi
         new.gamma_t = np.zeros(len(questions))
         new.lam_t = np.zeros(len(questions))
         n_skipped = np.zeros(len(questions), dtype=np.int64)
         rho = np.full(len(questions), np.nan)
-        if here:
-            new.gamma_t[here] = old.gamma_t[there]
-            new.lam_t[here] = old.lam_t[there]
-            n_skipped[here] = self.n_skipped[there]
-            rho[here] = self.rho[there]
+        if new_rows:
+            new.gamma_t[new_rows] = old.gamma_t[old_rows]
+            new.lam_t[new_rows] = old.lam_t[old_rows]
+            n_skipped[new_rows] = self.n_skipped[old_rows]
+            rho[new_rows] = self.rho[old_rows]
         self.questions = questions
         self.demons = new
         self.n_skipped = n_skipped

@@ -78,9 +78,9 @@ def ir_light(pose, sensors, beacon, lit, segments, heights) -> np.ndarray:
     readings = []
     for sensor in sensors:
         place, facing = sensor_in_world(pose, sensor)
-        to = beacon[:2] - place
-        d = np.linalg.norm(to)
-        gain = max(facing @ to / d, 0) ** 2 * max(-unit(beacon[3]) @ to / d, 0)
+        offset = beacon[:2] - place
+        d = np.linalg.norm(offset)
+        gain = max(facing @ offset / d, 0) ** 2 * max(-unit(beacon[3]) @ offset / d, 0)
         gain *= passing(place, beacon[:3], segments, heights)
         s = beacon[4] * (gain / d**2 + fields.BEACON_STRAY / (1 + d**2))
         readings.append(fields.IR_LIGHT_BASE + lit * fields.BEACON_TOP * s / (1 + s))
@@ -94,9 +94,9 @@ def light(pose, sensors, lamps, gain, ambient, segments, heights) -> np.ndarray:
         place, facing = sensor_in_world(pose, sensor)
         total = 0.0
         for lamp in lamps:
-            to = lamp[:3] - np.array([*place, fields.SENSOR_HEIGHT_M])
-            d = np.linalg.norm(to)
-            cosine = max(np.array([*facing, 0.0]) @ to / d, 0)
+            offset = lamp[:3] - np.array([*place, fields.SENSOR_HEIGHT_M])
+            d = np.linalg.norm(offset)
+            cosine = max(np.array([*facing, 0.0]) @ offset / d, 0)
             total += (
                 lamp[3]
                 * passing(place, lamp[:3], segments, heights)
@@ -117,8 +117,8 @@ def warmth(pose, sensors, warm, room_k, segments, heights) -> np.ndarray:
         place, facing = sensor_in_world(pose, sensor)
         kelvin = room_k
         for x, y, radius, bottom, top, temperature in warm:
-            to = np.array([x, y]) - place
-            d = np.linalg.norm(to)
+            offset = np.array([x, y]) - place
+            d = np.linalg.norm(offset)
             lowest = bottom
             for segment, height in zip(segments, heights, strict=True):
                 t = meeting(place, np.array([x, y]), segment)
@@ -129,7 +129,7 @@ def warmth(pose, sensors, warm, room_k, segments, heights) -> np.ndarray:
             if lowest >= top:
                 continue
             aside = math.remainder(
-                math.atan2(to[1], to[0]) - math.atan2(facing[1], facing[0]), 2 * math.pi
+                math.atan2(offset[1], offset[0]) - math.atan2(facing[1], facing[0]), 2 * math.pi
             )
             across = bell[np.abs(grid - aside) <= math.atan(radius / d)].sum()
             low, high = (math.atan((z - fields.SENSOR_HEIGHT_M) / d) for z in (lowest, top))

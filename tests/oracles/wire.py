@@ -58,7 +58,7 @@ def pair(packed: list[int], i: int) -> int:
 
 def find_states(stream: bytes) -> tuple[list[bytes], int]:
     """The sound packets of a whole stream and the number of unsound ones, trying every byte as a beginning."""
-    found = []
+    packets = []
     refused = 0
     i = 0
     while i + 83 <= len(stream):
@@ -68,12 +68,12 @@ def find_states(stream: bytes) -> tuple[list[bytes], int]:
         elif (
             crc_bit_by_bit(p[4:]) == 0 and p[4] != 0 and p[25] % 16 == p[43] % 16 == p[76] // 4 == 0
         ):
-            found.append(p)
+            packets.append(p)
             i += 83
         else:
             refused += 1
             i += 1
-    return found, refused
+    return packets, refused
 
 
 class RingReader:
@@ -101,7 +101,10 @@ class RingReader:
         place = self.read_at
         n = 0
         while place != self.write_at:
-            place = 0 if place == 1024 else place + 1
+            if place == 1024:
+                place = 0
+            else:
+                place = place + 1
             n += 1
         return n
 

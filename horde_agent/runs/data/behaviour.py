@@ -31,7 +31,8 @@ _BLOCK = 256  # rows of a batch; every fifth batch is held out
 _LEAST_ROWS = 10 * _BLOCK
 _ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
 _MOST_PASSES = 10
-_THINNED_FROM = 1024  # batches, after which only every second one is used; after half as many more every fourth, ...
+# Batches, after which only every second one is used; after half as many more every fourth, ...
+_THINNED_FROM = 1024
 _PENALTY = 1e-6
 _RAREST = 1e-6  # smallest estimate: its inverse is a ratio that a Horde can bear
 
@@ -62,15 +63,20 @@ def act_by(table: Table, policy: Policy | str) -> None:
     table.behaviour = policy, interface
 
 
-def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolicy, dict[str, float]]:
+def estimate_behaviour(
+    rows: Table, interface: Interface
+) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
     The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the number of rows.
     Raise BadInput if there are fewer than 2,560 rows.
     """
-    n_actions, coder = len(interface.actions), interface.coder
+    n_actions = len(interface.actions)
+    coder = interface.coder
     weights = np.zeros((coder.n_features, n_actions))
-    squares, mean, n_means = np.zeros_like(weights), np.zeros_like(weights), 0
+    squares = np.zeros_like(weights)
+    mean = np.zeros_like(weights)
+    n_means = 0
     n_rows = n_passes = 0
     counts = np.ones(n_actions)
     while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < _ENOUGH_ROWS):
@@ -80,11 +86,17 @@ def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolic
                 _learn_batch(weights, squares, tiles, actions, 1.0 / coder.n_active)
                 mean += (weights - mean) / (n_means := n_means + 1)
                 counts += np.bincount(actions, minlength=n_actions)
-        n_passes, n_means = n_passes + 1, n_means // 2  # the first half of the path counts less and less
+        # The first half of the path counts less and less
+        n_passes = n_passes + 1
+        n_means = n_means // 2
     if n_rows < _LEAST_ROWS:
-        raise BadInput(f'b = "estimate" needs {_LEAST_ROWS:,} rows with an action, and there are {n_rows:,}')
+        raise BadInput(
+            f'b = "estimate" needs {_LEAST_ROWS:,} rows with an action, and there are {n_rows:,}'
+        )
     held_out = [
-        (mean[tiles].sum(axis=1), actions) for k, (tiles, actions) in enumerate(_batches(rows, interface)) if k % 5 == 4
+        (mean[tiles].sum(axis=1), actions)
+        for k, (tiles, actions) in enumerate(_batches(rows, interface))
+        if k % 5 == 4
     ]
     temperatures = np.geomspace(0.25, 4.0, 65)
     losses = [_log_loss(held_out[::2], t) for t in temperatures]
@@ -93,29 +105,39 @@ def estimate_behaviour(rows: Table, interface: Interface) -> tuple[LogisticPolic
     frequencies = np.log(counts / counts.sum())
     facts = {
         "log_loss": _log_loss(judged, temperature),
-        "log_loss_of_frequencies": _log_loss([(np.broadcast_to(frequencies, x.shape), a) for x, a in judged], 1.0),
+        "log_loss_of_frequencies": _log_loss(
+            [(np.broadcast_to(frequencies, x.shape), a) for x, a in judged], 1.0
+        ),
         "temperature": temperature,
         "n_rows": n_rows,
     }
     return LogisticPolicy(mean, temperature), facts
 
 
-def _batches(rows: Iterable[Stream], interface: Interface) -> Iterator[tuple[NDArray[np.int64], Integers]]:
+def _batches(
+    rows: Iterable[Stream], interface: Interface
+) -> Iterator[tuple[NDArray[np.int64], Integers]]:
     """Yield tiles, shape (n, n_active), and actions, shape (n,), of rows with an action, thinned in a long table."""
     acted = (part.rows[part.rows["phase"] == Phase.BEHAVE] for part in rows)
-    blocks = chain.from_iterable((part[k : k + _BLOCK] for k in range(0, len(part), _BLOCK)) for part in acted)
-    stride, n_used = 1, 0
+    blocks = chain.from_iterable(
+        (part[k : k + _BLOCK] for k in range(0, len(part), _BLOCK)) for part in acted
+    )
+    stride = 1
+    n_used = 0
     for number, block in enumerate(blocks):
         if number % stride:
             continue
         n_used += 1
         if n_used == _THINNED_FROM:
-            stride, n_used = 2 * stride, n_used // 2
+            stride = 2 * stride
+            n_used = n_used // 2
         tiles = np.array([interface.encode(observation) for observation in block["observation"]])
         yield tiles, block["action"].astype(np.int64)
 
 
-def _learn_batch(weights: Floats, squares: Floats, tiles: NDArray[np.int64], actions: Integers, rate: float) -> None:
+def _learn_batch(
+    weights: Floats, squares: Floats, tiles: NDArray[np.int64], actions: Integers, rate: float
+) -> None:
     error = _softmax(weights[tiles].sum(axis=1))
     error[np.arange(len(actions)), actions] -= 1.0
     for a in range(weights.shape[1]):
@@ -132,4 +154,6 @@ def _softmax(logits: Floats) -> Floats:
 
 def _log_loss(judged: list[tuple[Floats, Integers]], temperature: float) -> float:
     losses = [-np.log(_softmax(x / temperature)[np.arange(len(a)), a]) for x, a in judged]
-    return float(np.concatenate(losses).mean()) if losses else float("nan")
+    if losses:
+        return float(np.concatenate(losses).mean())
+    return float("nan")

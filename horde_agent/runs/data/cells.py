@@ -116,7 +116,9 @@ def shown(cell: Any) -> str:
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return "an empty cell"
     if isinstance(cell, str):
-        end = "..." if len(cell) > _MOST_SHOWN else ""
+        end = ""
+        if len(cell) > _MOST_SHOWN:
+            end = "..."
         return repr(cell[:_MOST_SHOWN] + end)
     if isinstance(cell, bool | int):
         return str(cell)
@@ -128,7 +130,9 @@ def shown(cell: Any) -> str:
 def cell_at(cells: Cells, i: int) -> Any:
     """Return cell i as a Python object."""
     cell = cells[i]
-    return cell.item() if isinstance(cell, np.generic) else cell
+    if isinstance(cell, np.generic):
+        return cell.item()
+    return cell
 
 
 def _number(cell: Any) -> float:

@@ -90,7 +90,9 @@ class Columns:
     @property
     def others(self) -> dict[str, str]:
         """Names of the columns that are no channels, by attribute."""
-        return {key: name for key in _OTHERS if (name := getattr(self, key)) not in (None, ESTIMATE)}
+        return {
+            key: name for key in _OTHERS if (name := getattr(self, key)) not in (None, ESTIMATE)
+        }
 
     @property
     def names(self) -> list[str]:
@@ -108,8 +110,11 @@ class Columns:
         """
         if not header.get("b_known", True):
             named.pop("b", None)
-        low, high = ([sign * math.inf if x is None else x for x in header[k]] for k, sign in (("low", -1), ("high", 1)))
-        found = [
+        low, high = (
+            [sign * math.inf if x is None else x for x in header[k]]
+            for k, sign in (("low", -1), ("high", 1))
+        )
+        channels = [
             ChannelColumn(
                 column.format(name=c["name"], i=i),
                 *(c["name"], c["group"], c["unit"], low[i], high[i], c["is_sensor"], c["step"]),
@@ -117,16 +122,23 @@ class Columns:
             for i, c in enumerate(header["channels"])
         ]
         facts: dict[str, Any] = {name: header[name] for name in ("period_s", "tile_layout")}
-        facts |= {"actions": tuple(header["actions"]), "tests_excursions": bool(header.get("tests_excursions"))}
-        return cls(tuple(found), **facts | named)
+        facts |= {
+            "actions": tuple(header["actions"]),
+            "tests_excursions": bool(header.get("tests_excursions")),
+        }
+        return cls(tuple(channels), **facts | named)
 
     def to_toml(self) -> str:
         """Return the file that `read` reads."""
-        given = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
-        lines = [f"{key} = {toml_value(value)}" for key, value in given.items()]
+        settings = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
+        lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
         for channel in self.channel:
             facts = {key: value for key, value in channel._asdict().items() if value is not None}
-            lines += ["", "[[channel]]", *(f"{key} = {toml_value(value)}" for key, value in facts.items())]
+            lines += [
+                "",
+                "[[channel]]",
+                *(f"{key} = {toml_value(value)}" for key, value in facts.items()),
+            ]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -142,25 +154,37 @@ class Columns:
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
         """Check a table with the keys of this class; raise BadInput if one is unknown, missing or invalid."""
         kinds = get_type_hints(cls)
-        if base is None and (lacking := [key for key in ("channel", "period_s") if key not in table]):
+        if base is None and (
+            lacking := [key for key in ("channel", "period_s") if key not in table]
+        ):
             raise BadInput(f"it has no {lacking[0]!r}")
         given: dict[str, Any] = {}
         for key, value in table.items():
             if key not in kinds:
                 raise BadInput(f"unknown key {key!r}: choose {', '.join(kinds)}")
             try:
-                given[key] = channels(value) if key == "channel" else typed(value, kinds[key])
+                if key == "channel":
+                    given[key] = channels(value)
+                else:
+                    given[key] = typed(value, kinds[key])
             except ValueError as error:
                 raise error if isinstance(error, BadInput) else BadInput(f"{key} {error}") from None
-        columns = cls(**given) if base is None else replace(base, **given)
+        if base is None:
+            columns = cls(**given)
+        else:
+            columns = replace(base, **given)
         if not 0.0 < columns.period_s < math.inf:
             raise BadInput(f"period_s must be > 0, not {columns.period_s}")
         if columns.missing not in _MISSING:
             raise BadInput(f"missing must be {' or '.join(_MISSING)}, not {columns.missing!r}")
         if columns.convention not in (None, *_CONVENTIONS):
-            raise BadInput(f"convention must be {' or '.join(_CONVENTIONS)}, not {columns.convention!r}")
+            raise BadInput(
+                f"convention must be {' or '.join(_CONVENTIONS)}, not {columns.convention!r}"
+            )
         if columns.convention == TRANSITION and columns.phase is not None:
-            raise BadInput('convention = "transition" is not for recorded runs, whose `phase` ends the episodes')
+            raise BadInput(
+                'convention = "transition" is not for recorded runs, whose `phase` ends the episodes'
+            )
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         names = [c.name for c in columns.channel]
@@ -171,7 +195,9 @@ class Columns:
 
 def unscaled(columns: Sequence[tuple[str, str]]) -> list[ChannelColumn]:
     """Return channels of unknown range in the group "action", of pairs of column and name; families leave them out."""
-    return [ChannelColumn(*one, "action", low=-math.inf, high=math.inf, sensor=False) for one in columns]
+    return [
+        ChannelColumn(*one, "action", low=-math.inf, high=math.inf, sensor=False) for one in columns
+    ]
 
 
 def default_layout(n: int) -> str:
@@ -187,33 +213,52 @@ def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     """
     if not any(channel.transition for channel in columns):
         return None
-    groups = [channel.group or channel.name or channel.column for channel in columns if not channel.transition]
+    groups = [
+        channel.group or channel.name or channel.column
+        for channel in columns
+        if not channel.transition
+    ]
     tables = []
     for group in dict.fromkeys(groups):
         name = toml_value(group)
         tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n")
         if groups.count(group) > 1:
-            tables.append(f"[[tiling]]\ngroup = {name}\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n")
+            tables.append(
+                f"[[tiling]]\ngroup = {name}\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n"
+            )
     return "".join(tables)
 
 
 def channels(tables: Any) -> tuple[ChannelColumn, ...]:
     """Return the channels of `[[channel]]` tables; raise BadInput if a column, a key or a range is invalid."""
-    found = []
-    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
+    channel_columns = []
+    if not (
+        isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)
+    ):
         raise BadInput("channel must be [[channel]] tables")
     for table in tables:
         if unknown := sorted(set(table) - set(ChannelColumn._fields)):
-            raise BadInput(f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}")
+            raise BadInput(
+                f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}"
+            )
         if not isinstance(table.get("column"), str):
             raise BadInput("each [[channel]] needs a column, a text")
         for key in ("sensor", "transition"):
             if not isinstance(table.get(key, True), bool):
-                raise BadInput(f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}")
+                raise BadInput(
+                    f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}"
+                )
         name = str(table.get("name") or table["column"])
-        numbers = {k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None}
-        low, high = numbers.get("low", -math.inf), numbers.get("high", math.inf)
+        numbers = {
+            k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None
+        }
+        low = numbers.get("low", -math.inf)
+        high = numbers.get("high", math.inf)
         if not low < high or math.isnan(numbers.get("step", 0.0)):
             raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
-        found.append(ChannelColumn(**{**table, **numbers, "name": name, "group": str(table.get("group") or name)}))
-    return tuple(found)
+        channel_columns.append(
+            ChannelColumn(
+                **{**table, **numbers, "name": name, "group": str(table.get("group") or name)}
+            )
+        )
+    return tuple(channel_columns)

@@ -32,7 +32,9 @@ _KEYS = {
     "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
     "episode": _Key('"episode"', "number of the episode, never decreasing"),
     "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
-    "convention": _Key(f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'),
+    "convention": _Key(
+        f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'
+    ),
     "step": _Key('"step"', "number of the step; else rows are counted"),
     "missing": _Key('"error"', 'or "gap": rows without a number are dropped'),
     "phase": _Key('"phase"', "of a recorded run, as the next three"),

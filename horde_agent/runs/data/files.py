@@ -31,8 +31,10 @@ SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _UNREADABLE = (
-    *(OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error),  # pyarrow's are ValueErrors
-    *(MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError),  # an npz with a false header
+    # Pyarrow's are ValueErrors
+    *(OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error),
+    # An npz with a false header
+    *(MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError),
     RuntimeError,  # an encrypted npz, or NotImplementedError for an unknown compression
 )
 """Errors that a damaged or hostile file causes in its reader."""
@@ -41,7 +43,9 @@ _UNREADABLE = (
 def open_table(path: Path, columns: Columns) -> Table:
     """Return the table in a file, or in the Parquet files of a folder; raise BadInput if it cannot be read."""
     if (path / UNFINISHED).exists():
-        raise BadInput(f"{path} has only a part of an interrupted export: run the same `horde export` again")
+        raise BadInput(
+            f"{path} has only a part of an interrupted export: run the same `horde export` again"
+        )
     files = table_files(path)
     names = columns.names
     return Table(lambda: read_files(files, names), columns, str(path))
@@ -54,7 +58,10 @@ def is_table_file(path: Path) -> bool:
 
 def table_files(path: Path) -> list[Path]:
     """Return a file, or the Parquet files of a folder; raise BadInput if there is no table."""
-    files = parquet_files(path) if path.is_dir() else [path]
+    if path.is_dir():
+        files = parquet_files(path)
+    else:
+        files = [path]
     advice = f"give a file *{', *'.join(SUFFIXES)}, or a folder of Parquet files"
     if not path.exists():
         raise BadInput(f"{path} does not exist: {advice}")
@@ -103,7 +110,11 @@ def _readable(file: Path) -> Iterator[None]:
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return the Parquet files of a folder; life-2 comes before life-10."""
-    files = [file for file in folder.rglob("*") if file.suffix.lower() == ".parquet" and not file.name.startswith(".")]
+    files = [
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() == ".parquet" and not file.name.startswith(".")
+    ]
     return sorted(files, key=lambda file: _numbers_in(f"{file.parent}/{file.stem}-1"))
 
 
@@ -122,7 +133,9 @@ def _wanted(names: Sequence[str], there: Sequence[str]) -> tuple[list[str], list
     columns = []
     lacking = []
     for name in names:
-        source = name if name in there else _vector_of(name)
+        source = name
+        if name not in there:
+            source = _vector_of(name)
         columns.append(source)
         if source not in there:
             lacking.append(name)
@@ -141,20 +154,25 @@ def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
 def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
     """Yield columns of a Parquet file in short parts; NAME_3 reads the column NAME of vectors."""
     parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
-    with parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, page_checksum_verification=True) as opened:
-        there = opened.schema_arrow.names
-        columns, lacking = _wanted(names, there)
-        _refuse_lacking(file, lacking, there)
-        refuse_twice(str(file), [name for name in there if name in columns])
+    with parquet.ParquetFile(
+        file, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+    ) as opened:
+        names_there = opened.schema_arrow.names
+        columns, lacking = _wanted(names, names_there)
+        _refuse_lacking(file, lacking, names_there)
+        refuse_twice(str(file), [name for name in names_there if name in columns])
         first_row = 0
-        for group in range(opened.num_row_groups):  # one reader for all groups would keep the earlier groups in memory
+        # One reader for all groups would keep the earlier groups in memory
+        for group in range(opened.num_row_groups):
             for batch in opened.iter_batches(_READ_ROWS, [group], columns, use_threads=False):
                 yield as_chunk(batch, str(file), first_row)
                 first_row += batch.num_rows
 
 
 def _opened_csv(file: Path) -> Any:
-    opened: Any = gzip.open if file.suffix.lower() == ".gz" else open
+    opened: Any = open
+    if file.suffix.lower() == ".gz":
+        opened = gzip.open
     return opened(file, "rt", newline="", encoding="utf-8-sig")
 
 
@@ -189,14 +207,18 @@ def _completed(row: list[str], n_columns: int, where: str) -> list[str]:
 def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) -> None:
     if lacking:
         _refuse_separator(file, there)
-        raise BadInput(f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}")
+        raise BadInput(
+            f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}"
+        )
 
 
 def _refuse_separator(file: Path, header: Sequence[str]) -> None:
     """Raise BadInput if a header has one name that contains another separator than a comma."""
     for separator, what in _SEPARATORS.items():
         if len(header) == 1 and separator in header[0]:
-            raise BadInput(f"{file}: its header {header[0]!r} separates the names by {what}, expected commas")
+            raise BadInput(
+                f"{file}: its header {header[0]!r} separates the names by {what}, expected commas"
+            )
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:
@@ -268,12 +290,16 @@ def _vectors(column: Any, where: str, first_row: int) -> NDArray[Any]:
     if is_ragged.any():
         i = int(is_ragged.argmax())
         row = first_row + int(np.flatnonzero(is_there)[i]) + 1
-        raise BadInput(f"{where}, row {row}: a vector of {lengths[i]} numbers, expected {lengths[0]}")
+        raise BadInput(
+            f"{where}, row {row}: a vector of {lengths[i]} numbers, expected {lengths[0]}"
+        )
     flat = _of_arrow(lists.flatten(), where, first_row)
     vectors = flat.reshape(len(lists), int(lengths[0]), *flat.shape[1:])
     if is_there.all():
         return vectors
-    kind = np.float64 if vectors.dtype.kind == "f" else object
+    kind = object
+    if vectors.dtype.kind == "f":
+        kind = np.float64
     whole = np.full((n_rows, *vectors.shape[1:]), np.nan, dtype=kind)
     whole[is_there] = vectors
     return whole

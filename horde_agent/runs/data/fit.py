@@ -39,7 +39,9 @@ class Fit:
         knows_b: Whether b was given.
     """
 
-    def __init__(self, where: str, period_s: float, *, has_action_names: bool, knows_b: bool) -> None:
+    def __init__(
+        self, where: str, period_s: float, *, has_action_names: bool, knows_b: bool
+    ) -> None:
         self._where = where
         self._period_s = period_s
         self._has_action_names = has_action_names
@@ -111,7 +113,9 @@ class Fit:
         if not self._is_time_checked and self._n_spacings >= _LEAST_SPACINGS:
             self._check_time()
         if not self._n_transitions:
-            raise NothingToLearn(f"{self._where}: no step can be learned from, because {self._why_nothing()}")
+            raise NothingToLearn(
+                f"{self._where}: no step can be learned from, because {self._why_nothing()}"
+            )
 
     def notes(self) -> list[str]:
         """Return facts for the report."""
@@ -158,7 +162,9 @@ class Fit:
 
     def _medians(self) -> str:
         median_s = float(np.median(np.concatenate(self._spacings)))
-        return f"median time between rows is {median_s:.6g} s, and period_s is {self._period_s:.6g} s"
+        return (
+            f"median time between rows is {median_s:.6g} s, and period_s is {self._period_s:.6g} s"
+        )
 
     def _check_time(self) -> None:
         self._is_time_checked = True
@@ -166,7 +172,9 @@ class Fit:
         if 1 / LATE <= ratio <= LATE:
             return
         if ratio <= 0.0:
-            raise BadInput(f"{self._where}: the times do not increase from row to row: sort the rows, the oldest first")
+            raise BadInput(
+                f"{self._where}: the times do not increase from row to row: sort the rows, the oldest first"
+            )
         guess = ""
         for factor, unit in _UNITS.items():
             if 1 / LATE < ratio / factor < LATE:

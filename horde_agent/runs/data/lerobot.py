@@ -26,11 +26,14 @@ from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout
 from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_files, read_files
 from horde_agent.runs.data.tables import Episode, Table
 
-STATE, ACTION = "observation.state", "action"
-_INFO, _HEADER = "meta/info.json", "meta/horde_header.json"
+STATE = "observation.state"
+ACTION = "action"
+_INFO = "meta/info.json"
+_HEADER = "meta/horde_header.json"
 _FILE = "chunk-{:03d}/file-{:03d}.parquet"
 _DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_FILE_BYTES, _FILES_PER_CHUNK = 100_000_000, 1000
+_FILE_BYTES = 100_000_000
+_FILES_PER_CHUNK = 1000
 _OWN = ("b", "step", "terminated")  # features beyond LeRobot's own
 _REWARD = "next.reward"
 _DONE = "next.done"
@@ -47,7 +50,9 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     info = _read_json(path / _INFO)
     version = str(info.get("codebase_version"))
     if not re.fullmatch(r"v3(\.\d+)*", version):
-        raise BadInput(f"{path / _INFO} has the version {version}, expected v3.x: convert the data set with LeRobot")
+        raise BadInput(
+            f"{path / _INFO} has the version {version}, expected v3.x: convert the data set with LeRobot"
+        )
     features = _features_in(info, path / _INFO)
     files = parquet_files(path / "data")
     if not files:
@@ -58,8 +63,12 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
         base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
     else:
         base = _columns_of(features, _frames_per_second(info, path / _INFO))
-    found = base if columns is None else Columns.read(columns, base)
-    return Table(lambda: read_files(files, found.names), found, str(path), _notes(features, found))
+    resolved = base
+    if columns is not None:
+        resolved = Columns.read(columns, base)
+    return Table(
+        lambda: read_files(files, resolved.names), resolved, str(path), _notes(features, resolved)
+    )
 
 
 class _Feature(NamedTuple):
@@ -81,12 +90,16 @@ def _features_in(info: Mapping[str, Any], where: Path) -> dict[str, _Feature]:
         raise BadInput(f"{where} lacks the feature {STATE}")
     features = {}
     for name, feature in described.items():
-        facts = feature if isinstance(feature, dict) else {}
+        facts = {}
+        if isinstance(feature, dict):
+            facts = feature
         shape = facts.get("shape")
         dtype = facts.get("dtype")
         is_shape = isinstance(shape, list) and all(isinstance(n, int) and n > 0 for n in shape)
         if not isinstance(dtype, str) or not is_shape:
-            raise BadInput(f"{where}: the feature {name} must have a dtype, a text, and a shape, a list of numbers")
+            raise BadInput(
+                f"{where}: the feature {name} must have a dtype, a text, and a shape, a list of numbers"
+            )
         assert isinstance(shape, list)
         features[name] = _Feature(dtype, shape, _names_in(facts.get("names")))
     return features
@@ -98,7 +111,9 @@ def _names_in(names: Any) -> list[str]:
         names = next(iter(names.values()))
     if isinstance(names, list):
         return [str(name) for name in names]
-    if isinstance(names, dict) and sorted(map(str, names.values())) == sorted(map(str, range(len(names)))):
+    if isinstance(names, dict) and sorted(map(str, names.values())) == sorted(
+        map(str, range(len(names)))
+    ):
         return sorted(names, key=lambda name: int(names[name]))
     return []
 
@@ -121,7 +136,9 @@ def _notes(features: Mapping[str, _Feature], columns: Columns) -> tuple[str, ...
     if unread:
         notes.append(f"Not read: {', '.join(unread)}.")
     if _REWARD in read:
-        notes.append(f"{_REWARD} is the reward of the transition to the next frame: a channel of that frame.")
+        notes.append(
+            f"{_REWARD} is the reward of the transition to the next frame: a channel of that frame."
+        )
     if _DONE in unread:
         notes.append(
             f"{_DONE} ends episodes by a gap, because it does not say whether the last state was terminal. If it was, "
@@ -146,7 +163,9 @@ def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
         if is_discrete:
             facts |= {"action": ACTION, "b": "b" if has_b else None}
         else:
-            channel += unscaled([*_names(ACTION, features[ACTION], ACTION), *([("b", "b")] if has_b else [])])
+            channel += unscaled(
+                [*_names(ACTION, features[ACTION], ACTION), *([("b", "b")] if has_b else [])]
+            )
     return Columns(tuple(channel), **facts)
 
 
@@ -156,26 +175,34 @@ def _names(column: str, feature: _Feature, short: str) -> list[tuple[str, str]]:
         raise BadInput(f"the feature {column} must be a vector, not of shape {feature.shape}")
     n = feature.shape[0]
     is_named = len(set(feature.names)) == n == len(feature.names)
-    columns = [column] if n == 1 else [f"{column}_{i}" for i in range(n)]
+    if n == 1:
+        columns = [column]
+    else:
+        columns = [f"{column}_{i}" for i in range(n)]
     prefix = "" if short == "obs" else f"{short}_"  # state and action often share their names
-    names = [f"{prefix}{name}" for name in feature.names] if is_named else [f"{short}_{i}" for i in range(n)]
+    if is_named:
+        names = [f"{prefix}{name}" for name in feature.names]
+    else:
+        names = [f"{short}_{i}" for i in range(n)]
     return list(zip(columns, names, strict=True))
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadInput(f"{file} must hold a JSON object")
-    return found
+    return content
 
 
 # ---- a run as a data set ---------------------------------------------------------------------------------------------
 
 
-def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
+def write_lerobot(
+    folder: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]
+) -> None:
     """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
     The last frame of an episode has action 0 and b 0: nothing is known of an action there. Raise BadInput if pyarrow or
@@ -184,8 +211,13 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
     pa, parquet = (imported(module, NEEDS_PYARROW) for module in ("pyarrow", "pyarrow.parquet"))
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name a new folder")
-    names, fps = [channel["name"] for channel in header["channels"]], 1.0 / header["period_s"]
-    n_frames, number, n_bytes, lines, writer = 0, 0, 0, list[dict[str, Any]](), None
+    names = [channel["name"] for channel in header["channels"]]
+    fps = 1.0 / header["period_s"]
+    n_frames = 0
+    number = 0
+    n_bytes = 0
+    lines = list[dict[str, Any]]()
+    writer = None
     for index, episode in enumerate(episodes):
         frames = _frames(episode, index, n_frames, fps)
         if writer is None or n_bytes > _FILE_BYTES:
@@ -199,9 +231,21 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
         writer.write_table(frames)
         n_bytes += frames.nbytes
         chunk, file = divmod(number, _FILES_PER_CHUNK)
-        places = {"data/chunk_index": chunk, "data/file_index": file, "length": len(frames), "tasks": [name]}
+        places = {
+            "data/chunk_index": chunk,
+            "data/file_index": file,
+            "length": len(frames),
+            "tasks": [name],
+        }
         places |= {"dataset_from_index": n_frames, "dataset_to_index": n_frames + len(frames)}
-        lines.append({"episode_index": index, **places, "meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
+        lines.append(
+            {
+                "episode_index": index,
+                **places,
+                "meta/episodes/chunk_index": 0,
+                "meta/episodes/file_index": 0,
+            }
+        )
         n_frames += len(frames)
     if writer is None:
         raise BadInput("the run has learned from no step, so there is nothing to export")
@@ -211,8 +255,14 @@ def write_lerobot(folder: Path, name: str, header: Mapping[str, Any], episodes: 
     episodes_file = meta / "episodes" / _FILE.format(0, 0)
     parquet.write_table(pa.Table.from_pylist(lines), episodes_file, write_page_checksum=True)
     tasks = pa.table({"task_index": [0], "__index_level_0__": [name]})
-    level = {"name": None, "field_name": "__index_level_0__", "pandas_type": "unicode", "numpy_type": "object"}
-    pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}  # LeRobot's index
+    level = {
+        "name": None,
+        "field_name": "__index_level_0__",
+        "pandas_type": "unicode",
+        "numpy_type": "object",
+    }
+    # LeRobot's index
+    pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}
     tasks = tasks.replace_schema_metadata({"pandas": json.dumps(pandas)})
     parquet.write_table(tasks, meta / "tasks.parquet", write_page_checksum=True)
     info = {

@@ -39,7 +39,8 @@ _ALIGNED = (
 )
 _B = "b"
 _INFO_B = "infos/b"
-_ALIGNMENT = "horde_b_alignment"  # in the metadata: an exported data set without it has b in the row of its action
+# In the metadata: an exported data set without it has b in the row of its action
+_ALIGNMENT = "horde_b_alignment"
 _STEP = "step"  # b is in the info of the step that took the action
 
 
@@ -53,9 +54,14 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
     if header is None:
         base = _columns_of(data, where)
     else:
-        own, named = {**json.loads(header), "tests_excursions": False}, ("action", "episode", "terminated")
-        b = _B if data.storage.metadata.get(_ALIGNMENT) == _STEP else _INFO_B
-        base = Columns.of_header(own, "observations_{i}", **{key: key for key in named}, b=b, step="infos/step")
+        facts = {**json.loads(header), "tests_excursions": False}
+        named = ("action", "episode", "terminated")
+        b = _INFO_B
+        if data.storage.metadata.get(_ALIGNMENT) == _STEP:
+            b = _B
+        base = Columns.of_header(
+            facts, "observations_{i}", **{key: key for key in named}, b=b, step="infos/step"
+        )
     first_action = int(getattr(data.action_space, "start", 0))
 
     def chunks() -> Iterator[Chunk]:
@@ -63,7 +69,9 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
             try:
                 observations = to_columns(episode.observations)
             except ValueError as error:
-                raise BadInput(f"{where}, episode {number}: its observations do not fit together: {error}") from None
+                raise BadInput(
+                    f"{where}, episode {number}: its observations do not fit together: {error}"
+                ) from None
             yield _rows_of_episode(episode, number, observations, first_action, where)
 
     described = base
@@ -101,12 +109,16 @@ def _rows_of_episode(
     }
     for name, (length, expected) in lengths.items():
         if length != expected:
-            raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {length} {name}, expected {expected}")
+            raise BadInput(
+                f"{where}, episode {number}: {n_steps} rewards and {length} {name}, expected {expected}"
+            )
     columns = {"observations": observations}
     for name, values in _flat_infos(episode.infos or {}).items():
         is_of_steps = values.ndim > 0 and len(values) in (n_steps, n_rows)
         if name == "b" and not is_of_steps:
-            raise BadInput(f"{where}, episode {number}: {n_steps} rewards and {values.size} values of b in its infos")
+            raise BadInput(
+                f"{where}, episode {number}: {n_steps} rewards and {values.size} values of b in its infos"
+            )
         if values.dtype.kind in "fiub" and is_of_steps:
             columns[f"infos/{name}"] = _with_first(values, n_rows)
     if _INFO_B in columns:
@@ -114,7 +126,8 @@ def _rows_of_episode(
     actions = np.asarray(episode.actions)
     if actions.ndim == 1:
         columns["action"] = np.append(actions - first_action, NO_ACTION)
-    else:  # the last row has no action: its numbers are repeated, because channels must have readings
+    # The last row has no action: its numbers are repeated, because channels must have readings
+    else:
         columns["action"] = np.concatenate([actions, actions[-1:]])
         if _B in columns and n_steps:
             columns[_B][-1] = columns[_B][-2]
@@ -130,20 +143,30 @@ def _loaded(name: str) -> Any:
         return minari.load_dataset(name)
     except (OSError, ValueError, KeyError, AssertionError, ImportError) as error:
         reason = " ".join(str(error).split())
-        raise BadInput(f"the Minari data set {name} cannot be read: {reason}; see `minari download {name}`") from None
+        raise BadInput(
+            f"the Minari data set {name} cannot be read: {reason}; see `minari download {name}`"
+        ) from None
 
 
 def _columns_of(data: Any, where: str) -> Columns:
     """Return the columns of a data set of any environment."""
     space: Any = spaces.flatten_space(data.observation_space)
     n = space.shape[0]
-    found = [
-        ChannelColumn(f"observations_{i}", f"obs_{i}", "obs", low=float(space.low[i]), high=float(space.high[i]))
+    channels = [
+        ChannelColumn(
+            f"observations_{i}",
+            f"obs_{i}",
+            "obs",
+            low=float(space.low[i]),
+            high=float(space.high[i]),
+        )
         for i in range(n)
     ]
-    found.append(ChannelColumn("reward", "reward", "reward"))
+    channels.append(ChannelColumn("reward", "reward", "reward"))
     layout = default_layout(n)
-    first = next(iter(data.iterate_episodes([0])), None) if data.total_episodes else None
+    first = None
+    if data.total_episodes:
+        first = next(iter(data.iterate_episodes([0])), None)
     if first is None:
         raise BadInput(f"{where} has no episode")
     b = _B if _has_b(first) else None
@@ -151,12 +174,18 @@ def _columns_of(data: Any, where: str) -> Columns:
     match data.action_space:
         case spaces.Discrete(n=n_actions):
             names = tuple(f"action_{a}" for a in range(int(n_actions)))
-            return Columns(tuple(found), action="action", actions=names, b=b, tile_layout=layout, **ends)
+            return Columns(
+                tuple(channels), action="action", actions=names, b=b, tile_layout=layout, **ends
+            )
         case spaces.Box(shape=(n_numbers,)):
-            taken = [f"action_{i}" for i in range(n_numbers)] + ([_B] if b is not None else [])
-            found += unscaled([(name, name) for name in taken])
-            return Columns(tuple(found), tile_layout=layout, **ends)
-    raise BadInput(f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}")
+            action_names = [f"action_{i}" for i in range(n_numbers)] + (
+                [_B] if b is not None else []
+            )
+            channels += unscaled([(name, name) for name in action_names])
+            return Columns(tuple(channels), tile_layout=layout, **ends)
+    raise BadInput(
+        f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}"
+    )
 
 
 def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
@@ -166,7 +195,9 @@ def _flattener(space: Any, where: str) -> Callable[[Any], NDArray[Any]]:
     if isinstance(space, spaces.Dict):
         parts = {key: _flattener(inner, where) for key, inner in space.spaces.items()}
         return lambda values: np.hstack([of(values[key]) for key, of in parts.items()])
-    raise BadInput(f"{where}: the observation space must be a flat Box or a Dict of flat Boxes, not {space}")
+    raise BadInput(
+        f"{where}: the observation space must be a flat Box or a Dict of flat Boxes, not {space}"
+    )
 
 
 def _flat_infos(infos: Mapping[str, Any], prefix: str = "") -> dict[str, NDArray[Any]]:
@@ -196,9 +227,12 @@ def _with_first(values: NDArray[Any], n_rows: int) -> NDArray[Any]:
 # ---- a run as a data set ---------------------------------------------------------------------------------------------
 
 
-def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]) -> None:
+def write_minari(
+    root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]
+) -> None:
     """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput if the name is taken or there is none."""
-    minari, collector = imported("minari", _NEEDS), imported("minari.data_collector", _NEEDS)
+    minari = imported("minari", _NEEDS)
+    collector = imported("minari.data_collector", _NEEDS)
     low, high = (
         np.array([sign * np.inf if x is None else x for x in header[key]], dtype=np.float32)
         for key, sign in (("low", -1), ("high", 1))
@@ -239,13 +273,14 @@ def write_minari(root: Path, name: str, header: Mapping[str, Any], episodes: Ite
 @contextmanager
 def _datasets_at(root: Path) -> Iterator[None]:
     """Make Minari read and write below a folder."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
+    previous_path = os.environ.get("MINARI_DATASETS_PATH")
     root.mkdir(parents=True, exist_ok=True)
-    os.environ["MINARI_DATASETS_PATH"] = str(root.resolve())  # Minari appends to files of an absolute path alone
+    # Minari appends to files of an absolute path alone
+    os.environ["MINARI_DATASETS_PATH"] = str(root.resolve())
     try:
         yield
     finally:
-        if before is None:
+        if previous_path is None:
             del os.environ["MINARI_DATASETS_PATH"]
         else:
-            os.environ["MINARI_DATASETS_PATH"] = before
+            os.environ["MINARI_DATASETS_PATH"] = previous_path

@@ -61,7 +61,11 @@ class Table:
     """
 
     def __init__(
-        self, chunks: Callable[[], Iterable[Chunk]], columns: Columns, where: str, notes: tuple[str, ...] = ()
+        self,
+        chunks: Callable[[], Iterable[Chunk]],
+        columns: Columns,
+        where: str,
+        notes: tuple[str, ...] = (),
     ) -> None:
         self._chunks = chunks
         self.where = where
@@ -79,7 +83,12 @@ class Table:
 
     def _new_fit(self) -> Fit:
         knows_b = self.columns.b is not None or self.behaviour is not None
-        return Fit(self.where, self.columns.period_s, has_action_names=self._has_action_names, knows_b=knows_b)
+        return Fit(
+            self.where,
+            self.columns.period_s,
+            has_action_names=self._has_action_names,
+            knows_b=knows_b,
+        )
 
     @property
     def remarks(self) -> list[str]:
@@ -112,7 +121,13 @@ class Table:
             for bounds in ([c.low for c in columns.channel], [c.high for c in columns.channel])
         )
         described = [
-            {"name": c.name, "group": c.group, "unit": c.unit, "is_sensor": c.sensor, "step": c.step}
+            {
+                "name": c.name,
+                "group": c.group,
+                "unit": c.unit,
+                "is_sensor": c.sensor,
+                "step": c.step,
+            }
             for c in columns.channel
         ]
         is_density = any((c.name, c.group) == ("b", "action") for c in columns.channel)
@@ -152,7 +167,9 @@ class Table:
                 n_actions = max(n_actions, int(min(largest, _LARGEST_ACTION)) + 1)
         if not np.isfinite(low).all():
             name = names[int(np.isinf(low).argmax())]
-            text = f"; its first cell is {first_cells[name]}" if name in first_cells else ""
+            text = ""
+            if name in first_cells:
+                text = f"; its first cell is {first_cells[name]}"
             raise BadInput(f"{self.where} has no number in the column {name!r}{text}")
         channel = []
         for c, lowest, highest in zip(columns.channel, low.tolist(), high.tolist(), strict=True):
@@ -205,7 +222,10 @@ class Table:
         t = part.numbers("time")
         if t is not None and drops:
             is_missing |= ~np.isfinite(t)
-        is_kept = ~is_missing if drops else np.ones(n, dtype=bool)
+        if drops:
+            is_kept = ~is_missing
+        else:
+            is_kept = np.ones(n, dtype=bool)
         is_terminal = self._terminal(part, is_kept)
         ends = self._ends(part, following, previous, is_terminal)
         begins = np.append(previous.is_end, ends)[:-1]
@@ -213,14 +233,19 @@ class Table:
         gaps = begins | follows_dropped | self._late(part, t, begins, previous)
         if not is_kept.all():
             first = self._first_dropped(part, is_kept)
-            self._fit.add_dropped(int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first)
+            self._fit.add_dropped(
+                int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first
+            )
 
         rows = np.zeros(n, dtype=row_dtype(len(columns.channel)))
         rows["observation"] = observation
         rows["pose"] = np.nan
         adds_rows = is_terminal & (columns.convention == TRANSITION)
         rows["step"] = self._steps(part, begins, adds_rows, previous)
-        rows["t"] = rows["step"] * columns.period_s if t is None else t
+        if t is None:
+            rows["t"] = rows["step"] * columns.period_s
+        else:
+            rows["t"] = t
         is_last = ends & ~adds_rows
         self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal & ~adds_rows)
         if not drops:
@@ -232,7 +257,9 @@ class Table:
         if self.behaviour is not None:
             _act_by(*self.behaviour, kept_rows)
         if adds_rows.any():
-            kept_rows = _with_terminal_rows(kept_rows, adds_rows[is_kept], own_observations[is_kept], columns.period_s)
+            kept_rows = _with_terminal_rows(
+                kept_rows, adds_rows[is_kept], own_observations[is_kept], columns.period_s
+            )
         self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
         previous.is_end = bool(ends[-1])
         previous.is_kept = bool(is_kept[-1])
@@ -268,22 +295,34 @@ class Table:
         part.check(is_readable | ~is_kept, self.columns.terminated, "must be true or false")
         return is_true & is_kept
 
-    def _ends(self, part: _Part, following: Chunk | None, previous: _PreviousRow, is_terminal: Bools) -> Bools:
+    def _ends(
+        self, part: _Part, following: Chunk | None, previous: _PreviousRow, is_terminal: Bools
+    ) -> Bools:
         """Return the last rows of episodes, shape (n_rows,)."""
         ends = np.zeros(part.n_rows, dtype=bool)
         if self.columns.phase is not None:
             return ends
         ends[-1] = following is None
         if self.columns.episode is not None:
-            episode = part.whole_numbers(self.columns.episode, "must be the number of an episode, a whole number")
+            episode = part.whole_numbers(
+                self.columns.episode, "must be the number of an episode, a whole number"
+            )
             first_episode = cells.cell_at(episode, 0)
-            last_episode = first_episode if previous.episode is None else previous.episode
-            decreases = np.append(first_episode < last_episode, episode[1:] < episode[:-1]).astype(bool)
-            part.check(~decreases, self.columns.episode, "must not decrease: sort the rows by episode")
+            last_episode = first_episode
+            if previous.episode is not None:
+                last_episode = previous.episode
+            decreases = np.append(first_episode < last_episode, episode[1:] < episode[:-1]).astype(
+                bool
+            )
+            part.check(
+                ~decreases, self.columns.episode, "must not decrease: sort the rows by episode"
+            )
             ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
             if following is not None:
                 beyond = _Part(following, self.where, self.columns, part.n_read + part.n_rows)
-                further = beyond.whole_numbers(self.columns.episode, "must be the number of an episode")
+                further = beyond.whole_numbers(
+                    self.columns.episode, "must be the number of an episode"
+                )
                 ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
             previous.episode = cells.cell_at(episode, -1)
         return ends | is_terminal
@@ -298,19 +337,25 @@ class Table:
         previous.t = float(t[-1])
         is_back = (since_s <= 0) & ~begins
         if columns.missing == "error":
-            part.check(~is_back, columns.time, "must increase within an episode: sort the rows by time")
+            part.check(
+                ~is_back, columns.time, "must increase within an episode: sort the rows by time"
+            )
         resolution_s = cells.resolution(part.column(columns.time), t)
         is_late = is_back | ((since_s - resolution_s > LATE * columns.period_s) & ~begins)
         self._fit.add_spacings(since_s[~begins], is_late[~begins], resolution_s[~begins])
         return is_late
 
-    def _steps(self, part: _Part, begins: Bools, adds_rows: Bools, previous: _PreviousRow) -> NDArray[np.int64]:
+    def _steps(
+        self, part: _Part, begins: Bools, adds_rows: Bools, previous: _PreviousRow
+    ) -> NDArray[np.int64]:
         """Return the number of the step of each row, shape (n_rows,).
 
         Without a column, an episode begins at the step at which the one before it ended.
         """
         if self.columns.step is not None:
-            steps = part.whole_numbers(self.columns.step, "must be the number of a step, a whole number")
+            steps = part.whole_numbers(
+                self.columns.step, "must be the number of a step, a whole number"
+            )
             is_first_valid = cells.cell_at(steps, 0) >= previous.step
             is_valid = np.append(is_first_valid, steps[1:] >= steps[:-1]).astype(bool)
             part.check(is_valid, self.columns.step, "must not decrease: sort the rows")
@@ -327,7 +372,9 @@ class Table:
     ) -> None:
         columns = self.columns
         rows["phase"] = np.where(is_last, int(Phase.END), int(Phase.BEHAVE))
-        rows["flags"] = np.where(gaps, int(Flag.GAP), 0) | np.where(is_terminal, int(Flag.TERMINATED), 0)
+        rows["flags"] = np.where(gaps, int(Flag.GAP), 0) | np.where(
+            is_terminal, int(Flag.TERMINATED), 0
+        )
         if columns.phase is not None:
             phase = cells.as_numbers(part.column(columns.phase))
             part.check(np.isin(phase, list(Phase)), columns.phase, f"must be 0..{max(Phase):d}")
@@ -345,7 +392,9 @@ class Table:
         if columns.policy is not None:
             policy = cells.as_numbers(part.column(columns.policy))
             is_valid = (policy >= 0) & (policy < _POLICIES_END) & (policy == np.floor(policy))
-            part.check(is_valid, columns.policy, "must be the number of a policy, as in a recorded run")
+            part.check(
+                is_valid, columns.policy, "must be the number of a policy, as in a recorded run"
+            )
             rows["policy"] = policy
 
     def _refuse_missing(
@@ -394,7 +443,9 @@ class Table:
         )
         part.check(~(has_action & _is_probability(b)), part.name_of("terminated"), must)
 
-    def _move_readings(self, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow) -> NDArray[np.float32]:
+    def _move_readings(
+        self, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow
+    ) -> NDArray[np.float32]:
         """Move the readings of transitions to the rows to which they led; return where each row's transition led.
 
         Args:
@@ -409,7 +460,10 @@ class Table:
         if not moved:
             return np.asarray(rows["observation"])
         observations = rows["observation"].copy()
-        led_to_first = observations[:1, moved] if previous.readings is None else previous.readings
+        if previous.readings is None:
+            led_to_first = observations[:1, moved]
+        else:
+            led_to_first = previous.readings
         led_here = np.concatenate([led_to_first, observations[:-1, moved]])
         led_here[breaks] = _NO_READING
         rows["observation"][:, moved] = led_here
@@ -425,7 +479,9 @@ class Table:
         for name in names:
             value = cells.as_numbers(part.column(name)[i : i + 1])[0]
             if not np.isfinite(value):
-                must = f" must be {_TIMES}" if name == self.columns.time else " is no number"
+                must = " is no number"
+                if name == self.columns.time:
+                    must = f" must be {_TIMES}"
                 text = cells.shown(cells.cell_at(part.column(name), i))
                 return f"the first is row {part.n_read + i + 1}, column {name!r}: {text}{must}"
         return f"the first is row {part.n_read + i + 1}"
@@ -434,10 +490,14 @@ class Table:
 class _Part:
     """A part of a table: its columns by name, or by attribute of `Columns`; `n_read` rows were read before it."""
 
-    def __init__(self, chunk: Chunk, where: str, columns: Columns | None = None, n_read: int = 0) -> None:
+    def __init__(
+        self, chunk: Chunk, where: str, columns: Columns | None = None, n_read: int = 0
+    ) -> None:
         self._chunk = chunk
         self._where = where
-        self._names = {} if columns is None else columns.others
+        self._names = {}
+        if columns is not None:
+            self._names = columns.others
         self.n_read = n_read
         self.n_rows = _n_rows(chunk)
 
@@ -448,7 +508,9 @@ class _Part:
     def numbers(self, key: str) -> Floats | None:
         """Return the numbers of an attribute's column, NaN where there is none, (n_rows,); None without a column."""
         name = self._names.get(key)
-        return None if name is None else cells.as_numbers(self.column(name))
+        if name is None:
+            return None
+        return cells.as_numbers(self.column(name))
 
     def whole_numbers(self, name: str, must: str) -> Cells:
         """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
@@ -485,12 +547,16 @@ class _Part:
             raise BadInput(
                 f"{self._where}: the column {name!r} must hold a number per row, not {column.dtype} {column.shape}"
             )
-        return column.astype(object) if kind in "UT" else column
+        if kind in "UT":
+            return column.astype(object)
+        return column
 
     def vector_width(self, vector: str) -> int:
         """Return how many numbers the vectors of a column have, 0 if they are unknown."""
         vectors = np.asarray(self._chunk.get(vector, 0))
-        return int(vectors.shape[1]) if vectors.ndim == 2 else 0
+        if vectors.ndim == 2:
+            return int(vectors.shape[1])
+        return 0
 
     def _number_of(self, vectors: NDArray[Any], i: int, name: str) -> NDArray[Any]:
         if not vectors.shape[1]:  # all are null
@@ -504,7 +570,9 @@ class _Part:
 
 
 def _n_rows(chunk: Chunk) -> int:
-    return len(next(iter(chunk.values()))) if chunk else 0
+    if chunk:
+        return len(next(iter(chunk.values())))
+    return 0
 
 
 def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> ChannelColumn:
@@ -557,10 +625,16 @@ def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
     for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
         observation = rows["observation"][i]
         action = int(rows["action"][i])
-        b = float(policy.probabilities(observation.astype(np.float64), interface.encode(observation))[action])
+        b = float(
+            policy.probabilities(observation.astype(np.float64), interface.encode(observation))[
+                action
+            ]
+        )
         if not 0.0 < b <= 1.0:
             where = f"action {action} of step {rows['step'][i]:,}"
-            raise BadInput(f"the policy given as b gives {where} the probability {b}, expected one in (0, 1]")
+            raise BadInput(
+                f"the policy given as b gives {where} the probability {b}, expected one in (0, 1]"
+            )
         rows["b"][i] = b
 
 
@@ -597,18 +671,21 @@ class Episode(NamedTuple):
 
 def episodes_of(parts: Iterable[Stream], predict: Predict | None = None) -> Iterator[Episode]:
     """Yield the episodes of a recording; an excursion, a drive, a gap and a termination end one."""
-    left: NDArray[Any] | None = None
+    remaining: NDArray[Any] | None = None
     for part in parts:
-        rows = part.rows if left is None else np.concatenate([left, part.rows])
+        if remaining is None:
+            rows = part.rows
+        else:
+            rows = np.concatenate([remaining, part.rows])
         is_end = (rows["phase"][:-1] != Phase.BEHAVE) | are_broken(rows["flags"][1:])
         first = 0
         for end in (np.flatnonzero(is_end) + 1).tolist():
             if end - first > 1:
                 yield _episode(rows[first:end], predict)
             first = end
-        left = rows[first:]
-    if left is not None and len(left) > 1:
-        yield _episode(left, predict)
+        remaining = rows[first:]
+    if remaining is not None and len(remaining) > 1:
+        yield _episode(remaining, predict)
 
 
 def _episode(rows: NDArray[Any], predict: Predict | None) -> Episode:

@@ -73,7 +73,9 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     refuse_part(folder)
     if predictions and to != "parquet":
-        raise BadInput(f"--predictions requires --to parquet, not {to}; a Minari data set has predictions in any case")
+        raise BadInput(
+            f"--predictions requires --to parquet, not {to}; a Minari data set has predictions in any case"
+        )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if to in ("minari", "lerobot"):
         return _to_data_set(folder, to, out or folder.exported / to, console)
@@ -154,7 +156,9 @@ class _Days:
             )
         self._began = folder.began()
         if 1 in damaged:
-            self._report("the time at which the run began is unknown: days are counted from 1970-01-01")
+            self._report(
+                "the time at which the run began is unknown: days are counted from 1970-01-01"
+            )
 
     def write(self, tables: Path) -> list[str]:
         """Write the tables of new or changed files below `tables`; return the names of these files, without suffix."""
@@ -204,7 +208,9 @@ class _Days:
         days = (t_s // DAY_S).astype(np.int64)
         all_days = np.unique(days).tolist()
         for day in all_days:
-            of_day = {name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()}
+            of_day = {
+                name: np.ascontiguousarray(values[days == day]) for name, values in columns.items()
+            }
             day_folder = tables / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
             day_folder.mkdir(exist_ok=True)
             _write_table(day_folder / f"{stem}.parquet", of_day, f"{source} {len(all_days)}")
@@ -235,7 +241,9 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
     with tempfile.TemporaryDirectory() as elsewhere:
         run = restored_run(folder, Path(elsewhere), config, header, console)
     if run is None:
-        raise BadInput(f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out")
+        raise BadInput(
+            f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
+        )
     schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in run.horde.names)])
     previous: Floats | None = None
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -245,7 +253,9 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
                 predictions = predict_along(rows, run.horde, run.interface, previous)
                 previous = predictions[-1]
                 columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
-                writer.write_table(pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema))
+                writer.write_table(
+                    pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
+                )
 
 
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
@@ -273,7 +283,9 @@ def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
 def _to_mcap(folder: RunFolder, out: Path, console: Console) -> Path:
     """Write a recording as one MCAP file."""
     mcap = imported("mcap.writer", "MCAP needs the package mcap: pip install mcap")
-    path = out if out.suffix == ".mcap" else out / "life.mcap"
+    path = out
+    if out.suffix != ".mcap":
+        path = out / "life.mcap"
     with staging_folder(path) as stage:
         staged = stage / path.name
         with staged.open("wb") as file:
@@ -292,14 +304,20 @@ def _write_messages(writer: Any, parts: Iterator[Stream]) -> None:
         period_s = float(part.header.get("period_s", 0.1))
         if channel is None:
             properties = {name: {"type": "number"} for name in columns}
-            schema = json.dumps({"type": "object", "title": "life", "properties": properties}).encode()
+            schema = json.dumps(
+                {"type": "object", "title": "life", "properties": properties}
+            ).encode()
             schema_id = writer.register_schema("life", "jsonschema", schema)
             channel = writer.register_channel("life", "json", schema_id)
         for row in zip(*columns.values(), strict=True):
             values = dict(zip(columns, row, strict=True))
             at = round(values["step"] * period_s * 1e9)
-            message = {name: value if np.isfinite(value) else None for name, value in values.items()}
-            writer.add_message(channel, log_time=at, publish_time=at, data=json.dumps(message).encode())
+            message = {
+                name: value if np.isfinite(value) else None for name, value in values.items()
+            }
+            writer.add_message(
+                channel, log_time=at, publish_time=at, data=json.dumps(message).encode()
+            )
 
 
 # ---- data sets -------------------------------------------------------------------------------------------------------
@@ -314,8 +332,14 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
     config = one_horde(folder)
     header, n_rows, _ = recorded_facts(folder)
-    header = {key: header[key] for key in header if key not in ("dtype", "offset", "first", "crc", "format", "version")}
-    header.setdefault("b_known", config.backend != "replay" or recorded_life(folder, config) is not None)
+    header = {
+        key: header[key]
+        for key in header
+        if key not in ("dtype", "offset", "first", "crc", "format", "version")
+    }
+    header.setdefault(
+        "b_known", config.backend != "replay" or recorded_life(folder, config) is not None
+    )
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -329,19 +353,24 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     data_set = f"{name}-v0"
     target = place / namespace / data_set
     if target.exists():
-        raise BadInput(f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out")
+        raise BadInput(
+            f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out"
+        )
     run = None
     predict: Predict | None = None
     with tempfile.TemporaryDirectory() as elsewhere, staging_folder(place) as stage:
         try:
             run = restored_run(folder, Path(elsewhere), config, header, console)
             if run is not None and n_rows * run.horde.n_demons * 4 <= _LARGEST_BYTES:
-                horde, interface = run.horde, run.interface
+                horde = run.horde
+                interface = run.interface
                 predict = lambda stream: predict_along(stream, horde, interface)  # noqa: E731
         except BadInput as error:
             console.print(str(error), markup=False)
         if predict is None:
-            console.print("predictions are left out: there is no snapshot, or they would exceed 1 GB")
+            console.print(
+                "predictions are left out: there is no snapshot, or they would exceed 1 GB"
+            )
         n_demons = 0
         if run is not None and predict is not None:
             n_demons = run.horde.n_demons

@@ -44,9 +44,12 @@ class Holdout(NamedTuple):
     channel: Integers  # cumulant of each question, shape (n_demons,)
     gamma: Floats  # its continuation, shape (n_demons,)
     variance: Floats  # of the returns that are scored, shape (n_demons,)
-    nmsre: Floats  # mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,)
-    nmsre_of_mean: Floats  # the same for the constant predictor, the mean return of the learned part
-    shown: dict[int, Floats]  # for a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
+    # Mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,)
+    nmsre: Floats
+    # The same for the constant predictor, the mean return of the learned part
+    nmsre_of_mean: Floats
+    # For a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
+    shown: dict[int, Floats]
 
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
@@ -55,23 +58,32 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     Action and probability are those of the log (info `action`, `b`); the environment ignores the action passed to it.
     """
     observation, info = env.reset()
-    n_gaps, is_over, k = 0, False, 0
+    n_gaps = 0
+    is_over = False
+    k = 0
     while True:
-        known = RobotInfo.of(info)
-        flags = flags_of(known, begins=k == 0)
+        robot_info = RobotInfo.of(info)
+        flags = flags_of(robot_info, begins=k == 0)
         n_gaps += int(k > 0 and bool(flags & Flag.GAP))
         is_over = is_over or k == steps
-        action, b = int(known.action), float(known.b)
-        phase = Phase.END if is_over else Phase.BEHAVE
-        seen = np.array(observation, dtype=np.float32)
-        recorder.write(Row(k, known.t, seen, action, b, phase, flags, UNKNOWN_POSE))
+        action = int(robot_info.action)
+        b = float(robot_info.b)
+        if is_over:
+            phase = Phase.END
+        else:
+            phase = Phase.BEHAVE
+        readings = np.array(observation, dtype=np.float32)
+        recorder.write(Row(k, robot_info.t, readings, action, b, phase, flags, UNKNOWN_POSE))
         if is_over:
             return n_gaps
         observation, _, terminated, truncated, info = env.step(action)
-        is_over, k = terminated or truncated, k + 1
+        is_over = terminated or truncated
+        k = k + 1
 
 
-def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats, last: Floats | float = 0.0) -> Floats:
+def returns_of(
+    rows: NDArray[Any], channel: Integers, gamma: Floats, last: Floats | float = 0.0
+) -> Floats:
     """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and at the end.
 
     Args:
@@ -83,16 +95,22 @@ def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats, last: Float
     Returns:
         Shape (n_rows, n), in units of the channels; 0 in rows without a next row.
     """
-    return returns_along(rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"]), last)
+    return returns_along(
+        rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"]), last
+    )
 
 
-def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None) -> None:
+def learn(
+    rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None
+) -> None:
     """Learn from the first 70 % of a log, in several passes; raise BadInput if it is too short."""
     known_returns(student.horde)
     n_learned, *_ = _split(rows)
     for part in (_between(rows, 0, n_learned), _between(rows, n_learned, None)):
         if not any(are_followed(extended["flags"]).any() for extended, _ in _with_next(part)):
-            raise BadInput("a part of the log has no two consecutive rows, so it cannot be learned from or scored")
+            raise BadInput(
+                "a part of the log has no two consecutive rows, so it cannot be learned from or scored"
+            )
     for _ in range(passes):
         part = _between(rows, 0, n_learned)
         relearn(part, student.horde, student.interface, student=student, observer=observer)
@@ -100,18 +118,20 @@ def learn(rows: Iterable[Stream], student: Student, passes: int, observer: RowOb
 
 def score(rows: Iterable[Stream], student: Student) -> Holdout:
     """Score the predictions on the last 30 % of a log. Rows without a next row are not scored."""
-    horde, interface = student.horde, student.interface
+    horde = student.horde
+    interface = student.interface
     channel, gamma = known_returns(horde)
-    (n_learned, n_steps, n_gaps), k = _split(rows), 0
+    (n_learned, n_steps, n_gaps) = _split(rows)
+    k = 0
     mean = Moments(horde.n_demons)
     for _, follows, returns in _with_returns(rows, 0, n_learned, channel, gamma):
         mean.add(returns[follows])
     actual, errors, of_mean = (Moments(horde.n_demons) for _ in range(3))
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
-    before: Floats | None = None
+    previous: Floats | None = None
     for part, follows, returns in _with_returns(rows, n_learned, None, channel, gamma):
-        predictions = predict_along(part, horde, interface, before)
-        before = predictions[-1].copy()
+        predictions = predict_along(part, horde, interface, previous)
+        previous = predictions[-1].copy()
         actual.add(returns[follows])
         errors.add((predictions[follows] - returns[follows]) ** 2)
         of_mean.add((mean.mean - returns[follows]) ** 2)
@@ -139,25 +159,39 @@ def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> l
 
     `channel` and `gamma` are those of the questions, shape (n,); `channels` are the names.
     """
-    preferred = [channels.index(name) for name in SHOWN if name in channels and channels.index(name) in channel]
-    others = [c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL]
-    return [int(np.argmax(np.where(channel == c, gamma, -np.inf))) for c in [*preferred, *others][:3]]
+    preferred = [
+        channels.index(name)
+        for name in SHOWN
+        if name in channels and channels.index(name) in channel
+    ]
+    other_channels = [
+        c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL
+    ]
+    return [
+        int(np.argmax(np.where(channel == c, gamma, -np.inf)))
+        for c in [*preferred, *other_channels][:3]
+    ]
 
 
 class Moments:
     """Mean and variance of rows that are added in batches. Source: Chan, Golub & LeVeque (1979)."""
 
     def __init__(self, n: int) -> None:
-        self.n, self.mean, self._squares = 0, np.zeros(n), np.zeros(n)
+        self.n = 0
+        self.mean = np.zeros(n)
+        self._squares = np.zeros(n)
 
     def add(self, values: Floats) -> None:
         """Add values, shape (n_rows, n)."""
         if not len(values):
             return
-        mean, n = values.mean(axis=0), self.n + len(values)
+        mean = values.mean(axis=0)
+        n = self.n + len(values)
         away = mean - self.mean
         self._squares += ((values - mean) ** 2).sum(axis=0) + away**2 * (self.n * len(values) / n)
-        self.mean = mean if not self.n else self.mean + away * (len(values) / n)
+        self.mean = mean
+        if self.n:
+            self.mean = self.mean + away * (len(values) / n)
         self.n = n
 
     def variance(self) -> Floats:
@@ -167,13 +201,21 @@ class Moments:
 
 def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
     """Return the number of rows to learn from, the number of steps of the log, and how many led to a gap."""
-    n_rows, n_gaps, first, last, phase = 0, 0, None, 0, int(Phase.END)
+    n_rows = 0
+    n_gaps = 0
+    first = None
+    last = 0
+    phase = int(Phase.END)
     for part in rows:
         if len(part):
-            first, last = part.rows["step"][0] if first is None else first, part.rows["step"][-1]
+            if first is None:
+                first = part.rows["step"][0]
+            last = part.rows["step"][-1]
         phases = np.append(phase, part.rows["phase"])
         phase = int(phases[-1])
-        n_gaps += int(np.count_nonzero((phases[:-1] == Phase.BEHAVE) & ((part.rows["flags"] & Flag.GAP) > 0)))
+        n_gaps += int(
+            np.count_nonzero((phases[:-1] == Phase.BEHAVE) & ((part.rows["flags"] & Flag.GAP) > 0))
+        )
         n_rows += len(part)
     if n_rows < LEAST_ROWS:
         raise BadInput(
@@ -206,22 +248,28 @@ def _with_returns(
 
     The returns, of shape (n_rows, n_demons), are truncated at gaps and at `end`.
     """
-    borders: list[tuple[Floats, Floats]] = []  # of each part: the return at its first row if 0 follows; its weight else
+    # Of each part: the return at its first row if 0 follows; its weight else
+    borders: list[tuple[Floats, Floats]] = []
     for extended, part in _with_next(_between(rows, begin, end)):
         is_whole = are_followed(extended["flags"])[: len(part)].all()
-        first = returns_of(extended, channel, gamma)[0].copy()  # a view would keep the whole part in memory
+        # A view would keep the whole part in memory
+        first = returns_of(extended, channel, gamma)[0].copy()
         borders.append((first, gamma ** len(part) * is_whole))
     after: list[Floats | float] = [0.0]
     for first, weight in reversed(borders[1:]):
         after.append(first + weight * after[-1])
-    for (extended, part), last in zip(_with_next(_between(rows, begin, end)), reversed(after), strict=True):
-        follows, returns = are_followed(extended["flags"]), returns_of(extended, channel, gamma, last)
+    for (extended, part), last in zip(
+        _with_next(_between(rows, begin, end)), reversed(after), strict=True
+    ):
+        follows = are_followed(extended["flags"])
+        returns = returns_of(extended, channel, gamma, last)
         yield part, follows[: len(part)], returns[: len(part)]
 
 
 def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, shape (n_demons,); raise ValueError if a return is unknown."""
-    channels, gammas = [], []
+    channels = []
+    gammas = []
     for question in horde.questions:
         if not is_sum_of_channel(question):
             raise ValueError(

@@ -52,8 +52,13 @@ class Job(ABC):
     total: int | None = None
     is_rebuilt = False
 
-    def __init__(self, run: Run, student: Student, console: Console, signals: SignalHandler | None = None) -> None:
-        self.run, self.student, self.console, self.signals = run, student, console, signals or SignalHandler()
+    def __init__(
+        self, run: Run, student: Student, console: Console, signals: SignalHandler | None = None
+    ) -> None:
+        self.run = run
+        self.student = student
+        self.console = console
+        self.signals = signals or SignalHandler()
         self.stopped_by: Cause | None = None
         self._compile_s = 0.0
         self._is_stopped_for_good = False
@@ -84,9 +89,11 @@ class Job(ABC):
             BaseException: The exception that ended the run early, after the tables were written.
         """
         progress = Progress(self.total, self.run.interface.period_s, self.console)
-        progress.watch, progress.steps = self.run.watch, self.run.interface.steps
+        progress.watch = self.run.watch
+        progress.steps = self.run.interface.steps
         progress.start()
-        began, fault = time.perf_counter(), None
+        began = time.perf_counter()
+        fault = None
         # The robot is stopped at once: learning from the last observation may take seconds while it moves.
         try:
             try:
@@ -98,11 +105,17 @@ class Job(ABC):
             self.close_robot()  # again: a signal may have interrupted its first statement
         progress.stop()
         outcome = self._finish(fault)
-        fault, wall_s = outcome.fault, time.perf_counter() - began + outcome.lived_before_s
-        facts = {"compile_s": None if self.is_rebuilt else self._compile_s, "unfinished": self.is_rebuilt}
+        fault = outcome.fault
+        wall_s = time.perf_counter() - began + outcome.lived_before_s
+        facts = {
+            "compile_s": None if self.is_rebuilt else self._compile_s,
+            "unfinished": self.is_rebuilt,
+        }
         outcome = outcome._replace(details={**facts, **outcome.details})
         try:
-            summary = write_tables(self.run, self.student, outcome, None if self.is_rebuilt else wall_s)
+            summary = write_tables(
+                self.run, self.student, outcome, None if self.is_rebuilt else wall_s
+            )
         except (OSError, Ended) as error:
             raise Unwritten(error) from fault or error
         except Exception as error:
@@ -125,7 +138,9 @@ class Job(ABC):
         if number == signal.SIGINT:
             self.say("the robot is stopped; writing the tables; press Ctrl-C again to skip that")
         else:
-            self.say(f"{signal_text(number)}: the robot is stopped; writing the tables; a further signal skips that")
+            self.say(
+                f"{signal_text(number)}: the robot is stopped; writing the tables; a further signal skips that"
+            )
 
     def close(self) -> None:
         """Stop and close the robot, and end the shards, if there are any."""

@@ -76,7 +76,9 @@ class Learned(NamedTuple):
         if observations is None:
             rows = read(RunFolder(self.path).life)
         else:
-            rows = Stream(_rows_with(np.asarray(observations, dtype=np.float32), len(self.interface.channels)))
+            rows = Stream(
+                _rows_with(np.asarray(observations, dtype=np.float32), len(self.interface.channels))
+            )
         return predict_along(rows, self.horde, self.interface)
 
 
@@ -155,7 +157,9 @@ def learn_from(
     config = resolve(_settings(settings, "nexting" if is_own else str(questions), out))
     if is_own:
         config = replace(config, questions=IN_PYTHON)
-    policy = b if is_policy(b) or (isinstance(b, str) and b == ESTIMATE) else None
+    policy = None
+    if is_policy(b) or (isinstance(b, str) and b == ESTIMATE):
+        policy = b
     if _is_data_set(observations):
         described_by_itself = {
             "actions": actions,
@@ -177,7 +181,10 @@ def learn_from(
         table.columns = Columns.of({"missing": missing}, table.columns)
     else:
         names = {"action": actions, "terminated": terminations, "episode": episodes, "time": times}
-        names["b"] = None if policy is not None else b
+        if policy is not None:
+            names["b"] = None
+        else:
+            names["b"] = b
         facts = {
             "period_s": period_s,
             "actions": tuple(action_names),
@@ -192,8 +199,12 @@ def learn_from(
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
-            own: Any = questions if is_own else None
-            job = learning_from(table, config, folder, Console(stderr=True, quiet=True), questions=own)
+            own: Any = None
+            if is_own:
+                own = questions
+            job = learning_from(
+                table, config, folder, Console(stderr=True, quiet=True), questions=own
+            )
             for remark in table.remarks:
                 warnings.warn(remark, stacklevel=2)
             job.begin()
@@ -208,7 +219,9 @@ def learn_from(
 def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[Any]:
     """Return rows of a record with these observations and nothing else."""
     if observations.ndim != 2 or observations.shape[1] != n_channels:
-        raise ValueError(f"observations must have the shape (n_rows, {n_channels}), not {observations.shape}")
+        raise ValueError(
+            f"observations must have the shape (n_rows, {n_channels}), not {observations.shape}"
+        )
     rows = np.zeros(len(observations), row_dtype(n_channels))
     rows["observation"] = observations
     return rows
@@ -266,35 +279,49 @@ def _data_set(data: Any) -> Table:
 
 
 def _table(
-    observations: Any, names: Mapping[str, Any], channel_names: _ChannelNames, ranges: Any, facts: Mapping[str, Any]
+    observations: Any,
+    names: Mapping[str, Any],
+    channel_names: _ChannelNames,
+    ranges: Any,
+    facts: Mapping[str, Any],
 ) -> Table:
     """Return the table of `learn_from`; `names` are arrays or names of columns, `facts` other attributes of columns."""
     chunks: Callable[[], Iterable[Chunk]]
     channels = channel_names.channels
     where = "the data set"
     is_sequence = isinstance(observations, list | tuple)
-    if isinstance(observations, np.ndarray) or (is_sequence and not (observations and is_table(observations[0]))):
+    if isinstance(observations, np.ndarray) or (
+        is_sequence and not (observations and is_table(observations[0]))
+    ):
         named = {k: k for k, v in names.items() if v is not None}
         arrays = {"observation": _array(observations), **{k: np.asarray(names[k]) for k in named}}
         if len(shape := arrays["observation"].shape) != 2:
             raise BadInput(f"observations must have the shape (n_rows, n_channels), not {shape}")
         chunks = lambda: chunks_of([arrays])  # noqa: E731
-        described = [(f"observation_{i}", f"obs_{i}" if channels is None else channels[i]) for i in range(shape[1])]
+        described = [
+            (f"observation_{i}", f"obs_{i}" if channels is None else channels[i])
+            for i in range(shape[1])
+        ]
     elif isinstance(observations, str | Path):
         where = str(observations)
         files = table_files(Path(observations))
         named = {key: str(name) for key, name in names.items() if name is not None}
         used = set(named.values())
-        described = [(c, c) for c in channels or [column for column in columns_in(files[0]) if column not in used]]
+        described = [
+            (c, c)
+            for c in channels or [column for column in columns_in(files[0]) if column not in used]
+        ]
         wanted = [column for column, _ in described] + [*used]
         chunks = lambda: read_files(files, wanted)  # noqa: E731
     else:
         chunks, first = _of_tables(observations)
         named = {key: str(name) for key, name in names.items() if name is not None}
         used = set(named.values())
-        described = [(str(c), str(c)) for c in channels or [column for column in first if column not in used]]
-    given = {"channel": _channels(described, ranges, channel_names.rewards), **named}
-    columns = Columns.of(given, Columns((), **facts))
+        described = [
+            (str(c), str(c)) for c in channels or [column for column in first if column not in used]
+        ]
+    settings = {"channel": _channels(described, ranges, channel_names.rewards), **named}
+    columns = Columns.of(settings, Columns((), **facts))
     return Table(chunks, columns, where)
 
 
@@ -312,29 +339,43 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
     if is_table(tables):
         return lambda: chunks_of([tables]), as_chunk(tables)
     if not callable(tables) and not isinstance(tables, Iterable):
-        raise BadInput(f"observations must be an array, a table, or tables one after another, not {tables!r}")
+        raise BadInput(
+            f"observations must be an array, a table, or tables one after another, not {tables!r}"
+        )
     is_once = not callable(tables) and iter(tables) is tables
-    start: Callable[[], Iterator[Any]] = (lambda: iter(tables())) if callable(tables) else lambda: iter(tables)
+
+    def start() -> Iterator[Any]:
+        if callable(tables):
+            return iter(tables())
+        return iter(tables)
+
     iterator = start()
     first = next(iterator, None)
     if first is None or not is_table(first):
-        raise BadInput(f"observations must be an array, a table, or tables one after another, not {type(first)}")
-    left = [chain([first], iterator)] if is_once else []
+        raise BadInput(
+            f"observations must be an array, a table, or tables one after another, not {type(first)}"
+        )
+    remaining = []
+    if is_once:
+        remaining = [chain([first], iterator)]
 
     def chunks() -> Iterator[Chunk]:
-        if is_once and not left:
+        if is_once and not remaining:
             raise BadInput(
                 "this iterator can be read only once: pass a function that returns it, or `ranges`, `action_names` and "
                 "b as a column, which otherwise need a first reading"
             )
-        return chunks_of(left.pop() if is_once else start())
+        return chunks_of(remaining.pop() if is_once else start())
 
     return chunks, as_chunk(first)
 
 
-def _channels(described: Sequence[tuple[str, str]], ranges: Any, rewards: Sequence[str]) -> list[dict[str, Any]]:
+def _channels(
+    described: Sequence[tuple[str, str]], ranges: Any, rewards: Sequence[str]
+) -> list[dict[str, Any]]:
     tables: list[dict[str, Any]] = [
-        {"column": column, "name": name, "transition": name in rewards} for column, name in described
+        {"column": column, "name": name, "transition": name in rewards}
+        for column, name in described
     ]
     unknown = sorted(set(rewards) - {name for _, name in described})
     if unknown:

@@ -49,7 +49,15 @@ from horde_agent.runs.jobs.job import Job, Stopped
 from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
 from horde_agent.runs.keeping.folder import IMPORTED, RunFolder
 from horde_agent.runs.keeping.resume import Resumption, recorded_life, resumption
-from horde_agent.runs.keeping.run import HeaderEnv, Questions, Run, make_run, new_life, new_recorder, restore
+from horde_agent.runs.keeping.run import (
+    HeaderEnv,
+    Questions,
+    Run,
+    make_run,
+    new_life,
+    new_recorder,
+    restore,
+)
 from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -65,7 +73,8 @@ _ESTIMATED = (
 def recorded_facts(folder: RunFolder) -> tuple[dict[str, Any], int, int]:
     """Return the header of a recording, its number of rows, and its last step; raise BadInput if it has no row."""
     with as_bad_input(folder):
-        header, (n_rows, end) = read_header(started_files(folder.life)[0], FORMAT), last_row(folder)
+        header = read_header(started_files(folder.life)[0], FORMAT)
+        (n_rows, end) = last_row(folder)
     if not n_rows:
         raise BadInput(f"{folder.path} contains no finished run: its log is empty")
     return header, n_rows, end
@@ -88,18 +97,28 @@ def as_bad_input(folder: RunFolder) -> Iterator[None]:
     except BadInput:
         raise
     except FileNotFoundError:
-        raise BadInput(f"{folder.path} contains no finished run: there are neither tables nor a log in it") from None
+        raise BadInput(
+            f"{folder.path} contains no finished run: there are neither tables nor a log in it"
+        ) from None
     except (ValueError, LookupError, TypeError, OSError) as error:
-        raise BadInput(f"{folder.life} cannot be read, so it cannot be learned from again: {error}") from None
+        raise BadInput(
+            f"{folder.life} cannot be read, so it cannot be learned from again: {error}"
+        ) from None
 
 
-def rebuilt_run(folder: RunFolder, made: RunFolder, config: LearnConfig, header: dict[str, Any]) -> Run:
+def rebuilt_run(
+    folder: RunFolder, made: RunFolder, config: LearnConfig, header: dict[str, Any]
+) -> Run:
     """Return a run like the one in `folder`, with the folder `made`; raise BadInput if its Horde cannot be created."""
-    file = folder.question_file if str(config.questions).endswith(".toml") else None
+    file = None
+    if str(config.questions).endswith(".toml"):
+        file = folder.question_file
     try:
         return make_run(HeaderEnv(header), config, made, file, recorded_life(folder, config))
     except KeyError as error:
-        raise BadInput(f"the header of {folder.life} lacks {error}, which learning from it requires") from None
+        raise BadInput(
+            f"the header of {folder.life} lacks {error}, which learning from it requires"
+        ) from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
 
@@ -116,8 +135,13 @@ class Recording:
         on_fault: Called once with each fault of the recording.
     """
 
-    def __init__(self, path: Path, up_to: int | None = None, since: int | None = None, passes: int = 1) -> None:
-        self.path, self.up_to, self.since, self.passes = path, up_to, since, passes
+    def __init__(
+        self, path: Path, up_to: int | None = None, since: int | None = None, passes: int = 1
+    ) -> None:
+        self.path = path
+        self.up_to = up_to
+        self.since = since
+        self.passes = passes
         self.on_fault: OnFault = log_fault
         self._reported: set[str] = set()
 
@@ -126,7 +150,11 @@ class Recording:
         if self.passes == 1:
             parts = read_in_parts(self.path, self.since, on_fault=self._report)
         for part in parts:
-            yield part if self.up_to is None else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
+            yield (
+                part
+                if self.up_to is None
+                else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
+            )
 
     def _report(self, fault: str) -> None:
         if fault not in self._reported:
@@ -134,14 +162,17 @@ class Recording:
             self.on_fault(fault)
 
     def _passes(self) -> Iterator[Stream]:
-        n_skipped, before, last = self.since or 0, 0, 0
+        n_skipped = self.since or 0
+        previous_step = 0
+        last = 0
         for _ in range(self.passes):
             for part in read_in_parts(self.path, on_fault=self._report):
-                part.rows["step"] += before
-                last = int(part.rows["step"][-1]) if len(part) else last
+                part.rows["step"] += previous_step
+                if len(part):
+                    last = int(part.rows["step"][-1])
                 yield part[n_skipped:]
                 n_skipped = max(n_skipped - len(part), 0)
-            before = last
+            previous_step = last
 
 
 class Replay(Job):
@@ -161,14 +192,17 @@ class Replay(Job):
     ) -> None:
         self.life, self.sampler = restored or new_life([HeaderEnv(header)] * run.config.robots, run)
         super().__init__(run, self.life.student, console, signals)
-        self._rows, self._end, self.total = rows, End.of(end), total
+        self._rows = rows
+        self._end = End.of(end)
+        self.total = total
         rows.on_fault = lambda fault: self.say(f"{fault}.")
         self._has_tests = bool(header.get("tests_excursions"))
         self._reached = 0
 
     def _learn(self, progress: Progress) -> None:
         """Learn from each row, until the end or a request to stop."""
-        sample, run = outside_drives(self.sampler.update, self.student), self.run
+        sample = outside_drives(self.sampler.update, self.student)
+        run = self.run
         self._reached = min(self.life.steps, self.total or 0)  # if no row follows the snapshot
 
         def observe(student: Student, step: int) -> None:
@@ -201,7 +235,9 @@ class Replay(Job):
         notes: list[str] = []
         if isinstance(fault, ValueError | LookupError | RuntimeError):
             if not self.student.learning_steps:
-                raise BadInput(f"{self._rows.path} cannot be learned from again: {fault}") from fault
+                raise BadInput(
+                    f"{self._rows.path} cannot be learned from again: {fault}"
+                ) from fault
             where = f"{self._rows.path.name} is damaged after step {self._reached:,}"
             notes = [f"{where}, and learned from up to there: {fault}."]
         elif fault is not None:
@@ -216,12 +252,16 @@ class Replay(Job):
         )
 
 
-def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver, *, is_first_counted: bool = True) -> None:
+def replay_rows(
+    life: Life, since: Iterable[Stream], observer: RowObserver, *, is_first_counted: bool = True
+) -> None:
     """Learn from the rows since the snapshot from which a life was restored, and set its position after the last.
 
     Gaps and actions that were not applied are counted in the life, which has counted those of each robot's first row.
     """
-    student, reached, robots = life.student, None, set[int]()
+    student = life.student
+    reached = None
+    robots = set[int]()
     last = student.phase
     for observation, action, b, phase, flags, step, policy, robot in rows_of(since):
         student.select_robot(robot)
@@ -235,7 +275,8 @@ def replay_rows(life: Life, since: Iterable[Stream], observer: RowObserver, *, i
             life.gaps += bool(flags & Flag.RESUMED) or (follows_step and bool(flags & Flag.GAP))
             life.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
         observer(student, step)
-        last, reached = Phase(phase), step
+        last = Phase(phase)
+        reached = step
         robots.add(robot)
     if reached is not None:
         life.set_position(reached + int(last in _STEPS))
@@ -248,13 +289,23 @@ class DataSet(Replay):
     """Learns from an imported data set, from the snapshot `resumed` or from the first row."""
 
     def __init__(
-        self, run: Run, console: Console, signals: SignalHandler | None = None, resumed: Resumption | None = None
+        self,
+        run: Run,
+        console: Console,
+        signals: SignalHandler | None = None,
+        resumed: Resumption | None = None,
     ) -> None:
-        folder, config, n_known = run.folder, run.config, resumed.n_rows if resumed else 0
-        (header, _, end), passes = recorded_facts(folder), config.passes or 1
-        rows, n_steps = Recording(folder.life, config.steps, n_known or None, passes), end * passes
+        folder = run.folder
+        config = run.config
+        n_known = resumed.n_rows if resumed else 0
+        (header, _, end) = recorded_facts(folder)
+        passes = config.passes or 1
+        rows = Recording(folder.life, config.steps, n_known or None, passes)
+        n_steps = end * passes
         total = min(n_steps, config.steps or n_steps)
-        super().__init__(run, rows, console, header, end=Cause.LOG_END, total=total, signals=signals)
+        super().__init__(
+            run, rows, console, header, end=Cause.LOG_END, total=total, signals=signals
+        )
         self._estimate = header.get("b_estimate")
         if resumed is None:
             self.student.errors.table.record_to(folder.excursions)
@@ -262,8 +313,10 @@ class DataSet(Replay):
             self.student.errors.table.resume_in(folder.excursions)
             restore(self.life, run, self.sampler, resumed.state)
             resumed.state.clear()
-        Feed(folder.path, run.interface, run.horde).close()  # the live page does not show a data set
-        self._position = Recorder(len(run.interface.channels))  # counts the rows that were learned from; holds none
+        # The live page does not show a data set
+        Feed(folder.path, run.interface, run.horde).close()
+        # Counts the rows that were learned from; holds none
+        self._position = Recorder(len(run.interface.channels))
         self._position.n_rows = n_known
         self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
 
@@ -288,7 +341,9 @@ class DataSet(Replay):
         notes = [*outcome.details["notes"], *self.run.notes]
         if self._estimate is not None:
             size = self.run.watch.effective_sample_size().mean()
-            notes.append(_ESTIMATED.format(**self._estimate, size=size, n_steps=self.student.learning_steps))
+            notes.append(
+                _ESTIMATED.format(**self._estimate, size=size, n_steps=self.student.learning_steps)
+            )
         return outcome._replace(
             details={**outcome.details, "notes": notes, "passes": self.run.config.passes},
             lived_before_s=self.snapshot_writer.lived_before_s,
@@ -301,12 +356,16 @@ def open_data(config: LearnConfig) -> Table:
     if config.minari is not None:
         table = open_minari(config.minari, config.columns)
     elif file is None:
-        raise BadInput("--backend data needs --data FILE or --minari NAME, the data set to learn from")
+        raise BadInput(
+            "--backend data needs --data FILE or --minari NAME, the data set to learn from"
+        )
     elif is_lerobot(file):
         table = open_lerobot(file, config.columns)
     elif config.columns is None:
         advice = f"`horde columns {file} > columns.toml` writes one"
-        raise BadInput(f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}")
+        raise BadInput(
+            f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
+        )
     else:
         columns = Columns.read(config.columns)
         if config.backend == "replay":
@@ -319,8 +378,11 @@ def open_data(config: LearnConfig) -> Table:
 
 def import_table(table: Table, run: Run) -> None:
     """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any."""
-    up_to, has_tests = run.config.steps, bool(table.header["tests_excursions"])
-    with new_recorder(run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION) as recorder:
+    up_to = run.config.steps
+    has_tests = bool(table.header["tests_excursions"])
+    with new_recorder(
+        run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION
+    ) as recorder:
         for part in table:
             steps = part.rows["step"]
             recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
@@ -351,7 +413,9 @@ def learning_from(
         raise
 
 
-def resuming_data(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> DataSet:
+def resuming_data(
+    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> DataSet:
     """Return a job that continues from its snapshot or from the first row; raise BadInput if the run is complete."""
     header, n_rows, _ = recorded_facts(folder)
     resumed = resumption(folder)
@@ -389,9 +453,11 @@ class Log(Job):
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
         student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student, console, signals)
-        self._rows, self._n_learned = Recording(run.folder.life), 0
+        self._rows = Recording(run.folder.life)
+        self._n_learned = 0
         self._rows.on_fault = lambda fault: self.say(f"{fault}.")
-        Feed(run.folder.path, run.interface, run.horde).close()  # the live page does not show a replay
+        # The live page does not show a replay
+        Feed(run.folder.path, run.interface, run.horde).close()
 
     def _learn(self, progress: Progress) -> None:
         """Learn from the first part in several passes."""
@@ -411,8 +477,11 @@ class Log(Job):
         if fault is not None:
             raise fault
         score = holdout.score(self._rows, self.student)
-        asked = self.run.config.steps
-        end = Cause.LOG_END if asked is None or score.n_steps < asked else Cause.STEPS
+        requested_steps = self.run.config.steps
+        if requested_steps is None or score.n_steps < requested_steps:
+            end = Cause.LOG_END
+        else:
+            end = Cause.STEPS
         return Outcome(
             steps=score.n_steps,
             end=End.of(Cause.CUT_OFF if self.is_rebuilt else self.stopped_by or end),

@@ -20,11 +20,27 @@ from horde_agent.record.segments import record_files
 from horde_agent.runs.config import RECORDED, BadInput, LearnConfig
 from horde_agent.runs.ending import Cause, SignalHandler
 from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import Log, Recording, Replay, as_bad_input, last_row, rebuilt_run, recorded_facts
+from horde_agent.runs.jobs.recorded import (
+    Log,
+    Recording,
+    Replay,
+    as_bad_input,
+    last_row,
+    rebuilt_run,
+    recorded_facts,
+)
 from horde_agent.runs.jobs.warm import CompileNotice
 from horde_agent.runs.keeping.folder import IMPORTED, RunFolder, lived_steps, write_whole
 from horde_agent.runs.keeping.resume import change, recorded_config, recorded_life, resumption
-from horde_agent.runs.keeping.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Run, make_run, new_life, restore
+from horde_agent.runs.keeping.run import (
+    GIVEN_IN_PYTHON,
+    IN_PYTHON,
+    HeaderEnv,
+    Run,
+    make_run,
+    new_life,
+    restore,
+)
 
 
 def recorded_settings(config: LearnConfig) -> LearnConfig:
@@ -34,19 +50,24 @@ def recorded_settings(config: LearnConfig) -> LearnConfig:
     unless `config` names one: the recording of an older run gives the weights that it had.
     """
     recorded = RunFolder(Path(str(config.log)))
-    lived = recorded_config(recorded)
+    recorded_run = recorded_config(recorded)
     if config.questions is None:
-        asked = lived.questions or "excursions"
-        if asked == IN_PYTHON:
+        question_source = recorded_run.questions or "excursions"
+        if question_source == IN_PYTHON:
             raise BadInput(f"{GIVEN_IN_PYTHON}, or name other --questions")
-        own = str(recorded.question_file) if asked.endswith(".toml") else asked
-        config = replace(config, questions=own, seed=lived.seed)
+        question_file = question_source
+        if question_source.endswith(".toml"):
+            question_file = str(recorded.question_file)
+        config = replace(config, questions=question_file, seed=recorded_run.seed)
     if config.offset is None and not config.paper:
-        config = replace(config, offset=lived.offset)
-    return replace(config, horizon=lived.horizon, watch=False)  # there is no live page of a recording
+        config = replace(config, offset=recorded_run.offset)
+    # There is no live page of a recording
+    return replace(config, horizon=recorded_run.horizon, watch=False)
 
 
-def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Replay:
+def relearning(
+    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Replay:
     """Return a job that learns from a recorded run at full speed, with the same or other questions.
 
     Its actions have probabilities, so questions about any policy are learned off-policy. It is linked into the new
@@ -54,19 +75,25 @@ def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals
     shards.
     """
     recorded = RunFolder(Path(str(config.log)))
-    lived = recorded_config(recorded)
-    lived = recorded_life(recorded, lived) or lived
-    if lived.robots > 1 and config.shards is not None:
-        raise BadInput(f"--shards cannot learn from {config.log}, a run of {lived.robots} robots; omit it")
+    recorded_run = recorded_config(recorded)
+    recorded_run = recorded_life(recorded, recorded_run) or recorded_run
+    if recorded_run.robots > 1 and config.shards is not None:
+        raise BadInput(
+            f"--shards cannot learn from {config.log}, a run of {recorded_run.robots} robots; omit it"
+        )
     header, n_rows, end = recorded_facts(recorded)
-    run = make_run(HeaderEnv(header), config, folder, lived=lived)
+    run = make_run(HeaderEnv(header), config, folder, lived=recorded_run)
     for path in record_files(recorded.life):
         try:
             os.link(path, folder.log / path.name)
         except OSError:
             shutil.copy2(path, folder.log / path.name)
     folder.log_event({"step": 0, "event": IMPORTED, "row": n_rows})
-    rows, cause = Recording(recorded.life, config.steps), Cause.LOG_END if config.steps is None else Cause.STEPS
+    rows = Recording(recorded.life, config.steps)
+    if config.steps is None:
+        cause = Cause.LOG_END
+    else:
+        cause = Cause.STEPS
     job = Replay(run, rows, console, header, end=cause, total=config.steps or end, signals=signals)
     job.student.errors.table.record_to(folder.excursions)
     return job
@@ -77,13 +104,21 @@ def relearning(config: LearnConfig, folder: RunFolder, console: Console, signals
 
 def missing_tables(folder: RunFolder) -> list[Path]:
     """Return the missing tables of a run: all if it has no summary, which is written last, or has further steps."""
-    always = [folder.details, folder.questions, folder.mspbe_curve, folder.traces, folder.learning_curve]
+    always = [
+        folder.details,
+        folder.questions,
+        folder.mspbe_curve,
+        folder.traces,
+        folder.learning_curve,
+    ]
     if not folder.summary.is_file() or has_gone_on(folder):
         return [*always, folder.summary]
     if not folder.questions.is_file():
         return [folder.questions]
     is_life = folder.mspbe_curve.is_file()  # a replayed log has none
-    return [folder.learning_curve] if is_life and not folder.learning_curve.is_file() else []
+    if is_life and not folder.learning_curve.is_file():
+        return [folder.learning_curve]
+    return []
 
 
 def has_gone_on(folder: RunFolder) -> bool:
@@ -94,7 +129,8 @@ def has_gone_on(folder: RunFolder) -> bool:
     try:
         # Recorded rows are in the log before learning begins: how far a run learned from them is in its summary alone.
         return folder.settings().get("backend") not in RECORDED and last_row(folder)[1] > summarised
-    except (ValueError, LookupError, TypeError, OSError):  # an unreadable log cannot be learned from
+    # An unreadable log cannot be learned from
+    except (ValueError, LookupError, TypeError, OSError):
         return False
 
 
@@ -108,27 +144,35 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as elsewhere:
         header, n_rows, end = recorded_facts(folder)
         run = _rebuilt_elsewhere(folder, Path(elsewhere), config, header)
-        made = run.folder
-        why = "has steps after its tables were written" if has_gone_on(folder) else "lacks tables"
-        console.print(f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True)
+        rebuilt = run.folder
+        why = "lacks tables"
+        if has_gone_on(folder):
+            why = "has steps after its tables were written"
+        console.print(
+            f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True
+        )
         job: Job
         if config.backend == "replay" and recorded_life(folder, config) is None:
             job = Log(run, console)
         else:
-            passes = (config.passes or 1) if config.backend == "data" else 1
+            passes = 1
+            if config.backend == "data":
+                passes = config.passes or 1
             end *= passes
             if config.backend in RECORDED:
                 end = min(end, config.steps or end)
             restored = _restored(run, folder, header, n_rows * passes, console)
             if restored is None:
-                run = rebuilt_run(folder, made, config, header)
+                run = rebuilt_run(folder, rebuilt, config, header)
             rows = Recording(folder.life, end, restored[2] if restored else None, passes)
-            life = restored[:2] if restored else None
+            life = None
+            if restored:
+                life = restored[:2]
             job = Replay(run, rows, console, header, end=Cause.CUT_OFF, total=end, restored=life)
             if restored is None:
                 # Excursions that the run recorded itself are kept; neither table fits in memory after months.
                 job.student.errors.table.record_to(
-                    made.excursions if folder.excursions.is_file() else folder.excursions
+                    rebuilt.excursions if folder.excursions.is_file() else folder.excursions
                 )
         job.is_rebuilt = True
         try:
@@ -139,26 +183,34 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
         except Unwritten as error:
             raise error.why from None
         for path in missing_tables(folder):
-            table = made.path / path.name
+            table = rebuilt.path / path.name
             if table.is_file():
                 write_whole(path, table.read_text(encoding="utf-8"))
         folder.seal()
     return summary
 
 
-def _rebuilt_elsewhere(folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any]) -> Run:
-    made = RunFolder(elsewhere)
-    made.life = folder.life
-    made.log.mkdir()
-    return rebuilt_run(folder, made, config, header)
+def _rebuilt_elsewhere(
+    folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any]
+) -> Run:
+    rebuilt = RunFolder(elsewhere)
+    rebuilt.life = folder.life
+    rebuilt.log.mkdir()
+    return rebuilt_run(folder, rebuilt, config, header)
 
 
 def restored_run(
-    folder: RunFolder, elsewhere: Path, config: LearnConfig, header: dict[str, Any], console: Console
+    folder: RunFolder,
+    elsewhere: Path,
+    config: LearnConfig,
+    header: dict[str, Any],
+    console: Console,
 ) -> Run | None:
     """Return a run with the weights of its newest snapshot, in the folder `elsewhere`; None without a snapshot."""
     run = _rebuilt_elsewhere(folder, elsewhere, config, header)
-    return run if _restored(run, folder, header, None, console) is not None else None
+    if _restored(run, folder, header, None, console) is not None:
+        return run
+    return None
 
 
 def _restored(
@@ -169,24 +221,30 @@ def _restored(
     Later excursions are scored again and recorded in a copy: the run's own files do not change.
     """
     try:
-        kept = resumption(folder)
-        if not kept.state or kept.shards is not None or (n_rows is not None and n_rows < kept.n_rows):
+        resumed = resumption(folder)
+        if (
+            not resumed.state
+            or resumed.shards is not None
+            or (n_rows is not None and n_rows < resumed.n_rows)
+        ):
             return None
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
-        change(life, run.interface, folder, kept.changes)
+        change(life, run.interface, folder, resumed.changes)
         (copied := run.folder.log / "copied").mkdir()
         for path in record_files(folder.excursions):
             shutil.copy(path, copied)
         life.student.errors.table.resume_in(copied / folder.excursions.name)
-        restore(life, run, sampler, kept.state)
+        restore(life, run, sampler, resumed.state)
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None
-    kept.state.clear()
-    since = "" if n_rows is None else f" on: {n_rows - kept.n_rows:,} rows"
-    for note in (*kept.notes, f"from its snapshot at step {kept.step:,}{since}"):
+    resumed.state.clear()
+    progress = ""
+    if n_rows is not None:
+        progress = f" on: {n_rows - resumed.n_rows:,} rows"
+    for note in (*resumed.notes, f"from its snapshot at step {resumed.step:,}{progress}"):
         console.print(note, highlight=False, soft_wrap=True)
-    return life, sampler, kept.n_rows
+    return life, sampler, resumed.n_rows
 
 
 def one_horde(folder: RunFolder) -> LearnConfig:

@@ -59,8 +59,11 @@ class Robot(Job):
         resumed: Resumption | None = None,
         requested: RequestedChanges | None = None,
     ) -> None:
-        config, interface = run.config, run.interface
-        self.envs, self.env, self._resumed = envs, envs[0], resumed
+        config = run.config
+        interface = run.interface
+        self.envs = envs
+        self.env = envs[0]
+        self._resumed = resumed
         self.life, self.sampler = new_life(envs, run)
         super().__init__(run, self.life.student, console, signals)
         self.total = config.steps
@@ -69,7 +72,9 @@ class Robot(Job):
         self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
-            self.life.observers.append(Alarms(config.on_alarm, run.folder.path, names, interface.period_s))
+            self.life.observers.append(
+                Alarms(config.on_alarm, run.folder.path, names, interface.period_s)
+            )
         if resumed is None:
             has_tests = bool(self.life.excursions.policies)
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
@@ -83,13 +88,15 @@ class Robot(Job):
         picture = self.life.body.metadata.get("picture")
         self.feed = Feed(run.folder.path, interface, run.horde, picture=picture, total=config.steps)
         self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
-        self._is_stop_due = False  # requested on the page, of a robot that only the main thread may stop
+        # Requested on the page, of a robot that only the main thread may stop
+        self._is_stop_due = False
         self._is_at_rest = True  # after a stop that was requested on the page
         self._is_closed = False
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
         """Return the recorder of a resumed run; nothing is written."""
-        folder, life = self.run.folder, self.life
+        folder = self.run.folder
+        life = self.life
         try:
             recorded = read_header(started_files(folder.life)[0], FORMAT)
             refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
@@ -101,7 +108,9 @@ class Robot(Job):
         except BadInput:
             raise
         except ValueError as error:
-            raise BadInput(f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`") from None
+            raise BadInput(
+                f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`"
+            ) from None
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
@@ -131,19 +140,28 @@ class Robot(Job):
             restore(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
-        since = self.recorder.since
+        rows_since = self.recorder.since
         number = resumed.n_resumes + 1
         if not is_redone:
-            replay_rows(life, [since], outside_drives(self.sampler.update, life.student))
-            if state or len(since):
+            replay_rows(life, [rows_since], outside_drives(self.sampler.update, life.student))
+            if state or len(rows_since):
                 seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
-                life.draw_from([np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds])
+                life.draw_from(
+                    [np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds]
+                )
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
             self.say(note)
-        what = "replaying" if is_redone else "learned from"
-        self.say(f"resumed at step {resumed.step:,}; {what} {len(since):,} recorded rows")
-        event = {"step": resumed.step, "event": "resumed", "row": resumed.n_rows, "redone": len(since)}
+        verb = "learned from"
+        if is_redone:
+            verb = "replaying"
+        self.say(f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows")
+        event = {
+            "step": resumed.step,
+            "event": "resumed",
+            "row": resumed.n_rows,
+            "redone": len(rows_since),
+        }
         return {**event, "number": number, "exact": is_redone}
 
     def _change(self) -> list[dict[str, Any]]:
@@ -151,15 +169,19 @@ class Robot(Job):
 
         Theta of new ones may be learned from the recording; w and traces start at 0.
         """
-        life, run, before = self.life, self.run, list(self.life.horde.names)
+        life = self.life
+        run = self.run
+        previous_names = list(self.life.horde.names)
         checked = self._checked
         changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
         change(life, run.interface, run.folder, changes)
         for one in changes:
-            run.folder.log_event({"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one})
+            run.folder.log_event(
+                {"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one}
+            )
         if checked.learns and checked.added is not None:
             self.recorder.flush()
-            _learn_theta(life, run, set(life.horde.names) - set(before))
+            _learn_theta(life, run, set(life.horde.names) - set(previous_names))
         return changes
 
     def _learn(self, progress: Progress) -> None:
@@ -186,7 +208,8 @@ class Robot(Job):
 
     def _stop_for_the_page(self) -> str:
         """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
-        self.stopped_by = self.stopped_by or Cause.PAGE_STOP  # before the stop ends the life by itself
+        # Before the stop ends the life by itself
+        self.stopped_by = self.stopped_by or Cause.PAGE_STOP
         sentence = ""
         try:
             if self.life.body.stop_options:
@@ -197,7 +220,9 @@ class Robot(Job):
             _log.warning("the emergency stop requested on the live page failed (%s)", error)
             sentence = str(error)
         try:
-            self._is_at_rest = not self.life.body.stop_options or self.life.body.wait_for_rest(REST_S)
+            self._is_at_rest = not self.life.body.stop_options or self.life.body.wait_for_rest(
+                REST_S
+            )
         finally:
             self.stop(Cause.PAGE_STOP)
         return sentence
@@ -278,8 +303,15 @@ def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
     Weights of other questions do not change.
     """
     new = [question for question in life.horde.questions if question.name in names]
-    horde, coder = life.horde, run.interface.coder
-    alone = Horde(new, n_features=coder.n_features, n_active=coder.n_active, config=horde.config, mode="deferred")
+    horde = life.horde
+    coder = run.interface.coder
+    alone = Horde(
+        new,
+        n_features=coder.n_features,
+        n_active=coder.n_active,
+        config=horde.config,
+        mode="deferred",
+    )
     relearn(read_in_parts(run.folder.life), alone, run.interface)
     added = [horde.names.index(question.name) for question in new]
     theta = horde.weights()[0]

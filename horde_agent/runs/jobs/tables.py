@@ -50,9 +50,19 @@ QUESTION_COLUMNS = (
 empty if unknown."""
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
-CURVE_COLUMNS = ("excursion", "step", "robot_time_s", "policy", "mean_nmsre", "mean_nmsre_online", "median_nmsre")
+CURVE_COLUMNS = (
+    "excursion",
+    "step",
+    "robot_time_s",
+    "policy",
+    "mean_nmsre",
+    "mean_nmsre_online",
+    "median_nmsre",
+)
 
-NOT_RECORDED: dict[str, Any] = dict.fromkeys(("deadlines_missed", "crc_errors", "link_losses", "s_without_link"))
+NOT_RECORDED: dict[str, Any] = dict.fromkeys(
+    ("deadlines_missed", "crc_errors", "link_losses", "s_without_link")
+)
 """Values of the summary that a recording does not contain."""
 
 _log = logging.getLogger(__name__)
@@ -66,7 +76,8 @@ class Outcome(NamedTuple):
     end: End  # what ended the stream
     robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
     details: Mapping[str, Any] = {}  # further facts for details.json
-    fault: BaseException | None = None  # the exception to raise after the tables were written; None without one
+    # The exception to raise after the tables were written; None without one
+    fault: BaseException | None = None
     samples: Sequence[Sample] = ()  # of the MSPBE; empty for a log
     cycle_s: Durations = Durations()  # durations of the robot's cycles
     lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
@@ -75,12 +86,19 @@ class Outcome(NamedTuple):
     passes: float = 0.0  # number of passes over the other part
 
 
-def write_tables(run: Run, student: Student, outcome: Outcome, wall_s: float | None) -> dict[str, Any]:
+def write_tables(
+    run: Run, student: Student, outcome: Outcome, wall_s: float | None
+) -> dict[str, Any]:
     """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
     student.catch_up()
     run.folder.seal(tables=False)
-    results = _tests(run, student, outcome) if outcome.score is None else _held_out(run, outcome.score, outcome.passes)
-    write_json(run.folder.details, _details(run, outcome.end) | results.details | dict(outcome.details))
+    if outcome.score is None:
+        results = _tests(run, student, outcome)
+    else:
+        results = _held_out(run, outcome.score, outcome.passes)
+    write_json(
+        run.folder.details, _details(run, outcome.end) | results.details | dict(outcome.details)
+    )
     summary = _summary(run, student, outcome, results, wall_s)
     write_json(run.folder.summary, summary)
     run.folder.seal()
@@ -98,9 +116,13 @@ class _Results(NamedTuple):
 
 
 def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
-    horde, interface, folder, errors = run.horde, run.interface, run.folder, student.errors
+    horde = run.horde
+    interface = run.interface
+    folder = run.folder
+    errors = student.errors
     tested = policy_scores(errors.table)
-    nmsre, variance = final_nmsre(tested, horde.n_demons), np.full(horde.n_demons, np.nan)
+    nmsre = final_nmsre(tested, horde.n_demons)
+    variance = np.full(horde.n_demons, np.nan)
     for course in tested:
         variance[course.policy.demons] = course.variance
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
@@ -111,7 +133,9 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
     last = sample(outcome.steps, student.learning_steps, horde)
     write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
     followed = [course for course in tested if not course.policy.is_behaviour]
-    stream = _newest_rows(folder) if followed else None
+    stream = None
+    if followed:
+        stream = _newest_rows(folder)
     if stream is not None:
         shown = excursion_traces(stream, horde, interface, followed, student.horizon)
         write_csv(folder.traces, TRACE_COLUMNS, shown)
@@ -122,7 +146,9 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "not_scored": not_scored(horde.questions, nmsre, has_excursions=outcome.has_tests),
     }
-    n_excursions = errors.n_excursions - n_on_policy if outcome.has_tests else None
+    n_excursions = None
+    if outcome.has_tests:
+        n_excursions = errors.n_excursions - n_on_policy
     return _Results(nmsre, variance, steps, details, n_excursions)
 
 
@@ -137,17 +163,23 @@ def _newest_rows(folder: RunFolder) -> Stream | None:
 
 def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
     """Write the questions and traces of a log, scored on its held-out part."""
-    horde, sound = run.horde, sound_demons(run.horde)
+    horde = run.horde
+    sound = sound_demons(run.horde)
     of_mean = nmsre_summary(score.nmsre_of_mean, sound)
     steps = run.interface.steps[score.channel]
     n_tests = np.full(horde.n_demons, score.n_scored)
     lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
-    lines = [[*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)]
+    lines = [
+        [*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)
+    ]
     write_csv(run.folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
-    names, period_s = run.interface.names, run.interface.period_s
+    names = run.interface.names
+    period_s = run.interface.period_s
     shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
     write_csv(run.folder.traces, TRACE_COLUMNS, shown)
-    better = float((score.nmsre < score.nmsre_of_mean)[sound].mean()) if sound.any() else None
+    better = None
+    if sound.any():
+        better = float((score.nmsre < score.nmsre_of_mean)[sound].mean())
     details = {
         "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
         "passes": passes,
@@ -161,7 +193,9 @@ def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
 def _how_a_log_is_scored(
     passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
 ) -> str:
-    share = "-" if better is None else f"{better:.0%}"
+    share = "-"
+    if better is not None:
+        share = f"{better:.0%}"
     n_constant = int((score.variance < NO_VARIANCE).sum())
     mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
     return (
@@ -174,10 +208,16 @@ def _how_a_log_is_scored(
     )
 
 
-def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wall_s: float | None) -> dict[str, Any]:
+def _summary(
+    run: Run, student: Student, outcome: Outcome, results: _Results, wall_s: float | None
+) -> dict[str, Any]:
     """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
-    horde, coder, n, robot = run.horde, run.interface.coder, student.learning_steps, outcome.robot
-    sound, vector = sound_demons(horde), np.asarray(horde.mspbe_vector())
+    horde = run.horde
+    coder = run.interface.coder
+    n = student.learning_steps
+    robot = outcome.robot
+    sound = sound_demons(horde)
+    vector = np.asarray(horde.mspbe_vector())
     return {
         "steps": outcome.steps,
         "robot_time_s": outcome.steps * run.interface.period_s,
@@ -203,7 +243,9 @@ def _summary(run: Run, student: Student, outcome: Outcome, results: _Results, wa
         "version": own_version(),
         "stopped_early": outcome.end.is_early,
         **{name: robot[name] for name in ("link_losses", "s_without_link")},
-        "n_nearly_constant": n_nearly_constant(results.nmsre, results.variance, results.steps, sound),
+        "n_nearly_constant": n_nearly_constant(
+            results.nmsre, results.variance, results.steps, sound
+        ),
     }
 
 
@@ -238,17 +280,25 @@ def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Boo
 
     All arguments are of shape (n_demons,); `steps` are the quantisation steps of their channels, NaN if unknown.
     """
-    known = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
-    return int(are_nearly_constant(variance[known], steps[known]).sum()) if known.any() else None
+    is_judged = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
+    if is_judged.any():
+        return int(are_nearly_constant(variance[is_judged], steps[is_judged]).sum())
+    return None
 
 
-def not_scored(questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool) -> list[dict[str, Any]]:
+def not_scored(
+    questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool
+) -> list[dict[str, Any]]:
     """Return why questions have no NMSRE, shape (n_demons,): `reason`, `n` and `first` (a name) for each reason."""
     names: dict[str, list[str]] = {}
     for question, value in zip(questions, nmsre.tolist(), strict=True):
         if math.isnan(value):
-            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(question.name)
-    return [{"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()]
+            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(
+                question.name
+            )
+    return [
+        {"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()
+    ]
 
 
 def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
@@ -263,19 +313,35 @@ def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
 
 
 def question_lines(
-    horde: AnyHorde, nmsre: Floats, variance: Floats, n_tests: Integers, watch: MspbeWatch, steps: Floats
+    horde: AnyHorde,
+    nmsre: Floats,
+    variance: Floats,
+    n_tests: Integers,
+    watch: MspbeWatch,
+    steps: Floats,
 ) -> list[list[object]]:
     """Return the lines of questions.csv; `steps` are the channels' quantisation steps, all of shape (n_demons,)."""
-    is_known, is_flat = ~np.isnan(variance) & ~np.isnan(steps), are_nearly_constant(variance, steps)
+    is_known = ~np.isnan(variance) & ~np.isnan(steps)
+    is_flat = are_nearly_constant(variance, steps)
     flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]
-    scores = (nmsre, variance, n_tests, np.asarray(horde.mspbe_scalar), np.asarray(horde.mspbe_vector()))
+    scores = (
+        nmsre,
+        variance,
+        n_tests,
+        np.asarray(horde.mspbe_scalar),
+        np.asarray(horde.mspbe_vector()),
+    )
     facts = (~sound_demons(horde), watch.n_updates, watch.is_valid)
     columns = [*(of.tolist() for of in scores), *(of.astype(int).tolist() for of in facts)]
     return [list(line) for line in zip(horde.names, *columns, flat, strict=True)]
 
 
 def curve_lines(
-    errors: ReturnErrors, tested: Sequence[PolicyScores], sound: Bools, actions: Sequence[str], period_s: float
+    errors: ReturnErrors,
+    tested: Sequence[PolicyScores],
+    sound: Bools,
+    actions: Sequence[str],
+    period_s: float,
 ) -> Iterator[list[object]]:
     """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
@@ -286,8 +352,10 @@ def curve_lines(
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
     for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.table, tested), 1):
         latest[course.policy.demons] = nmsre
-        known = latest[counted & ~np.isnan(latest)]
-        mean, median = (float(known.mean()), float(np.median(known))) if len(known) else (np.nan, np.nan)
+        finite = latest[counted & ~np.isnan(latest)]
+        mean, median = (
+            (float(finite.mean()), float(np.median(finite))) if len(finite) else (np.nan, np.nan)
+        )
         yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]
 
 
@@ -306,18 +374,25 @@ def excursion_traces(
     lines: list[list[object]] = []
     channels = [channel.name for channel in interface.channels]
     for course in tested:
-        policy, first = course.policy, _last_whole(stream, course, horizon)
+        policy = course.policy
+        first = _last_whole(stream, course, horizon)
         if first is None:
             continue
         observations = stream.rows["observation"][first : first + horizon + 1]
         predictions = predict_along(stream[first : first + horizon], horde, interface)
         for k in holdout.shown_demons(channels, policy.channel, policy.gamma):
-            demon, channel, gamma = int(policy.demons[k]), int(policy.channel[k]), float(policy.gamma[k])
+            demon = int(policy.demons[k])
+            channel = int(policy.channel[k])
+            gamma = float(policy.gamma[k])
             actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
-            n_shown = len(actual) - (0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma)))
+            n_shown = len(actual) - (
+                0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma))
+            )
             for t in range(max(n_shown, 0)):
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
-                lines.append([horde.names[demon], channels[channel], policy.label(interface.actions), *facts])
+                lines.append(
+                    [horde.names[demon], channels[channel], policy.label(interface.actions), *facts]
+                )
     return lines
 
 
@@ -332,11 +407,22 @@ def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | Non
 
 
 def holdout_traces(
-    shown: Mapping[int, Floats], channel: Integers, horde: AnyHorde, channels: Sequence[str], period_s: float
+    shown: Mapping[int, Floats],
+    channel: Integers,
+    horde: AnyHorde,
+    channels: Sequence[str],
+    period_s: float,
 ) -> list[list[object]]:
     """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,)."""
     return [
-        [horde.names[demon], channels[channel[demon]], "held-out part of the log", t * period_s, prediction, actual]
+        [
+            horde.names[demon],
+            channels[channel[demon]],
+            "held-out part of the log",
+            t * period_s,
+            prediction,
+            actual,
+        ]
         for demon, rows in shown.items()
         for t, prediction, actual in rows.tolist()
     ]

@@ -20,7 +20,13 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.compiling import COMPILING, announced_otherwise, is_own_kernel
-from horde_agent.learning.rules import PAPER_CONFIG, TRACE_RULES, W_RULES, LearnerConfig, parse_algorithm
+from horde_agent.learning.rules import (
+    PAPER_CONFIG,
+    TRACE_RULES,
+    W_RULES,
+    LearnerConfig,
+    parse_algorithm,
+)
 from horde_agent.life.bodies import ROBOTS, make_body
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
@@ -36,7 +42,8 @@ class CompileNotice(event.Listener):
     """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._is_printed = console, False
+        self._console = console
+        self._is_printed = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -62,8 +69,16 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     few = [*horde.questions[:: max(horde.n_demons // n, 1)]]
     if len(few) < horde.n_demons:
         few += [*{id(q.target_policy): q for q in horde.questions}.values()][:8]
-    few = [replace(q, name=f"{i}", cumulant=lambda *_: 0.0, target_policy=_alone(q)) for i, q in enumerate(few)]
-    small = Horde(few, n_features=interface.coder.n_features, n_active=interface.coder.n_active, config=horde.config)
+    few = [
+        replace(q, name=f"{i}", cumulant=lambda *_: 0.0, target_policy=_alone(q))
+        for i, q in enumerate(few)
+    ]
+    small = Horde(
+        few,
+        n_features=interface.coder.n_features,
+        n_active=interface.coder.n_active,
+        config=horde.config,
+    )
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
     tiles = encoder(interface)(middle)
     small.begin(middle, tiles)
@@ -80,7 +95,9 @@ def _alone(question: GVF) -> Policy:
     """Return a policy of the same kind that does not depend on another question."""
     policy = question.target_policy
     if isinstance(policy, Greedy):
-        return Greedy(policy.n_actions) if question.finds_policy else Uniform(policy.n_actions)
+        if question.finds_policy:
+            return Greedy(policy.n_actions)
+        return Uniform(policy.n_actions)
     return policy
 
 
@@ -95,7 +112,8 @@ def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) 
     began = time.perf_counter()
     interface = Interface.of(env)
     hordes = _hordes(interface, algorithm)
-    rng, behaviour = np.random.default_rng(0), StickyRandom(len(interface.actions))
+    rng = np.random.default_rng(0)
+    behaviour = StickyRandom(len(interface.actions))
     with Life(env, next(hordes), behaviour, rng, interface=interface, excursions=_OFTEN) as life:
         life.run(_STEPS)
     for horde in hordes:
@@ -133,8 +151,9 @@ def _step_robots(robot: str) -> None:
 
 def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
     """Yield a Horde of every kind that `horde learn` makes, the default first."""
-    coder, (name, parameters) = interface.coder, parse_algorithm(algorithm)
-    own = LearnerConfig(algorithm=name, parameters=parameters)
+    coder = interface.coder
+    (name, parameters) = parse_algorithm(algorithm)
+    learner = LearnerConfig(algorithm=name, parameters=parameters)
     families: list[list[GVF]] = [
         questions.excursions(interface),
         questions.nexting(interface),
@@ -143,5 +162,5 @@ def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
     for family, trace_rule, w_rule in itertools.product(families, TRACE_RULES, W_RULES):
         config: Any = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
         yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=config)
-    for family in families if own != PAPER_CONFIG else []:
-        yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=own)
+    for family in families if learner != PAPER_CONFIG else []:
+        yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=learner)

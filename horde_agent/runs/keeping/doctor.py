@@ -31,7 +31,12 @@ class Finding(NamedTuple):
     is_repaired: bool = False  # whether the damage was repaired
 
     def __str__(self) -> str:
-        state = "sound" if self.is_sound else "repaired" if self.is_repaired else "DAMAGED"
+        if self.is_sound:
+            state = "sound"
+        elif self.is_repaired:
+            state = "repaired"
+        else:
+            state = "DAMAGED"
         return f"{state:9}{self.what}: {self.message}"
 
 
@@ -44,17 +49,21 @@ def examine(path: Path) -> list[Finding]:
         readers: dict[Path, tuple[Callable[[Path], Sized], str]] = {
             folder.config: (lambda file: vars(read_config(file)), "settings"),
             **dict.fromkeys((folder.summary, folder.details), (read_json, "values")),
-            **dict.fromkeys((folder.questions, folder.learning_curve, folder.mspbe_curve), (read_lines, "lines")),
+            **dict.fromkeys(
+                (folder.questions, folder.learning_curve, folder.mspbe_curve), (read_lines, "lines")
+            ),
             folder.traces: (read_lines, "lines"),
             folder.events: (_events, "events"),
         }
         files = [file for file in readers if file.exists() or file == folder.config]
-        found = [_text(file, path, *readers[file]) for file in files]
-        found += _records(folder, folder.life, LIFE, "rows")
-        found += _records(folder, folder.excursions, EXCURSIONS, "excursions")
-        found += _sums(folder)
+        findings = [_text(file, path, *readers[file]) for file in files]
+        findings += _records(folder, folder.life, LIFE, "rows")
+        findings += _records(folder, folder.excursions, EXCURSIONS, "excursions")
+        findings += _sums(folder)
         of_shards = sorted(shard for shard in folder.shards.glob("*/shard-*") if shard.is_dir())
-        return found + [one for place in (folder.checkpoint, *of_shards) for one in _snapshots(place, path)]
+        return findings + [
+            one for place in (folder.checkpoint, *of_shards) for one in _snapshots(place, path)
+        ]
 
 
 def _sums(folder: RunFolder) -> list[Finding]:
@@ -62,17 +71,22 @@ def _sums(folder: RunFolder) -> list[Finding]:
     name = folder.sums.name
     if not folder.sums.is_file():  # as in older runs
         return []
-    found, lines = [], folder.sums.read_bytes().splitlines()
+    findings = []
+    lines = folder.sums.read_bytes().splitlines()
     for line in lines:
         match = re.fullmatch(rb"([0-9a-f]{64})  ([a-z_]+(?:-\d+)?\.[a-z]+)", line)
-        file = folder.path / match[2].decode() if match else None
+        file = None
+        if match:
+            file = folder.path / match[2].decode()
         if match is None or file is None or not file.is_file():
-            what = f"a table listed in {name} is missing, or {name} is damaged: {line.decode(errors='replace')!r}"
-            found.append(Finding(name, False, what))
+            problem = f"a table listed in {name} is missing, or {name} is damaged: {line.decode(errors='replace')!r}"
+            findings.append(Finding(name, False, problem))
         elif hashlib.sha256(file.read_bytes()).hexdigest() != match[1].decode():
-            message = f"its SHA-256 differs from the one in {name}: it was changed, or {name} is damaged"
-            found.append(Finding(file.name, False, message))
-    return found or [Finding(name, True, f"{len(lines)} files are unchanged")]
+            message = (
+                f"its SHA-256 differs from the one in {name}: it was changed, or {name} is damaged"
+            )
+            findings.append(Finding(file.name, False, message))
+    return findings or [Finding(name, True, f"{len(lines)} files are unchanged")]
 
 
 def _text(file: Path, run: Path, reader: Callable[[Path], Sized], unit: str) -> Finding:
@@ -91,7 +105,9 @@ def _events(file: Path) -> list[object]:
             events.append(json.loads(line))
         except ValueError as error:
             raise ValueError(f"line {number} cannot be read: {error}") from None
-    has_sums = any(isinstance(event, dict) and event.get("crc") == checksum(event) for event in events)
+    has_sums = any(
+        isinstance(event, dict) and event.get("crc") == checksum(event) for event in events
+    )
     for number, event in enumerate(events, 1):
         if not isinstance(event, dict) or (has_sums and event.get("crc") != checksum(event)):
             raise ValueError(f"line {number} does not match its CRC-32")
@@ -101,10 +117,18 @@ def _events(file: Path) -> list[object]:
 def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Finding]:
     """Check the files of a recording; truncate an incomplete last row."""
     found: list[Finding] = []
-    files, n_known = record_files(path), 0
+    files = record_files(path)
+    n_known = 0
     for file in files[len(started_files(path)) :]:
         file.unlink()
-        found.append(Finding(str(file.relative_to(folder.path)), False, "it contains no header, and was removed", True))
+        found.append(
+            Finding(
+                str(file.relative_to(folder.path)),
+                False,
+                "it contains no header, and was removed",
+                True,
+            )
+        )
     for file in (files := record_files(path)):
         name = str(file.relative_to(folder.path))
         try:
@@ -115,7 +139,13 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         if file == files[0]:
             n_known = int(segment.header.get("first", 0))  # the oldest may have been moved
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
-            found.append(Finding(name, False, f"its first row is {segment.header['first']:,}, expected {n_known:,}"))
+            found.append(
+                Finding(
+                    name,
+                    False,
+                    f"its first row is {segment.header['first']:,}, expected {n_known:,}",
+                )
+            )
         n_known += len(segment.records)
         is_last = file == files[-1]
         faults = segment.faults(is_last=is_last)
@@ -124,28 +154,43 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         is_torn = is_last and any("cut off" in fault for fault in faults)
         if is_torn:
             cut(segment.path, segment.n_bytes)
-        found += [Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault) for fault in faults]
+        found += [
+            Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault)
+            for fault in faults
+        ]
     return found or [Finding(str(path.relative_to(folder.path)), False, "it is missing")]
 
 
 def _snapshots(place: Path, run: Path) -> list[Finding]:
     """Check the snapshots in one folder; rename damaged ones and remove unfinished ones."""
-    found, where = [], place.relative_to(run)
+    findings = []
+    where = place.relative_to(run)
     for path in snapshots.unfinished(place):
         snapshots.remove_unfinished(path)
-        found.append(Finding(f"{where}/{path.name}", False, "it was not finished, and was removed", is_repaired=True))
+        findings.append(
+            Finding(
+                f"{where}/{path.name}",
+                False,
+                "it was not finished, and was removed",
+                is_repaired=True,
+            )
+        )
     for path in reversed(list(snapshots.found(place))):
         name = f"{where}/{path.name}"
         try:
             snapshot = snapshots.read(path)
-            rows = f", after {snapshot.facts['n_rows']:,} rows" if "n_rows" in snapshot.facts else ""
-            found.append(Finding(name, True, f"{len(snapshot.state):,} arrays{rows}"))
+            rows = ""
+            if "n_rows" in snapshot.facts:
+                rows = f", after {snapshot.facts['n_rows']:,} rows"
+            findings.append(Finding(name, True, f"{len(snapshot.state):,} arrays{rows}"))
         except snapshots.SnapshotOfAnother as error:
-            found.append(Finding(name, False, str(error)))
+            findings.append(Finding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:
             aside = path.with_name(f"damaged-{path.name}")
             if aside.exists():
                 shutil.rmtree(aside)
             path.rename(aside)
-            found.append(Finding(name, False, f"{error}; it was renamed to {aside.name}", is_repaired=True))
-    return found
+            findings.append(
+                Finding(name, False, f"{error}; it was renamed to {aside.name}", is_repaired=True)
+            )
+    return findings

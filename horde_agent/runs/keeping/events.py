@@ -49,7 +49,8 @@ class Events(LifeHooks):
     """Observe a life and record its events; steps replayed after a resume are skipped."""
 
     def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
-        self._folder, self._recorder = folder, recorder
+        self._folder = folder
+        self._recorder = recorder
         self._counts: dict[str, int] | None = None
 
     def after_step(self, event: StepEvent) -> None:
@@ -59,22 +60,31 @@ class Events(LifeHooks):
             "gap": life.gaps,
             "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
             "late": life.deadlines_missed,
-            "aside": (self._counts or {}).get("aside", 0) if life.horde.n_waiting else life.horde.n_diverged,
+            "aside": (self._counts or {}).get("aside", 0)
+            if life.horde.n_waiting
+            else life.horde.n_diverged,
         }
-        before, self._counts = self._counts or counts, counts
-        if counts == before or self._recorder.is_redoing:
+        previous = self._counts or counts
+        self._counts = counts
+        if counts == previous or self._recorder.is_redoing:
             return
         for name, count in counts.items():
-            if count > before[name]:
-                self._folder.log_event({"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1})
+            if count > previous[name]:
+                self._folder.log_event(
+                    {"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1}
+                )
 
 
 class Alarms(LifeHooks):
     """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
 
     def __init__(self, command: str, folder: Path, channels: list[str], period_s: float) -> None:
-        self._command, self._folder, self._channels = shlex.split(command), folder, channels
-        self._hot = channels.index("overheating") if "overheating" in channels else None
+        self._command = shlex.split(command)
+        self._folder = folder
+        self._channels = channels
+        self._hot: int | None = None
+        if "overheating" in channels:
+            self._hot = channels.index("overheating")
         self._patience = round(SILENT_S / period_s)
         self._last = np.full(len(channels), np.nan, dtype=np.float32)
         self._changed_at = np.zeros(len(channels), dtype=np.int64)
@@ -84,7 +94,8 @@ class Alarms(LifeHooks):
 
     def after_step(self, event: StepEvent) -> None:
         """Check for alarms every `EVERY` steps."""
-        life, row = event.life, event.row
+        life = event.life
+        row = event.row
         if row.step % EVERY:
             return
         if self._hot is not None and row.observation[self._hot] > 0.5:
@@ -93,33 +104,50 @@ class Alarms(LifeHooks):
             self._n_late = life.deadlines_missed
             self._raise("deadline", f"step {row.step:,}: {self._n_late:,} deadlines missed")
         self._check_silence(row.step, row.observation)
-        if row.step % (100 * EVERY) == 0 and (free := shutil.disk_usage(self._folder).free) < LOW_BYTES:
-            self._raise("disk", f"step {row.step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}")
+        if (
+            row.step % (100 * EVERY) == 0
+            and (free := shutil.disk_usage(self._folder).free) < LOW_BYTES
+        ):
+            self._raise(
+                "disk",
+                f"step {row.step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}",
+            )
         if not life.horde.n_waiting and life.horde.n_diverged:
-            gone = life.horde.diverged
-            self._raise("diverged", f"step {row.step:,}: {len(gone)} demons diverged, the last one is {gone[-1]}")
+            diverged = life.horde.diverged
+            self._raise(
+                "diverged",
+                f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
+            )
 
     def _check_silence(self, step: int, observation: np.ndarray) -> None:
         """Raise an alarm for each channel that varied and then was constant for `SILENT_S`."""
         moves = observation != self._last
         self._has_varied |= moves & ~np.isnan(self._last)
-        self._changed_at[moves], self._last = step, observation.copy()
+        self._changed_at[moves] = step
+        self._last = observation.copy()
         silent = np.flatnonzero(self._has_varied & (step - self._changed_at >= self._patience))
         for i in silent.tolist():
             self._has_varied[i] = False
-            what = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
-            self._raise("silent", f"step {step:,}: {what}", again_s=0.0)
+            message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
+            self._raise("silent", f"step {step:,}: {message}", again_s=0.0)
 
     def _raise(self, name: str, sentence: str, again_s: float = AGAIN_S) -> None:
         """Call the command in a thread, unless the same alarm was raised less than `again_s` ago."""
-        now = time.monotonic()
-        if now - self._raised_at.get(name, -np.inf) < again_s:
+        time_s = time.monotonic()
+        if time_s - self._raised_at.get(name, -np.inf) < again_s:
             return
-        self._raised_at[name] = now
-        threading.Thread(target=self._call, args=(name, sentence), name="alarm", daemon=True).start()
+        self._raised_at[name] = time_s
+        threading.Thread(
+            target=self._call, args=(name, sentence), name="alarm", daemon=True
+        ).start()
 
     def _call(self, name: str, sentence: str) -> None:
         try:
-            subprocess.run([*self._command, name, sentence], timeout=LONGEST_S, check=True, stdin=subprocess.DEVNULL)
+            subprocess.run(
+                [*self._command, name, sentence],
+                timeout=LONGEST_S,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
         except (OSError, subprocess.SubprocessError) as error:
             _log.warning("the command failed for alarm %r (%s): %s", name, sentence, error)

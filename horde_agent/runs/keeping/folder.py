@@ -65,24 +65,28 @@ class RunFolder:
         self.events = self.log / "events.jsonl"
         self.exported = path / "export"
         self.lock = path / ".lock"
-        self.stop = path / ".stop"  # while a robot is open: how to ask for its stop (`stop_request`)
+        # While a robot is open: how to ask for its stop (`stop_request`)
+        self.stop = path / ".stop"
         self._made: list[Path] = []  # outermost last
 
     @classmethod
     def create(cls, config: LearnConfig) -> RunFolder:
         """Create a new run's folder and config.toml, by default runs/BACKEND-N; raise BadInput if that fails."""
-        questions, known, made, is_claimed = _question_file(config), versions(), list[Path](), False
+        questions = _question_file(config)
+        package_versions = versions()
+        created = list[Path]()
+        is_claimed = False
         place = config.out or Path("runs")
         try:
-            made += [folder for folder in (place, *place.parents) if not folder.exists()]
+            created += [folder for folder in (place, *place.parents) if not folder.exists()]
             place.mkdir(parents=True, exist_ok=True)
             if config.out is None:
-                made.insert(0, place := _next_free(place / config.backend))
+                created.insert(0, place := _next_free(place / config.backend))
             folder = cls(place)
-            folder._made = made
+            folder._made = created
             with folder.config.open("x", encoding="utf-8") as file:
                 is_claimed = True
-                file.write(to_toml(asdict(replace(config, out=folder.path)), known))
+                file.write(to_toml(asdict(replace(config, out=folder.path)), package_versions))
             folder.log.mkdir(exist_ok=True)
             if questions is not None:
                 folder.question_file.write_bytes(questions)
@@ -91,8 +95,10 @@ class RunFolder:
             if is_claimed:
                 folder.give_back()
             elif isinstance(error, FileExistsError) and place.is_dir():
-                raise BadInput(f"--out {config.out} already contains a run; name a new folder") from None
-            _remove_empty(made)
+                raise BadInput(
+                    f"--out {config.out} already contains a run; name a new folder"
+                ) from None
+            _remove_empty(created)
             raise BadInput(unwritable(config.out or Path("runs"), error)) from None
         return folder
 
@@ -110,7 +116,9 @@ class RunFolder:
                 except OSError:
                     file.seek(0)
                     who = file.read(20).strip() or "unknown"
-                    raise BadInput(f"{self.path} is in use by process {who}; stop it first") from None
+                    raise BadInput(
+                        f"{self.path} is in use by process {who}; stop it first"
+                    ) from None
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -154,7 +162,9 @@ class RunFolder:
                 events[number] = event
             else:
                 damaged.append(number)
-        matching = {number: event for number, event in events.items() if event.get("crc") == checksum(event)}
+        matching = {
+            number: event for number, event in events.items() if event.get("crc") == checksum(event)
+        }
         if matching:
             damaged += [number for number in events if number not in matching]
             events = matching
@@ -185,7 +195,9 @@ class RunFolder:
         """
         present = digests(self)
         for name, digest in self._sealed().items():
-            is_settings = name == self.config.name or (name.startswith("questions") and name.endswith(".toml"))
+            is_settings = name == self.config.name or (
+                name.startswith("questions") and name.endswith(".toml")
+            )
             if not is_settings or present.get(name) == digest:
                 continue
             if known is None or present.get(name) != known.get(name):
@@ -234,17 +246,32 @@ class RunFolder:
 
         That of a settings or question file is the first one that was written: the run uses what it read then.
         """
-        kept = digests(self)
-        kept |= {name: digest for name, digest in self._sealed().items() if name in kept}
+        sums = digests(self)
+        sums |= {name: digest for name, digest in self._sealed().items() if name in sums}
         if tables:
-            there = (self.summary, self.details, self.questions, self.learning_curve, self.mspbe_curve, self.traces)
-            kept |= {file.name: _digest(file) for file in there if file.is_file()}
-        write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in kept.items()))
+            tables_there = (
+                self.summary,
+                self.details,
+                self.questions,
+                self.learning_curve,
+                self.mspbe_curve,
+                self.traces,
+            )
+            sums |= {file.name: _digest(file) for file in tables_there if file.is_file()}
+        write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
     def give_back(self) -> None:
         """Remove the files of a run without a step; a folder that existed before stays."""
-        made = (self.excursions, self.question_file, self.config, self.events, self.lock, self.stop, self.sums)
-        for file in (*record_files(self.life), *made):
+        created = (
+            self.excursions,
+            self.question_file,
+            self.config,
+            self.events,
+            self.lock,
+            self.stop,
+            self.sums,
+        )
+        for file in (*record_files(self.life), *created):
             file.unlink(missing_ok=True)
         for made_since in (self.path / "live", self.shards):
             shutil.rmtree(made_since, ignore_errors=True)
@@ -255,12 +282,18 @@ class RunFolder:
 
 def checksum(event: Mapping[str, Any]) -> int:
     """Return the CRC-32 of an event without its `crc`."""
-    return crc32(json.dumps({name: value for name, value in event.items() if name != "crc"}).encode())
+    return crc32(
+        json.dumps({name: value for name, value in event.items() if name != "crc"}).encode()
+    )
 
 
 def digests(folder: RunFolder) -> dict[str, str]:
     """Return the SHA-256 of the settings and question files, by file name."""
-    files = [folder.config, *record_files(folder.question_file), *sorted(folder.path.glob("questions-*.toml"))]
+    files = [
+        folder.config,
+        *record_files(folder.question_file),
+        *sorted(folder.path.glob("questions-*.toml")),
+    ]
     return {file.name: _digest(file) for file in files if file.is_file()}
 
 
@@ -274,7 +307,9 @@ def _question_file(config: LearnConfig) -> bytes | None:
     try:
         return Path(str(config.questions)).read_bytes()
     except OSError as error:
-        raise BadInput(f"the question file {config.questions} cannot be read ({error.strerror})") from None
+        raise BadInput(
+            f"the question file {config.questions} cannot be read ({error.strerror})"
+        ) from None
 
 
 def _next_free(prefix: Path) -> Path:
@@ -345,26 +380,28 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object; raise ValueError if the file contains something else."""
-    found = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"expected a JSON object, found {str(found)[:40]!r}")
-    return found
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, found {str(content)[:40]!r}")
+    return content
 
 
 def read_lines(file: Path) -> list[dict[str, str]]:
     """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
     if not file.is_file():
         raise FileNotFoundError(file)
-    found = read_csv(file)
-    for number, line in enumerate(found, 2):
+    table_rows = read_csv(file)
+    for number, line in enumerate(table_rows, 2):
         if None in line or None in line.values():
-            if number == len(found) + 1:
-                return found[:-1]
+            if number == len(table_rows) + 1:
+                return table_rows[:-1]
             raise ValueError(f"line {number} does not fit the header")
-    return found
+    return table_rows
 
 
-def read_curve(path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None) -> list[list[float]]:
+def read_curve(
+    path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None
+) -> list[list[float]]:
     """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
     `head` names all columns; the file's first line does when None. Without the file or a column, all are empty.
@@ -372,13 +409,18 @@ def read_curve(path: Path, columns: Sequence[str], most: int, head: Sequence[str
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = csv.reader(file)
-            head = next(lines, []) if head is None else head
+            if head is None:
+                head = next(lines, [])
             places = [head.index(column) for column in columns]
-            points = [[float(line[i] or "nan") for i in places] for line in lines if len(line) == len(head)]
+            points = [
+                [float(line[i] or "nan") for i in places]
+                for line in lines
+                if len(line) == len(head)
+            ]
     except (OSError, ValueError, csv.Error):
         points = []
-    every = max(-(-len(points) // most), 1)
-    thinned = points[::every] + (points[-1:] if (len(points) - 1) % every else [])
+    stride = max(-(-len(points) // most), 1)
+    thinned = points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
     return [[point[j] for point in thinned] for j in range(len(columns))]
 
 
@@ -388,7 +430,9 @@ def lived_steps(folder: RunFolder) -> int | None:
         steps = read_json(folder.summary).get("steps")
     except (OSError, ValueError, RecursionError):
         return None
-    return steps if isinstance(steps, int) else None
+    if isinstance(steps, int):
+        return steps
+    return None
 
 
 def own_version() -> str:
@@ -401,14 +445,20 @@ def own_version() -> str:
 
 def versions() -> dict[str, str]:
     """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
-    found = {DISTRIBUTION: own_version(), "python": platform.python_version(), "platform": platform.platform()}
+    by_package = {
+        DISTRIBUTION: own_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            by_package[package] = version(package)
         except PackageNotFoundError:
             continue
     commit = git_commit()
-    return {**found, "git_commit": commit} if commit else found
+    if commit:
+        return {**by_package, "git_commit": commit}
+    return by_package
 
 
 def git_commit() -> str | None:
@@ -418,7 +468,16 @@ def git_commit() -> str | None:
         return None
     try:
         answer = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            [
+                "git",
+                "-C",
+                str(root),
+                "describe",
+                "--always",
+                "--abbrev=40",
+                "--dirty",
+                "--exclude=*",
+            ],
             capture_output=True,
             text=True,
             timeout=10,
@@ -432,7 +491,9 @@ def git_commit() -> str | None:
 def finite(value: Any) -> Any:
     """Return a JSON value with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None
     if isinstance(value, Mapping):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -442,5 +503,7 @@ def finite(value: Any) -> Any:
 
 def _cell(value: object) -> object:
     if isinstance(value, float):
-        return f"{value:.9g}" if math.isfinite(value) else ""
+        if math.isfinite(value):
+            return f"{value:.9g}"
+        return ""
     return value

@@ -54,11 +54,17 @@ def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
     """Return the settings of a run to resume; raise BadInput if it replayed a log or has no recording."""
     config = recorded_config(folder)
     if config.backend == "replay":
-        raise BadInput(f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again")
+        raise BadInput(
+            f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again"
+        )
     if not record_files(folder.life):
-        raise BadInput(f"{folder.path} contains no run to resume: log/{folder.life.name} is missing")
+        raise BadInput(
+            f"{folder.path} contains no run to resume: log/{folder.life.name} is missing"
+        )
     if config.backend == "data" and steps is not None:
-        raise BadInput(f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change")
+        raise BadInput(
+            f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change"
+        )
     return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
 
 
@@ -68,7 +74,9 @@ def recorded_config(folder: RunFolder) -> LearnConfig:
         raise BadInput(f"{folder.path} contains no run: config.toml is missing")
     config = read_config(folder.config)
     if "versions" not in folder.settings():
-        raise BadInput(f"{folder.config} is cut off before its versions, so settings may be missing")
+        raise BadInput(
+            f"{folder.config} is cut off before its versions, so settings may be missing"
+        )
     refuse_part(folder)
     folder.refuse_changes(snapshot_digests(folder))
     return config
@@ -94,15 +102,19 @@ def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
         return None
     recorded = RunFolder(Path(str(config.log)))
     try:
-        lived = recorded_config(recorded)
+        recorded_run = recorded_config(recorded)
     except BadInput:
         return replace(config, backend="simulator")
-    return recorded_life(recorded, lived) or lived
+    return recorded_life(recorded, recorded_run) or recorded_run
 
 
 def refuse_part(folder: RunFolder) -> None:
     """Raise BadInput if a run's data set was not imported as a whole."""
-    if folder.settings().get("backend") == "data" and record_files(folder.life) and not folder.is_imported():
+    if (
+        folder.settings().get("backend") == "data"
+        and record_files(folder.life)
+        and not folder.is_imported()
+    ):
         raise BadInput(
             f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
             "and run the same `horde learn` again"
@@ -115,18 +127,27 @@ def resumption(folder: RunFolder) -> Resumption:
     for path in snapshots.found(folder.checkpoint):
         try:
             snapshot = snapshots.read(path)
-            own = untext(snapshot.state[_SHARDED]) if _SHARDED in snapshot.state else None
-            if own is not None:
-                check_snapshots(folder.shards, own["life"], own["at"], own["n_shards"])
+            shard_settings = None
+            if _SHARDED in snapshot.state:
+                shard_settings = untext(snapshot.state[_SHARDED])
+            if shard_settings is not None:
+                check_snapshots(
+                    folder.shards,
+                    shard_settings["life"],
+                    shard_settings["at"],
+                    shard_settings["n_shards"],
+                )
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; using the previous snapshot.")
             continue
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
-        here = digests(folder)
+        present = digests(folder)
         for name, digest in snapshot.facts["asked"].items():
-            if here.get(name) != digest:
-                raise BadInput(f"{folder.path / name} has changed since {path.name} was written; restore it")
+            if present.get(name) != digest:
+                raise BadInput(
+                    f"{folder.path / name} has changed since {path.name} was written; restore it"
+                )
         step, n_rows, changes, wall_s, steps = (
             snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
         )
@@ -138,7 +159,7 @@ def resumption(folder: RunFolder) -> Resumption:
             changes=changes,
             lived_s=wall_s,
             steps=steps,
-            shards=None if own is None else str(own["n_shards"]),
+            shards=None if shard_settings is None else str(shard_settings["n_shards"]),
             n_resumes=max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
         )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
@@ -155,10 +176,13 @@ def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> No
         )
 
 
-def refuse_other_body(folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def refuse_other_body(
+    folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
     """Raise BadInput if two headers (`record_header`) have other channels, actions or ranges: weights would not fit."""
-    again = (
-        f"its weights do not fit; start a new run, or learn from its recording: --backend replay --log {folder.path}"
+    remedy = (
+        "its weights do not fit; start a new run, or learn from its recording: "
+        f"--backend replay --log {folder.path}"
     )
     channels_before = [channel["name"] for channel in recorded["channels"]]
     channels = [channel["name"] for channel in now["channels"]]
@@ -167,14 +191,18 @@ def refuse_other_body(folder: RunFolder, recorded: Mapping[str, Any], now: Mappi
         ("actions", list(recorded["actions"]), list(now["actions"])),
     ):
         if before != here:
-            first = next((name for name in here if name not in before), None) or f"{len(here)} of them"
+            first = (
+                next((name for name in here if name not in before), None) or f"{len(here)} of them"
+            )
             raise BadInput(
                 f"{folder.path} was recorded with {len(before)} {what}, and its body now has {len(here)}, such as "
-                f"{first}: {again}"
+                f"{first}: {remedy}"
             )
     for name, is_now in now["ranges"].items():
         if (was := recorded.get("ranges", {}).get(name)) != is_now:
-            raise BadInput(f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {again}")
+            raise BadInput(
+                f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {remedy}"
+            )
 
 
 def _changed(snapshot: snapshots.Snapshot) -> list[str]:
@@ -196,7 +224,9 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
 # ---- added and removed questions -------------------------------------------------------------------------------------
 
 
-def change(life: Life, interface: Interface, folder: RunFolder, changes: Sequence[dict[str, Any]]) -> None:
+def change(
+    life: Life, interface: Interface, folder: RunFolder, changes: Sequence[dict[str, Any]]
+) -> None:
     """Repeat recorded additions and removals of questions."""
     for one in changes:
         if "add" in one:
@@ -237,7 +267,9 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
     if requested.remove is not None:
         removed = [name for name in names if fnmatchcase(name, requested.remove)]
         if not removed:
-            raise BadInput(f"--remove {requested.remove}: no question's name matches; the first one is {names[0]!r}")
+            raise BadInput(
+                f"--remove {requested.remove}: no question's name matches; the first one is {names[0]!r}"
+            )
         if len(removed) == len(names):
             raise BadInput(
                 f"--remove {requested.remove}: all {len(names)} questions match; choose a pattern that leaves one"
@@ -250,9 +282,16 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
         try:
             added = requested.add.read_bytes()
         except OSError as error:
-            raise BadInput(f"the question file {requested.add} cannot be read ({error.strerror})") from None
+            raise BadInput(
+                f"the question file {requested.add} cannot be read ({error.strerror})"
+            ) from None
     coder = life.interface.coder
-    trial = Horde(life.horde.questions, n_features=coder.n_features, n_active=coder.n_active, config=life.horde.config)
+    trial = Horde(
+        life.horde.questions,
+        n_features=coder.n_features,
+        n_active=coder.n_active,
+        config=life.horde.config,
+    )
     try:
         if requested.add is not None:
             questions = families.from_file(requested.add, life.interface)
@@ -267,7 +306,9 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
     return CheckedChanges(removed, added, requested.learns)
 
 
-def write_changes(folder: RunFolder, checked: CheckedChanges, n_before: int) -> list[dict[str, Any]]:
+def write_changes(
+    folder: RunFolder, checked: CheckedChanges, n_before: int
+) -> list[dict[str, Any]]:
     """Write the added questions to the run's folder, and return the changes, as in snapshots."""
     changes: list[dict[str, Any]] = []
     if checked.removed:

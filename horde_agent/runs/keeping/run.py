@@ -88,7 +88,9 @@ def make_run(
     is_b_known = env.metadata.get("b_known", (lived or config).backend != "replay")
     if not is_b_known:
         _refuse_off_policy(questions, config)
-    is_density = any((channel.name, channel.group) == ("b", "action") for channel in interface.channels)
+    is_density = any(
+        (channel.name, channel.group) == ("b", "action") for channel in interface.channels
+    )
     if is_density or not is_b_known:
         _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
@@ -102,15 +104,27 @@ def make_run(
 
 
 def _make_horde(
-    questions: Sequence[GVF], config: LearnConfig, interface: Interface, mode: Mode, folder: RunFolder
+    questions: Sequence[GVF],
+    config: LearnConfig,
+    interface: Interface,
+    mode: Mode,
+    folder: RunFolder,
 ) -> AnyHorde:
     learner = _learner_config(config)
     coder = interface.coder
-    known: dict[str, Any] = {"n_features": coder.n_features, "n_active": coder.n_active, "config": learner}
+    known: dict[str, Any] = {
+        "n_features": coder.n_features,
+        "n_active": coder.n_active,
+        "config": learner,
+    }
     if config.shards is None:
         return Horde(questions, mode=mode, **known)
-    shards: int | Literal["auto"] = "auto" if config.shards == "auto" else int(config.shards)
-    return ShardedHorde(questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards)
+    shards: int | Literal["auto"] = "auto"
+    if config.shards != "auto":
+        shards = int(config.shards)
+    return ShardedHorde(
+        questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards
+    )
 
 
 def _learner_config(config: LearnConfig) -> LearnerConfig:
@@ -141,12 +155,14 @@ def build_questions(config: LearnConfig, interface: Interface, file: Path) -> li
 
 
 def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
-    other = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
-    if other:
-        what = "a replayed log" if config.backend == "replay" else "this data set"
+    off_policy = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
+    if off_policy:
+        source = "this data set"
+        if config.backend == "replay":
+            source = "a replayed log"
         raise BadInput(
-            f"the action probabilities of {what} are unknown, so only questions about the policy 'behaviour' can be "
-            f"learned from it; {other[0]!r} in {config.questions} has another policy"
+            f"the action probabilities of {source} are unknown, so only questions about the policy 'behaviour' can be "
+            f"learned from it; {off_policy[0]!r} in {config.questions} has another policy"
         )
 
 
@@ -172,7 +188,9 @@ def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[st
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
         "period_s": interface.period_s,
-        "ranges": {c["name"]: list(c["range"]) for c in metadata.get("channels", []) if "range" in c},
+        "ranges": {
+            c["name"]: list(c["range"]) for c in metadata.get("channels", []) if "range" in c
+        },
         "low": [float(bound) if np.isfinite(bound) else None for bound in box.low],
         "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
         "tile_layout": metadata.get("tile_layout"),
@@ -185,13 +203,23 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
     """An environment without steps, described by a recording's header; raise KeyError if that lacks a part."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        low = np.array([-np.inf if bound is None else bound for bound in header["low"]], dtype=np.float32)
-        high = np.array([np.inf if bound is None else bound for bound in header["high"]], dtype=np.float32)
+        low = np.array(
+            [-np.inf if bound is None else bound for bound in header["low"]], dtype=np.float32
+        )
+        high = np.array(
+            [np.inf if bound is None else bound for bound in header["high"]], dtype=np.float32
+        )
         self.observation_space = gymnasium.spaces.Box(low, high)
         self.action_space = gymnasium.spaces.Discrete(len(header["actions"]))
         channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
-        known = {name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")}
-        self.metadata = {"channels": channels, **known, **{name: header[name] for name in _OF_DATA if name in header}}
+        known_keys = {
+            name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")
+        }
+        self.metadata = {
+            "channels": channels,
+            **known_keys,
+            **{name: header[name] for name in _OF_DATA if name in header},
+        }
         if header.get("tests_excursions"):  # a recording may start during a drive
             self.manoeuvre_frames: list[Any] = []
 
@@ -208,7 +236,10 @@ def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, S
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
         # No thread if switching to it takes longer than learning.
-        worker = None if config.is_real_time or run.horde.n_demons > FEW_DEMONS else InPlace()
+        if config.is_real_time or run.horde.n_demons > FEW_DEMONS:
+            worker = None
+        else:
+            worker = InPlace()
         life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:
         assert isinstance(run.horde, Horde), "--shards is refused"
@@ -220,17 +251,21 @@ def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, S
 
 def _behaviour_of(run: Run) -> BehaviourPolicy:
     """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names."""
-    config, horde, n_actions = run.config, run.horde, len(run.interface.actions)
+    config = run.config
+    horde = run.horde
+    n_actions = len(run.interface.actions)
     if config.behaviour == "random":
         return StickyRandom(n_actions, config.repeat)
     name = config.behaviour.removeprefix("greedy:")
-    found = [question.name for question in horde.questions if question.finds_policy]
-    if name not in found:
+    control_names = [question.name for question in horde.questions if question.finds_policy]
+    if name not in control_names:
         raise BadInput(
-            f"--behaviour greedy:{name}: no question finds this policy; there are {', '.join(found) or 'none'}: add a "
-            f"[[control]] table to a question file (docs/questions.md)"
+            f"--behaviour greedy:{name}: no question finds this policy; there are "
+            f"{', '.join(control_names) or 'none'}: add a [[control]] table to a question file (docs/questions.md)"
         )
-    return Follow(EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon))
+    return Follow(
+        EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon)
+    )
 
 
 def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
@@ -248,10 +283,17 @@ def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> No
     life.restore(inner(state, "life"))
 
 
-def new_recorder(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any) -> Recorder:
+def new_recorder(
+    run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any
+) -> Recorder:
     """Create the recording of a run of the robot `env`; raise BadInput if the disk is full or cannot be written."""
-    config, interface, folder = run.config, run.interface, run.folder
-    needed = _TABLES_BYTES + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
+    config = run.config
+    interface = run.interface
+    folder = run.folder
+    needed = (
+        _TABLES_BYTES
+        + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
+    )
     if (free := shutil.disk_usage(folder.path).free) < needed:
         raise BadInput(
             f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "

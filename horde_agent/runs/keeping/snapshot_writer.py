@@ -24,7 +24,8 @@ from horde_agent.runs.keeping.resume import Resumption
 from horde_agent.runs.keeping.run import Run
 from horde_agent.saving import State, nested
 
-LONGEST_WAIT_S = 60.0  # for a drive, in real time; after that the copy is made anyway and a step is late
+# For a drive, in real time; after that the copy is made anyway and a step is late
+LONGEST_WAIT_S = 60.0
 _LATE = (
     "at step %d the snapshot started %.0f s ago is not written yet: the next one waits for it; choose a longer "
     "--snapshot-every"
@@ -46,17 +47,30 @@ class SnapshotWriter(LifeHooks):
         pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
     """
 
-    def __init__(self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None) -> None:
-        self._run, self._recorder, self._sampler = run, recorder, sampler
+    def __init__(
+        self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None
+    ) -> None:
+        self._run = run
+        self._recorder = recorder
+        self._sampler = sampler
         self._every_s = seconds(run.config.snapshot_every)
-        self.changes = list(resumed.changes) if resumed else []
-        self._version, self._versions = own_version(), versions()  # at the start: an upgrade may follow
+        if resumed:
+            self.changes = list(resumed.changes)
+        else:
+            self.changes = []
+        # At the start: an upgrade may follow
+        self._version = own_version()
+        self._versions = versions()
         self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
         self._n_resumes = 0
         if resumed is not None:
             self._n_resumes = resumed.n_resumes + 1
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
-        self._began, self.lived_before_s = time.monotonic(), resumed.lived_s if resumed else 0.0
+        self._began = time.monotonic()
+        if resumed:
+            self.lived_before_s = resumed.lived_s
+        else:
+            self.lived_before_s = 0.0
         self._taken_at = self._began
         self._thread: threading.Thread | None = None
         self._has_said_late = False
@@ -70,7 +84,8 @@ class SnapshotWriter(LifeHooks):
     def before_step(self, life: Life) -> None:
         """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
         if self.pending is not None and not self._recorder.is_redoing:
-            change, self.pending = self.pending, None
+            change = self.pending
+            self.pending = None
             self.changes += change()
             self._asked = digests(self._run.folder) | self._asked
             self.take_snapshot(life)
@@ -93,17 +108,24 @@ class SnapshotWriter(LifeHooks):
         """Copy the life's state now, and write it in a background thread."""
         self._taken_at = time.monotonic()
         self._join()
-        self._thread = threading.Thread(target=self._write, args=self._copied(life), name="keeping", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write, args=self._copied(life), name="keeping", daemon=True
+        )
         self._thread.start()
 
     def at_end(self, life: Life) -> None:
         """Copy the final state, or that before an interrupted drive, which a resumed run repeats as a whole."""
-        before, self._before_cut = self._before_cut, None
-        self._last = before if life.is_cut and life.body.is_restorable else self._copied(life)
+        previous = self._before_cut
+        self._before_cut = None
+        if life.is_cut and life.body.is_restorable:
+            self._last = previous
+        else:
+            self._last = self._copied(life)
 
     def finish(self) -> None:
         """Write the final snapshot, after the robot was stopped."""
-        last, self._last = self._last, None
+        last = self._last
+        self._last = None
         self._join()
         if last is not None:
             if (n_bytes := sum(array.nbytes for array in last[1].values())) > _LARGE_BYTES:
@@ -134,7 +156,8 @@ class SnapshotWriter(LifeHooks):
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
-        folder, horde = self._run.folder, self._run.horde
+        folder = self._run.folder
+        horde = self._run.horde
         try:
             self._recorder.sync()
             folder.sync_excursions()
@@ -148,10 +171,20 @@ class SnapshotWriter(LifeHooks):
                 horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
         except (RecordLost, OSError, ShardLost) as error:
-            why = error.why if isinstance(error, ShardLost) else error.strerror
-            _log.warning("the snapshot at step %d cannot be written (%s); the previous one is kept", step, why)
+            why: str | None = None
+            if isinstance(error, ShardLost):
+                why = error.why
+            else:
+                why = error.strerror
+            _log.warning(
+                "the snapshot at step %d cannot be written (%s); the previous one is kept",
+                step,
+                why,
+            )
 
 
 def _entry(paths: Iterable[Path]) -> int:
     """Return the stream entry of the oldest of these snapshots of shards; 0 if it is unknown."""
-    return min((int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0)
+    return min(
+        (int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0
+    )

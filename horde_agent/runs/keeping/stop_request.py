@@ -29,7 +29,8 @@ LOOPBACK = "127.0.0.1"
 TOKEN_S = 1.0  # within which a connection must send its token
 CONNECT_S = 1.0
 ANSWER_S = 30.0  # the longest wait for the confirmation
-_LOOK_S = 1.0  # interval at which the listener looks whether it was closed, where closing does not wake it
+# Interval at which the listener looks whether it was closed, where closing does not wake it
+_LOOK_S = 1.0
 _LONGEST = 4096  # bytes of a line
 
 _log = logging.getLogger(__name__)
@@ -75,12 +76,21 @@ class StopListener:
         try:
             self._socket = socket.create_server((LOOPBACK, 0))
             self._socket.settimeout(_LOOK_S)
-            address = {"port": self._socket.getsockname()[1], "token": self._token, "stop_options": dict(stop_options)}
+            address = {
+                "port": self._socket.getsockname()[1],
+                "token": self._token,
+                "stop_options": dict(stop_options),
+            }
             self._write(json.dumps(address))
         except OSError as error:
-            _log.warning("the live page cannot stop this run (%s); press Ctrl-C instead", error.strerror or error)
+            _log.warning(
+                "the live page cannot stop this run (%s); press Ctrl-C instead",
+                error.strerror or error,
+            )
         if self._socket is not None:
-            threading.Thread(target=self._listen, args=(self._socket,), name="stop requests", daemon=True).start()
+            threading.Thread(
+                target=self._listen, args=(self._socket,), name="stop requests", daemon=True
+            ).start()
 
     def close(self, *, is_stopped: bool) -> None:
         """Answer the requests whether the robot is stopped, and end. Closing twice does nothing."""
@@ -110,7 +120,9 @@ class StopListener:
                 continue
             except OSError:  # closed
                 return
-            threading.Thread(target=self._answer, args=(connection,), name="stop request", daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(connection,), name="stop request", daemon=True
+            ).start()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -143,9 +155,9 @@ def stop_options(folder: RunFolder) -> dict[str, str]:
 def _stop_file(folder: RunFolder) -> dict[str, Any]:
     """Return what a run's process wrote into `.stop`; empty without the file, or if it is damaged."""
     with suppress(OSError, ValueError):
-        found = json.loads(folder.stop.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
+        content = json.loads(folder.stop.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
     return {}
 
 

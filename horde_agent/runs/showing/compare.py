@@ -78,21 +78,29 @@ def _read(path: Path) -> FinishedRun:
         summary = read_json(folder.summary)
         questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is damaged ({error}); `horde report {path}` repairs it if possible") from None
-    known = {q["name"]: float(q["nmsre"]) for q in questions if q.get("nmsre") and q.get("diverged") != "1"}
+        raise BadInput(
+            f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
+        ) from None
+    nmsre_by_name = {
+        q["name"]: float(q["nmsre"])
+        for q in questions
+        if q.get("nmsre") and q.get("diverged") != "1"
+    }
     curves = {
         "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
         "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
     }
-    return FinishedRun(path.resolve().name, summary, folder.settings(), known, curves)
+    return FinishedRun(path.resolve().name, summary, folder.settings(), nmsre_by_name, curves)
 
 
 def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
     """Return steps and values of a curve, thinned for a picture; empty lists without a file."""
     steps, values = read_curve(path, ("step", column), MOST_POINTS)
-    known = [(x, y) for x, y in zip(steps, values, strict=True) if math.isfinite(x) and math.isfinite(y)]
-    return [x for x, _ in known], [y for _, y in known]
+    points = [
+        (x, y) for x, y in zip(steps, values, strict=True) if math.isfinite(x) and math.isfinite(y)
+    ]
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _named(runs: list[FinishedRun]) -> list[FinishedRun]:
@@ -109,7 +117,12 @@ def _headline(runs: Sequence[FinishedRun]) -> str:
         values = [run.summary.get(key) for run in runs]
         if any(value is not None for value in values):
             cells = [
-                str(v) if isinstance(v, str) else nmsre_text(v) if form == "nmsre" else number(v, form) for v in values
+                str(v)
+                if isinstance(v, str)
+                else nmsre_text(v)
+                if form == "nmsre"
+                else number(v, form)
+                for v in values
             ]
             rows.append([key.replace("_", " "), *cells])
     rows.append(["diverged", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
@@ -130,7 +143,9 @@ def _explanations(runs: Sequence[FinishedRun]) -> list[str]:
 
 
 def _settings(runs: Sequence[FinishedRun]) -> str:
-    keys = dict.fromkeys(key for run in runs for key, value in run.config.items() if not isinstance(value, dict))
+    keys = dict.fromkeys(
+        key for run in runs for key, value in run.config.items() if not isinstance(value, dict)
+    )
     rows = [
         [key, *(str(run.config.get(key, "-")) for run in runs)]
         for key in keys
@@ -151,7 +166,9 @@ def _pictures(runs: Sequence[FinishedRun]) -> str:
         curves = {run.name: run.curves[title] for run in runs if run.curves[title][0]}
         if curves:
             picture = base64.b64encode(comparison_picture(curves, title)).decode()
-            sections.append(figure(title[0].upper() + title[1:], f"data:image/png;base64,{picture}", ""))
+            sections.append(
+                figure(title[0].upper() + title[1:], f"data:image/png;base64,{picture}", "")
+            )
     return "\n".join(sections)
 
 
@@ -163,21 +180,33 @@ def _families(runs: Sequence[FinishedRun]) -> str:
         if name in shared:
             groups.setdefault("/".join(name.split("/")[:-1]) or name, []).append(name)
     if not groups:
-        return section("", element("p", "No question was tested at least twice in every run, so none can be compared."))
+        return section(
+            "",
+            element(
+                "p", "No question was tested at least twice in every run, so none can be compared."
+            ),
+        )
     rows = [
-        [group, str(len(names)), *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs)]
+        [
+            group,
+            str(len(names)),
+            *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs),
+        ]
         for group, names in groups.items()
     ]
-    every = [[run.nmsre[name] for name in shared] for run in runs]
-    rows.append(["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in every)])
-    rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in every)])
+    scores = [[run.nmsre[name] for name in shared] for run in runs]
+    rows.append(
+        ["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in scores)]
+    )
+    rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in scores)])
     head = ["questions tested in all runs", "n", *(run.name for run in runs)]
     return section("Median NMSRE by family", table(head, rows))
 
 
 def _pairs(runs: Sequence[FinishedRun]) -> list[str]:
     """Return a section for each further run: the questions that it answers much better or worse than the first."""
-    first, sections = runs[0], []
+    first = runs[0]
+    sections = []
     for run in runs[1:]:
         shared = [name for name in first.nmsre if name in run.nmsre]
         ratios = {name: _ratio(run.nmsre[name], first.nmsre[name]) for name in shared}
@@ -186,13 +215,16 @@ def _pairs(runs: Sequence[FinishedRun]) -> list[str]:
         ordered = sorted(ratios, key=lambda name, ratios=ratios: ratios[name])  # type: ignore[misc]
         better = [name for name in ordered if ratios[name] < 1.0]
         worse = [name for name in reversed(ordered) if ratios[name] > 1.0]
-        said = (
+        sentence = (
             f"Of {len(shared)} questions tested in both runs, {run.name} answers {len(better)} better and {len(worse)} "
             f"worse than {first.name}; the median ratio of NMSRE is {median(ratios.values()):.3f}."
         )
-        parts = [element("p", said)]
+        parts = [element("p", sentence)]
         for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):
-            rows = [[n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])] for n in names]
+            rows = [
+                [n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])]
+                for n in names
+            ]
             if rows:
                 head = ["question", first.name, run.name, "ratio"]
                 parts += [element("h3", title), table(head, rows)]

@@ -19,7 +19,9 @@ td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 
 """
 
 
-def page(title: str, sections: Iterable[str], *, heading: str | None = None, style: str = STYLE) -> str:
+def page(
+    title: str, sections: Iterable[str], *, heading: str | None = None, style: str = STYLE
+) -> str:
     """Return a whole page of sections, of which empty ones are omitted; its heading is the title when None."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -42,8 +44,10 @@ def element(tag: str, text: str, **attributes: str) -> str:
         >>> element("p", "a < b", class_="note")
         '<p class="note">a &lt; b</p>'
     """
-    said = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items())
-    return f"<{tag}{said}>{escape(text)}</{tag}>"
+    attribute_text = "".join(
+        f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items()
+    )
+    return f"<{tag}{attribute_text}>{escape(text)}</{tag}>"
 
 
 def notes(texts: Iterable[str]) -> str:
@@ -58,7 +62,9 @@ def items(texts: Iterable[str]) -> str:
 
 def tiles(values: Iterable[tuple[str, str]]) -> str:
     """Return names and values as a row of tiles."""
-    boxes = "".join(f"<div>{element('b', value)}{element('span', name)}</div>" for name, value in values)
+    boxes = "".join(
+        f"<div>{element('b', value)}{element('span', name)}</div>" for name, value in values
+    )
     return f'<div class="tiles">{boxes}</div>'
 
 
@@ -73,4 +79,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def figure(title: str, picture: str, text: str) -> str:
     """Return a section with a picture (a file's name or data), its title above and a text below."""
-    return section(title, f'<img src="{escape(picture)}" alt="{escape(title)}">', element("p", text))
+    return section(
+        title, f'<img src="{escape(picture)}" alt="{escape(title)}">', element("p", text)
+    )

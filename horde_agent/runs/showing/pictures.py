@@ -34,13 +34,17 @@ COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
 
 
-def new_canvas(width: float, height: float, n: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+def new_canvas(
+    width: float, height: float, n: int = 1, **options: Any
+) -> tuple[Figure, list[Axes]]:
     """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`."""
     canvas = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     return canvas, list(canvas.subplots(1, n, squeeze=False, **options)[0])
 
 
-def style_axes(axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any) -> None:
+def style_axes(
+    axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any
+) -> None:
     """Give axes a title, a legend, labels and scales, no frame at the top and right, and a light grid below the data.
 
     `legend` is whether to show one, or its options; `labels` are those of `Axes.set`.
@@ -48,7 +52,9 @@ def style_axes(axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = F
     axes.set(**labels)
     axes.set_title(title, fontsize=10)
     if legend is not False:
-        axes.legend(**{"frameon": False, "fontsize": 8, **(legend if isinstance(legend, dict) else {})})
+        axes.legend(
+            **{"frameon": False, "fontsize": 8, **(legend if isinstance(legend, dict) else {})}
+        )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -69,13 +75,25 @@ def figures(
     details: dict[str, Any],
 ) -> list[str]:
     """Return a section for each picture; `drawn` calls the function that draws it from files, and notes errors."""
-    known, known_details = [folder.excursions], [folder.excursions, folder.details]
-    curve, facts = [folder.mspbe_curve, folder.life, folder.details], details.get("mspbe")
+    scored_files = [folder.excursions]
+    known_details = [folder.excursions, folder.details]
+    curve = [folder.mspbe_curve, folder.life, folder.details]
+    facts = details.get("mspbe")
     return [
-        drawn("The picture of the return errors", known, lambda: _nmsre_section(folder, tested, questions)),
+        drawn(
+            "The picture of the return errors",
+            scored_files,
+            lambda: _nmsre_section(folder, tested, questions),
+        ),
         drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
-        drawn("The picture of predictions", known_details, lambda: _scatter_section(folder, tested, details)),
-        drawn("The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)),
+        drawn(
+            "The picture of predictions",
+            known_details,
+            lambda: _scatter_section(folder, tested, details),
+        ),
+        drawn(
+            "The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)
+        ),
         drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
     ]
 
@@ -87,25 +105,33 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
 
     Source: White, Modayil & Sutton (2012), figure of section 4.
     """
-    kept = [curve._replace(nmsre=curve.nmsre[:, sound[curve.policy.demons]]) for curve in curves]
-    x = min((curve.at for curve in kept), key=lambda at: int(at[-1]))
-    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in kept])]  # except the end of the shortest
-    together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in kept], axis=1)
+    sound_curves = [
+        curve._replace(nmsre=curve.nmsre[:, sound[curve.policy.demons]]) for curve in curves
+    ]
+    x = min((curve.at for curve in sound_curves), key=lambda at: int(at[-1]))
+    # Except the end of the shortest
+    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in sound_curves])]
+    together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in sound_curves], axis=1)
     canvas, [axes] = new_canvas(8.0, 4.6)
-    for colour, curve in zip(_cycle(len(kept)), kept, strict=True):
+    for colour, curve in zip(_cycle(len(sound_curves)), sound_curves, strict=True):
         lines = [np.column_stack([curve.at, column]) for column in curve.nmsre.T]
-        axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True)
+        axes.add_collection(
+            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True
+        )
     some = ~np.isnan(together).all(axis=1)  # NaN: a question that was not tested yet
-    mean, median = np.nanmean(together[some], axis=1), np.nanmedian(together[some], axis=1)
+    mean = np.nanmean(together[some], axis=1)
+    median = np.nanmedian(together[some], axis=1)
     axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
     axes.plot(x[some], median, color="black", linewidth=1.3, linestyle="--", label="median")
-    axes.axhline(1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return")
+    axes.axhline(
+        1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return"
+    )
     style_axes(
         axes,
         legend={"loc": "upper right", "fontsize": "medium"},
         yscale="log",
         ylim=_log_limits(together),
-        xlim=(1, max(max(int(curve.at[-1]) for curve in kept), 2)),
+        xlim=(1, max(max(int(curve.at[-1]) for curve in sound_curves), 2)),
         xlabel="test excursions of the question",
         ylabel="NMSRE (share of the variance left unexplained)",
     )
@@ -179,12 +205,14 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     if stream is None or not len(stream):
         return ""
     x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
-    known = np.isfinite(x) & np.isfinite(y)
-    if not known.any():
+    is_known = np.isfinite(x) & np.isfinite(y)
+    if not is_known.any():
         return ""
-    x, y = x[known], y[known]
+    x = x[is_known]
+    y = y[is_known]
     n_shown = 6_000  # steps of the path that are drawn, the latest ones
-    side, (visits, share) = half_side(x, y), visited_share(x, y)
+    side = half_side(x, y)
+    (visits, share) = visited_share(x, y)
     canvas, (left, right) = new_canvas(9.6, 4.5, 2)
     _draw_room(left, side)
     left.plot(x[-n_shown:], y[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
@@ -192,22 +220,32 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     left.set_title(f"path of the last {min(n_shown, len(x)):,} steps (10 per second)", fontsize=10)
     _draw_room(right, side)
     shown = np.ma.masked_equal(visits.T, 0.0)
-    image = right.imshow(shown, origin="lower", extent=(-side, side, -side, side), cmap="viridis", norm="log")
+    image = right.imshow(
+        shown, origin="lower", extent=(-side, side, -side, side), cmap="viridis", norm="log"
+    )
     canvas.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
     right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
     save(canvas, folder.path / "pen.png")
     first = int(stream.rows["step"][0])
-    since = f" From step {first:,} on." if first else ""
+    from_step = ""
+    if first:
+        from_step = f" From step {first:,} on."
     return figure(
         "The robot in its pen",
         "pen.png",
         "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
-        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position." + since,
+        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position."
+        + from_step,
     )
 
 
 def _draw_room(axes: Axes, side: float) -> None:
-    axes.plot([-side, side, side, -side, -side], [-side, -side, side, side, -side], color="0.2", linewidth=2.0)
+    axes.plot(
+        [-side, side, side, -side, -side],
+        [-side, -side, side, side, -side],
+        color="0.2",
+        linewidth=2.0,
+    )
     limits = (-1.06 * side, 1.06 * side)
     axes.set(aspect="equal", xlim=limits, ylim=limits, xlabel="x (m, east)", ylabel="y (m, north)")
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
@@ -215,20 +253,41 @@ def _draw_room(axes: Axes, side: float) -> None:
 
 def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str, Any]) -> str:
     """Draw predictions against the returns that followed, a panel per sensor and a colour per policy."""
-    channels, actions = details.get("channels", []), details.get("actions", [])
-    groups = {} if tested is None else scatter_groups(*tested, channels, actions)
+    channels = details.get("channels", [])
+    actions = details.get("actions", [])
+    groups = {}
+    if tested is not None:
+        groups = scatter_groups(*tested, channels, actions)
     if not groups:
         return ""
     canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
     for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
-        for colour, (policy, (predictions, returns)) in zip(_cycle(len(policies)), policies.items(), strict=True):
-            axes.scatter(returns, predictions, s=9, color=colour, alpha=0.6, linewidths=0, label=policy)
+        for colour, (policy, (predictions, returns)) in zip(
+            _cycle(len(policies)), policies.items(), strict=True
+        ):
+            axes.scatter(
+                returns, predictions, s=9, color=colour, alpha=0.6, linewidths=0, label=policy
+            )
         limits = _limits([part for pair in policies.values() for part in pair])
         axes.plot(limits, limits, color="0.4", linewidth=0.9, linestyle=":")
-        style_axes(axes, sensor, xlim=limits, ylim=limits, aspect="equal", xlabel="return measured (scaled units)")
+        style_axes(
+            axes,
+            sensor,
+            xlim=limits,
+            ylim=limits,
+            aspect="equal",
+            xlabel="return measured (scaled units)",
+        )
     panels[0].set_ylabel("prediction before (scaled units)")
     handles, labels = panels[0].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8, title="policy followed")
+    canvas.legend(
+        handles,
+        labels,
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+        title="policy followed",
+    )
     save(canvas, folder.path / "predictions.png")
     return figure(
         "Predictions and returns",
@@ -244,10 +303,14 @@ def scatter_groups(
 ) -> dict[str, dict[str, tuple[Floats, Floats]]]:
     """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
     policies = {course.number: course.policy for course in tested}
-    shown = {number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()}
-    found = dots(tests, tested, {number: np.array(places) for number, places in shown.items() if places})
+    shown = {
+        number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()
+    }
+    dots_of_policy = dots(
+        tests, tested, {number: np.array(places) for number, places in shown.items() if places}
+    )
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-    for number, (predictions, returns) in found.items():
+    for number, (predictions, returns) in dots_of_policy.items():
         policy = policies[number]
         for j, k in enumerate(shown[number]):
             name = f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}"
@@ -269,11 +332,17 @@ def _trace_section(folder: RunFolder) -> str:
     canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
     grid = canvas.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
     for (sensor, column), (t_s, prediction, actual) in panels.items():
-        i, j = sensors.index(sensor), columns.index(column)
+        i = sensors.index(sensor)
+        j = columns.index(column)
         axes = grid[i, j]
         axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="what then happened")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
-        style_axes(axes, ylim=_limits([v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]))
+        style_axes(
+            axes,
+            ylim=_limits(
+                [v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]
+            ),
+        )
         if i == 0:
             axes.set_title(column, fontsize=9)
         if i == len(sensors) - 1:
@@ -295,8 +364,12 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     lines = read_csv(folder.mspbe_curve)
     if len(lines) < 2:
         return ""
-    step, mspbe = (np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean"))
-    period_s = float(stream.header.get("period_s", 1.0)) if stream is not None else 1.0
+    step, mspbe = (
+        np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean")
+    )
+    period_s = 1.0
+    if stream is not None:
+        period_s = float(stream.header.get("period_s", 1.0))
     canvas, [axes] = new_canvas(8.0, 3.0)
     axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
@@ -315,21 +388,27 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
 def _validity(facts: dict[str, Any] | None) -> str:
     if facts is None or facts["valid_after_updates"] is None:
         return ""
-    not_yet = "none is" if not facts["n_not_yet_valid"] else f"{facts['n_not_yet_valid']:,} are"
+    not_yet = "none is"
+    if facts["n_not_yet_valid"]:
+        not_yet = f"{facts['n_not_yet_valid']:,} are"
     needed = f"{facts['valid_after_updates']:,.0f}"
     least = facts.get("valid_after_updates_least", facts["valid_after_updates"])
     if f"{least:,.0f}" != needed:
         needed = f"{least:,.0f} to {needed} (by its update rule)"
     none = ""
     if facts.get("n_without_estimate"):
-        none = f" {facts['n_without_estimate']:,} questions have none: their update rules have no w."
+        none = (
+            f" {facts['n_without_estimate']:,} questions have none: their update rules have no w."
+        )
     return (
         f"An estimate is valid after {needed} updates of its question, which w needs to change: "
         f"{facts['n_valid']:,} are valid, {not_yet} not yet.{none}"
     )
 
 
-def comparison_picture(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str) -> bytes:
+def comparison_picture(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str
+) -> bytes:
     """Return a PNG of a curve (steps, values) of several runs, by their names; on a log scale if all are positive."""
     canvas, [axes] = new_canvas(8.0, 3.2)
     for k, (name, (steps, values)) in enumerate(curves.items()):
@@ -348,6 +427,7 @@ def _limits(parts: Sequence[Floats]) -> tuple[float, float]:
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     margin = max(0.06 * (high - low), 1e-3 * max(abs(high), 1.0))
     return low - margin, high + margin

@@ -44,18 +44,25 @@ NEARLY_CONSTANT_IS = (
 
 def write_report(path: Path) -> Path:
     """Write the report of a run and its pictures, and return its path; raise BadInput without a readable run."""
-    folder, noted = RunFolder(path), Notes()
+    folder = RunFolder(path)
+    noted = Notes()
     _check_folder(folder)
     if missing_tables(folder):
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
+    config = (
+        noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
+    )
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_lines)
     stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
-    tested = noted.read(folder.excursions, _tested) if is_tested else None
-    n_excursions = tested and sum(len(course.step) for course in tested[1] if not course.policy.is_behaviour)
+    tested = None
+    if is_tested:
+        tested = noted.read(folder.excursions, _tested)
+    n_excursions = tested and sum(
+        len(course.step) for course in tested[1] if not course.policy.is_behaviour
+    )
     noted.compare(folder, summary, stream, n_excursions, questions)
     try:
         folder.refuse_changes(snapshot_digests(folder))
@@ -63,16 +70,24 @@ def write_report(path: Path) -> Path:
         noted.sentences.append(f"{error}.")
     if config and not isinstance(config.get("versions"), dict):
         noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
-    results, asked = [folder.summary, folder.details], [folder.questions]
+    results = [folder.summary, folder.details]
+    question_files = [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
         *_pictures(folder, noted.drawn, tested, questions or [], stream, details),
-        noted.drawn("The table of means", asked, lambda: _means_section(questions or [])),
-        noted.drawn("The table of the worst questions", asked, lambda: _worst_section(questions or [])),
-        noted.drawn("The table of time and health", results, lambda: _timing_section(summary, details)),
+        noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
+        noted.drawn(
+            "The table of the worst questions",
+            question_files,
+            lambda: _worst_section(questions or []),
+        ),
+        noted.drawn(
+            "The table of time and health", results, lambda: _timing_section(summary, details)
+        ),
         _settings_section(config),
     ]
-    name, (mark, *early) = path.resolve().name, _marks(summary, details, config) or [""]
+    name = path.resolve().name
+    (mark, *early) = _marks(summary, details, config) or [""]
     warnings = html.notes(early)
     if noted.sentences:
         warnings += html.element("h2", "Missing or damaged") + html.items(noted.sentences)
@@ -89,31 +104,38 @@ def write_report(path: Path) -> Path:
 def _check_folder(folder: RunFolder) -> None:
     if not os.path.isdir(folder.path):
         raise BadInput(f"{folder.path} contains no finished run: the folder does not exist")
-    as_who = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
+    as_who = {}
+    if os.access in os.supports_effective_ids:
+        as_who = {"effective_ids": True}
     if not os.access(folder.path, os.R_OK | os.X_OK, **as_who):
         raise BadInput(f"{folder.path} is not readable; ask its owner for a copy")
     if not os.access(folder.path, os.W_OK, **as_who):
-        raise BadInput(f"{folder.report} cannot be written because its folder is read-only; copy it first")
+        raise BadInput(
+            f"{folder.report} cannot be written because its folder is read-only; copy it first"
+        )
 
 
 def _learn_again(folder: RunFolder, noted: Notes) -> None:
     """Write missing and outdated tables again from the log; if that fails and there is a summary, note why."""
-    known = _summary(folder) if folder.summary.is_file() else None
-    names, is_old = ", ".join(table.name for table in missing_tables(folder)), has_gone_on(folder)
+    old_summary = None
+    if folder.summary.is_file():
+        old_summary = _summary(folder)
+    names = ", ".join(table.name for table in missing_tables(folder))
+    is_old = has_gone_on(folder)
     try:
         learned = complete(folder, Console(stderr=True))
     except (BadInput, OSError) as error:
-        if known is None:
+        if old_summary is None:
             raise BadInput(str(error)) from error
         noted.sentences.append(f"{names} cannot be written again: {error}.")
         return
-    if known is None or is_old:
+    if old_summary is None or is_old:
         return
     noted.sentences.append(f"{names} was missing and was learned again from the log.")
-    if known.get("weights_sha256") != learned["weights_sha256"]:
+    if old_summary.get("weights_sha256") != learned["weights_sha256"]:
         noted.sentences.append(
             f"The weights learned again with version {learned['version']} differ from those in {folder.summary.name}, "
-            f"which version {known.get('version')} wrote."
+            f"which version {old_summary.get('version')} wrote."
         )
 
 
@@ -162,7 +184,8 @@ class Notes:
             return reader(file)
         except FileNotFoundError:
             self.sentences.append(f"{file.name} is missing.")
-        except Exception as error:  # a damaged file can raise anything, and the other files are still of use
+        # A damaged file can raise anything, and the other files are still of use
+        except Exception as error:
             self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
         return None
 
@@ -184,25 +207,39 @@ class Notes:
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
         """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
-        steps, n_tests, n_questions = (summary.get(key) for key in ("steps", "n_excursions", "n_questions"))
+        steps, n_tests, n_questions = (
+            summary.get(key) for key in ("steps", "n_excursions", "n_questions")
+        )
         if stream is not None:
-            last = int(stream.rows["step"][-1]) if len(stream) else 0
+            last = 0
+            if len(stream):
+                last = int(stream.rows["step"][-1])
             if isinstance(steps, int) and last < steps:
-                self.sentences.append(f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}.")
+                self.sentences.append(
+                    f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
+                )
             self.sentences += [f"{fault}." for fault in stream.faults]
-        n_lines = None if questions is None else len(questions)
-        of_excursions, of_questions = (folder.excursions, found, n_tests), (folder.questions, n_lines, n_questions)
-        for (file, there, expected), unit in ((of_excursions, "excursions"), (of_questions, "questions")):
+        n_lines = None
+        if questions is not None:
+            n_lines = len(questions)
+        of_excursions = (folder.excursions, found, n_tests)
+        of_questions = (folder.questions, n_lines, n_questions)
+        for (file, there, expected), unit in (
+            (of_excursions, "excursions"),
+            (of_questions, "questions"),
+        ):
             if isinstance(expected, int) and there is not None and there < expected:
-                self.sentences.append(f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}.")
+                self.sentences.append(
+                    f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}."
+                )
 
 
 def _short(error: Exception) -> str:
     """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
-    said = " ".join(str(error).split()).rstrip(".")
+    message = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, KeyError):
-        said = f"it lacks {said}"
-    return (said if len(said) <= 200 else said[:200] + "...") or type(error).__name__
+        message = f"it lacks {message}"
+    return (message if len(message) <= 200 else message[:200] + "...") or type(error).__name__
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -212,33 +249,39 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     """Return a mark and a sentence for a run that stopped early; nothing for any other."""
     if not summary.get("stopped_early"):
         return []
-    asked, steps = config.get("steps"), number(summary.get("steps"), ",")
-    of = f" of {asked:,}" if isinstance(asked, int) else ""
+    requested = config.get("steps")
+    steps = number(summary.get("steps"), ",")
+    total = ""
+    if isinstance(requested, int):
+        total = f" of {requested:,}"
     if details.get("unfinished"):
         return [
             "unfinished",
-            f"Unfinished: cut off after {steps}{of} steps, before its tables were written. They were learned again "
+            f"Unfinished: cut off after {steps}{total} steps, before its tables were written. They were learned again "
             "from its log; timings are unknown.",
         ]
     why = str(details.get("stopped_by")).rstrip(".")
-    return ["stopped early", f"Stopped early, after {steps}{of} steps: {why}."]
+    return ["stopped early", f"Stopped early, after {steps}{total} steps: {why}."]
 
 
 def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
-    known, diverged = summary.get, summary.get("diverged") or []
+    summary_of = summary.get
+    diverged = summary.get("diverged") or []
     tiles = [
-        ("questions", number(known("n_questions"), ",")),
-        ("robot time", _time(known("robot_time_s"))),
-        ("learning steps", number(known("learning_steps"), ",")),
-        ("test excursions", number(known("n_excursions"), ",")),
+        ("questions", number(summary_of("n_questions"), ",")),
+        ("robot time", _time(summary_of("robot_time_s"))),
+        ("learning steps", number(summary_of("learning_steps"), ",")),
+        ("test excursions", number(summary_of("n_excursions"), ",")),
         ("on-policy tests", number(details.get("n_on_policy_tests"), ",")),
-        ("median NMSRE", nmsre_text(known("median_nmsre"))),
-        ("mean NMSRE", nmsre_text(known("mean_nmsre"))),
-        ("NMSRE below 1", number(known("share_nmsre_below_1"), ".1%")),
-        ("nearly constant", number(known("n_nearly_constant"), ",")),
+        ("median NMSRE", nmsre_text(summary_of("median_nmsre"))),
+        ("mean NMSRE", nmsre_text(summary_of("mean_nmsre"))),
+        ("NMSRE below 1", number(summary_of("share_nmsre_below_1"), ".1%")),
+        ("nearly constant", number(summary_of("n_nearly_constant"), ",")),
         ("diverged", number(len(diverged), ",")),
     ]
-    meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}" if known("n_nearly_constant") else NMSRE_IS
+    meaning = NMSRE_IS
+    if summary_of("n_nearly_constant"):
+        meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"
     parts = [html.tiles(tiles), html.element("p", meaning)]
     parts.append(html.notes([*details.get("notes", []), *unscored(details.get("not_scored", []))]))
     if diverged:
@@ -248,7 +291,10 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
     """Return a sentence for each reason in details.json for which questions have no NMSRE."""
-    return [f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}." for r in reasons]
+    return [
+        f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}."
+        for r in reasons
+    ]
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
@@ -288,7 +334,13 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         "A return with a tiny variance has a large NMSRE: a reading that hardly changes, or one that changed in a few "
         f"tests only. Such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
     )
-    head = ["question", "NMSRE", "variance of its returns (scaled units squared)", "tests", "nearly constant"]
+    head = [
+        "question",
+        "NMSRE",
+        "variance of its returns (scaled units squared)",
+        "tests",
+        "nearly constant",
+    ]
     return section("The worst questions", html.element("p", text), html.table(head, rows))
 
 
@@ -299,24 +351,36 @@ def _weight_of(nmsre: Sequence[float]) -> str:
     if len(ordered) <= n or not sum(ordered):
         return ""
     share = sum(ordered[:n]) / sum(ordered)
-    others = nmsre_text(fmean(ordered[n:]))
-    return f"Here the worst {n} of {len(ordered)} contribute {share:.1%}; the mean of the others is {others}."
+    mean_of_others = nmsre_text(fmean(ordered[n:]))
+    return f"Here the worst {n} of {len(ordered)} contribute {share:.1%}; the mean of the others is {mean_of_others}."
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
-    known = summary.get
+    summary_of = summary.get
     rows = [
-        ["steps", number(known("steps"), ",")],
-        ["wall time", _time(known("wall_s"))],
-        ["steps per second", number(known("steps_per_s"), ",.0f")],
+        ["steps", number(summary_of("steps"), ",")],
+        ["wall time", _time(summary_of("wall_s"))],
+        ["steps per second", number(summary_of("steps_per_s"), ",.0f")],
         ["compiling the kernels", number(details.get("compile_s"), ".1f", " s")],
-        ["one update, or its share of a batch, p50 / p99 / max", _percentiles(known("learn_ms"))],
-        ["one cycle, p50 / p99 / max", _percentiles(known("cycle_ms"))],
-        ["age of the newest packet at use, p50 / p99 / max", _percentiles(details.get("sensor_age_ms"))],
+        [
+            "one update, or its share of a batch, p50 / p99 / max",
+            _percentiles(summary_of("learn_ms")),
+        ],
+        ["one cycle, p50 / p99 / max", _percentiles(summary_of("cycle_ms"))],
+        [
+            "age of the newest packet at use, p50 / p99 / max",
+            _percentiles(details.get("sensor_age_ms")),
+        ],
         ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],
-        ["steps in which no action was applied (charging, safety)", number(details.get("n_not_applied"), ",")],
-        ["demons updated per learning step (rho > 0)", number(known("n_updated_per_step"), ".1f")],
-        ["largest trace", number(known("max_trace"), ".3g")],
+        [
+            "steps in which no action was applied (charging, safety)",
+            number(details.get("n_not_applied"), ","),
+        ],
+        [
+            "demons updated per learning step (rho > 0)",
+            number(summary_of("n_updated_per_step"), ".1f"),
+        ],
+        ["largest trace", number(summary_of("max_trace"), ".3g")],
         ["deadlines missed · gaps · checksum errors", _faults(summary)],
         ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
@@ -325,7 +389,9 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
 
 
 def _faults(summary: dict[str, Any]) -> str:
-    return " · ".join(number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors"))
+    return " · ".join(
+        number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors")
+    )
 
 
 def _percentiles(ms: dict[str, float] | None) -> str:
@@ -336,7 +402,12 @@ def _percentiles(ms: dict[str, float] | None) -> str:
 
 def _settings_section(config: dict[str, Any]) -> str:
     tables = [config, *(table for table in config.values() if isinstance(table, dict))]
-    rows = [[key, str(value)] for table in tables for key, value in table.items() if not isinstance(value, dict)]
+    rows = [
+        [key, str(value)]
+        for table in tables
+        for key, value in table.items()
+        if not isinstance(value, dict)
+    ]
     if not rows:
         return ""
     return section("Settings", html.table(["setting", "value"], rows))
@@ -344,8 +415,12 @@ def _settings_section(config: dict[str, Any]) -> str:
 
 def number(value: float | None, form: str, unit: str = "") -> str:
     """Return a formatted number with its unit; "-" for None."""
-    return "-" if value is None else f"{value:{form}}{unit}"
+    if value is None:
+        return "-"
+    return f"{value:{form}}{unit}"
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
+    if seconds is None:
+        return "-"
+    return duration(seconds)

@@ -73,18 +73,26 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts) -> s
 
 def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:  # noqa: ARG001
     """Return why the port may have been lost before the robot answered."""
-    rival = "" if reason.startswith(NO_ROOM) else " Does another program drive the robot already?"
+    rival = " Does another program drive the robot already?"
+    if reason.startswith(NO_ROOM):
+        rival = ""
     return f"{port.config.url} was lost before the robot answered: {reason}.{rival}"
 
 
 # ---- the body --------------------------------------------------------------------------------------------------------
 
-MODE_S, ANSWER_S, TRIES = 0.03, 0.5, 10
-STARTS, FRAMES_LATER = 4, 2  # attempts to reach Passive; frames until a command shows in them
+MODE_S = 0.03
+ANSWER_S = 0.5
+TRIES = 10
+# Attempts to reach Passive; frames until a command shows in them
+STARTS = 4
+FRAMES_LATER = 2
 AT_REST_COUNTS = 1.0  # in six ticks
 
 
-def open_create(port: Port, dialect: Dialect, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+def open_create(
+    port: Port, dialect: Dialect, monotonic: Callable[[], float]
+) -> Generator[None, None, None]:
     """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings (`Dialect.opening`).
 
     Zeros complete a partial command of an earlier program. START stops the wheels in any mode and sets Passive. A robot
@@ -128,10 +136,14 @@ def _learn_offset(port: Port, monotonic: Callable[[], float]) -> Generator[None,
     yield from _await_frames(port, port.readings()[-1].number + FRAMES_LATER, monotonic)  # read so
 
 
-def _await_frames(port: Port, number: int, monotonic: Callable[[], float]) -> Generator[None, None, None]:
+def _await_frames(
+    port: Port, number: int, monotonic: Callable[[], float]
+) -> Generator[None, None, None]:
     """Wait for the reading with that number; raise BackendUnavailable if it does not arrive in `ANSWER_S`."""
     if not (yield from pause(ANSWER_S, monotonic, lambda: port.newest(number - 1))):
-        raise BackendUnavailable(f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s.")
+        raise BackendUnavailable(
+            f"{port.config.url} sent {number - 1} frames and then none for {ANSWER_S:g} s."
+        )
 
 
 CREATE2 = Dialect(
@@ -185,14 +197,19 @@ class CreateBody(PhysicalBody):
         return config, more
 
     def __init__(
-        self, *args: Any, may_stand_on_dock: bool = False, swapped_encoders: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        may_stand_on_dock: bool = False,
+        swapped_encoders: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         if swapped_encoders:
             self.dialect = CREATE2._replace(parser=partial(FrameParser, swapped_encoders=True))
         self.may_stand_on_dock = may_stand_on_dock
         self.pilot = Pilot(self.spec)
-        self._sent: tuple[int, int] = (0, 0)  # connection and newest frame when the last command was sent
+        # Connection and newest frame when the last command was sent
+        self._sent: tuple[int, int] = (0, 0)
 
     def reset(self, rng: np.random.Generator) -> Frame:
         """Connect if necessary, stop the robot in Safe mode and return its first frame.
@@ -222,14 +239,18 @@ class CreateBody(PhysicalBody):
         become the opcode for sleep or reset.
         """
         self._sent = self._newest_frame()
-        readings = () if self._link is None else self._link.readings()
+        readings: tuple[Any, ...] = ()
+        if self._link is not None:
+            readings = self._link.readings()
         if self.pilot.is_charging and readings and readings[-1].state.mode == wire.PASSIVE:
             return None
         return self.pilot.override or control
 
     def is_at_rest(self, reading: Reading) -> bool:
         """Return whether no encoder counts."""
-        return bool((np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all())
+        return bool(
+            (np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all()
+        )
 
     def send_state_commands(self, link: Link) -> None:
         """Send the commands that the robot's mode requires."""
@@ -242,11 +263,17 @@ class CreateBody(PhysicalBody):
         if frame.stale or self._mark is None:
             return frame
         epoch, number = self._newest_frame()
-        n_since = number - self._sent[1] if epoch == self._sent[0] else 0
+        n_since = 0
+        if epoch == self._sent[0]:
+            n_since = number - self._sent[1]
         state = self._mark.newest.state
-        obeys, came_back, refusal = self.pilot.judge(state, control, n_since, is_kept_still=bool(self.reason))
+        obeys, came_back, refusal = self.pilot.judge(
+            state, control, n_since, is_kept_still=bool(self.reason)
+        )
         obeys = obeys and frame.sensor_age_s <= GAP_S  # its state since then is unknown
-        return replace(frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal)
+        return replace(
+            frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal
+        )
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
         """Return the supervisor's reason."""
@@ -269,5 +296,9 @@ class CreateBody(PhysicalBody):
 
     def _newest_frame(self) -> tuple[int, int]:
         link = self._link
-        readings = () if link is None else link.readings()
-        return (0 if link is None else link.epoch), (readings[-1].number if readings else 0)
+        if link is None:
+            return 0, 0
+        readings = link.readings()
+        if not readings:
+            return link.epoch, 0
+        return link.epoch, readings[-1].number

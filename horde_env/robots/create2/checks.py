@@ -24,7 +24,8 @@ CERTAIN = 0.5  # of a requested speed
 def judge_power(events: Sequence[StepEvent], spec: RobotSpec) -> Line:
     """Judge the battery by its mean voltage; the charge that it reports is an estimate."""
     mean = np.mean([event.values for event in events], axis=0)
-    volts, charge = float(mean[spec.index("battery_voltage")]), float(mean[spec.index("battery_charge")])
+    volts = float(mean[spec.index("battery_voltage")])
+    charge = float(mean[spec.index("battery_charge")])
     text = f"battery {volts:.1f} V, {charge:.2f} A h by its own estimate"
     if volts < LOW_V:
         return Line(Verdict.FAIL, "power", f"{text}: too low to move; put it on its dock")
@@ -49,7 +50,9 @@ def explain(measured: Floats, requested: Floats) -> str:
     return ""
 
 
-APART_S, ANSWER_S = 0.02, 0.5  # between two stops; until a state is read
+# Between two stops; until a state is read
+APART_S = 0.02
+ANSWER_S = 0.5
 
 
 def send_stop(config: PortConfig, backend: str) -> StopReport:  # noqa: ARG001
@@ -64,8 +67,13 @@ def send_stop(config: PortConfig, backend: str) -> StopReport:  # noqa: ARG001
             port.write(bytes([wire.Op.PAUSE_STREAM, 0]))
     except (BackendUnavailable, PortLost) as error:
         # The text of a lost port speaks of a timeout that this robot does not have.
-        reason = f"{error.url} was lost: {error.reason}." if isinstance(error, PortLost) else str(error)
-        return StopReport(None, f"nothing was sent to the robot: {reason} If its wheels turn, lift the robot")
+        if isinstance(error, PortLost):
+            reason = f"{error.url} was lost: {error.reason}."
+        else:
+            reason = str(error)
+        return StopReport(
+            None, f"nothing was sent to the robot: {reason} If its wheels turn, lift the robot"
+        )
     sent = f"a stop was sent to {config.url}"
     if reading is None:
         text = f"{sent}, but nothing answers there: is it asleep or off? If its wheels turn, lift the robot"

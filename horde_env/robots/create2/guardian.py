@@ -44,12 +44,20 @@ else:
     IS_SUPPORTED = True
 """True on systems on which a guardian can run: Linux and macOS."""
 
-SILENCE_S, LET_GO_S, APART_S, LOOK_S = 0.3, 5.0, 0.02, 0.05
-WAKE_S, WAKE_AGAIN_S, PULSE_S = 1.5, 30.0, 0.1  # for a silent robot: pulses of BRC, which cables connect to RTS
+SILENCE_S = 0.3
+LET_GO_S = 5.0
+APART_S = 0.02
+LOOK_S = 0.05
+# For a silent robot: pulses of BRC, which cables connect to RTS
+WAKE_S = 1.5
+WAKE_AGAIN_S = 30.0
+PULSE_S = 0.1
 STOP = bytes([0, 0, 0, 0, 145, 0, 0, 0, 0])
 START = bytes([128])
 CHUNK = 4096
-GONE, NO_ROOM = 3, 4  # exit codes: the port disconnected; it accepts no bytes
+# Exit codes: the port disconnected; it accepts no bytes
+GONE = 3
+NO_ROOM = 4
 
 
 class Watch:
@@ -72,7 +80,11 @@ class Watch:
 
     def must_wake(self, t: float) -> bool:
         """Return whether to wake the robot at `t`: it is silent and was not woken for `WAKE_AGAIN_S`."""
-        if self._robot_t is None or t - self._robot_t <= WAKE_S or t - self._woken_t <= WAKE_AGAIN_S:
+        if (
+            self._robot_t is None
+            or t - self._robot_t <= WAKE_S
+            or t - self._woken_t <= WAKE_AGAIN_S
+        ):
             return False
         self._woken_t = t
         return True
@@ -83,13 +95,17 @@ class Watch:
         self._has_let_go = False
         if self.is_barred:
             return b""
-        self.is_stopped, self._again_t = False, None
+        self.is_stopped = False
+        self._again_t = None
         return data
 
     def bar(self, is_barred: bool, t: float) -> bytes:
         """Record whether the emergency stop is set, and return the bytes to send for it."""
-        before, self.is_barred = self.is_barred, is_barred
-        return self._stop(t) if is_barred and not before else b""
+        was_barred = self.is_barred
+        self.is_barred = is_barred
+        if is_barred and not was_barred:
+            return self._stop(t)
+        return b""
 
     def due(self, t: float) -> bytes:
         """Return the bytes to send at `t`, which count as sent."""
@@ -107,7 +123,8 @@ class Watch:
         return b""
 
     def _stop(self, t: float) -> bytes:
-        self.is_stopped, self._again_t = True, t + APART_S
+        self.is_stopped = True
+        self._again_t = t + APART_S
         return STOP
 
 
@@ -235,12 +252,22 @@ def is_closed(life: int) -> bool:
 
 def main(words: list[str]) -> int:
     """Run the guardian; send "ok" to the program once the port is open, or the error."""
-    url, baudrate, life, emergency = words[0], int(words[1]), int(words[2]), words[3] if len(words) > 3 else ""
+    url = words[0]
+    baudrate = int(words[1])
+    life = int(words[2])
+    emergency = words[3] if len(words) > 3 else ""
     ended, end = os.pipe()
     os.set_blocking(end, False)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)
-    kept = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH, signal.SIGURG}
-    for signum in set(signal.Signals) - kept:
+    unhandled = {
+        signal.SIGKILL,
+        signal.SIGSTOP,
+        signal.SIGCHLD,
+        signal.SIGCONT,
+        signal.SIGWINCH,
+        signal.SIGURG,
+    }
+    for signum in set(signal.Signals) - unhandled:
         with contextlib.suppress(OSError, ValueError):
             signal.signal(signum, signal.SIG_IGN if signum == signal.SIGPIPE else lambda *_: None)
     with contextlib.suppress(OSError):
@@ -265,7 +292,9 @@ def main(words: list[str]) -> int:
 # ---- the life's end of the port --------------------------------------------------------------------------------------
 
 NO_ROOM_TEXT = "the port accepts no bytes"
-STARTING_S, LAST_WORDS_S, ENDING_S = 10.0, 0.2, 2.0
+STARTING_S = 10.0
+LAST_WORDS_S = 0.2
+ENDING_S = 2.0
 
 
 class GuardedPort:
@@ -278,9 +307,13 @@ class GuardedPort:
         OSError: If the guardian cannot open the port, with its errno.
     """
 
-    def __init__(self, url: str, *, baudrate: int, timeout: float, emergency: str = "", **_: Any) -> None:
+    def __init__(
+        self, url: str, *, baudrate: int, timeout: float, emergency: str = "", **_: Any
+    ) -> None:
         if url.startswith(("rfc2217://", "loop://")):
-            raise OSError(errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT only, not {url}")
+            raise OSError(
+                errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT only, not {url}"
+            )
         self._timeout_s = timeout
         self._port: int | None = None  # the robot's port, for a stop after the guardian has died
         self._letting_go = threading.Lock()
@@ -300,15 +333,16 @@ class GuardedPort:
 
     def _await_port(self) -> None:
         self._life.settimeout(STARTING_S)
-        said, port = b"", list[int]()
-        while not said.endswith(b"\n"):
+        output = b""
+        port = list[int]()
+        while not output.endswith(b"\n"):
             data, descriptors, _, _ = socket.recv_fds(self._life, 1, 1)
             port += descriptors
             if not data:
                 raise OSError(errno.EIO, "the guardian ended before it had opened the port")
-            said += data
-        if said != b"ok\n":
-            number, _, reason = said.decode(errors="replace").strip().partition(" ")
+            output += data
+        if output != b"ok\n":
+            number, _, reason = output.decode(errors="replace").strip().partition(" ")
             raise OSError(int(number), reason)
         (self._port,) = port
         self._life.settimeout(self._timeout_s)
@@ -362,7 +396,8 @@ class GuardedPort:
     def _let_go(self, *, must_stop: bool) -> None:
         """Close the port's descriptor; send the stop first if no guardian has sent it."""
         with self._letting_go:
-            port, self._port = self._port, None
+            port = self._port
+            self._port = None
         if port is not None:
             with contextlib.suppress(OSError):
                 os.write(port, STOP if must_stop else b"")

@@ -17,13 +17,26 @@ from typing import NamedTuple
 from horde_env.backend import State
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.stream import CreateState
-from horde_env.robots.create2.wire import FULL, HALT, OFF, PASSIVE, SAFE, STREAM_ALL, Op, Sensors, Wheels, drive_direct
+from horde_env.robots.create2.wire import (
+    FULL,
+    HALT,
+    OFF,
+    PASSIVE,
+    SAFE,
+    STREAM_ALL,
+    Op,
+    Sensors,
+    Wheels,
+    drive_direct,
+)
 from horde_env.sim.saving import attributes, restore_attributes, text, untext
 
 # ---- obedience -------------------------------------------------------------------------------------------------------
 
 ECHO_FRAMES = 3  # until the robot must report a command's speeds
-DEAF_STEPS, MODE_STEPS = 6, 30  # of 0.1 s
+# Of 0.1 s
+DEAF_STEPS = 6
+MODE_STEPS = 30
 MODES = ("Off", "Passive", "Safe", "Full")
 
 _DEAF = (
@@ -41,12 +54,22 @@ _WRONG_MODE = (
 )
 
 
-GONE_S, AGAIN_S = 0.5, 1.0
+GONE_S = 0.5
+AGAIN_S = 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
 _SAVED = (
-    *("is_charging", "_clear_since", "_asked_t", "_was_clear", "_tries", "_full_t", "_was_safe", "_is_low"),
+    *(
+        "is_charging",
+        "_clear_since",
+        "_asked_t",
+        "_was_clear",
+        "_tries",
+        "_full_t",
+        "_was_safe",
+        "_is_low",
+    ),
     *("_refusal", "_n_deaf", "_n_wrong_mode"),
 )
 
@@ -63,7 +86,8 @@ class Pilot:
     """Keeps a robot in the required mode; see the module."""
 
     def __init__(self, spec: RobotSpec) -> None:
-        self._low_v, self._full_v = float(spec.battery["low_v"]), float(spec.battery["full_v"])
+        self._low_v = float(spec.battery["low_v"])
+        self._full_v = float(spec.battery["full_v"])
         self.reset()
 
     def reset(self) -> None:
@@ -112,45 +136,66 @@ class Pilot:
         self._was_clear = False
         self._asked_t = -math.inf
         # Passive in both cases: it must not continue to dock.
-        self._queued = bytes([Op.START, Op.DOCK]) if enabled else bytes([Op.START])
+        if enabled:
+            self._queued = bytes([Op.START, Op.DOCK])
+        else:
+            self._queued = bytes([Op.START])
 
     def state_commands(self, state: CreateState, t: float) -> bytes:
         """Return the commands to send now, by the newest state and the time in seconds; b"" if there are none."""
-        self._is_low = 1e-3 * state.sensors.voltage < (self._full_v if self._is_low else self._low_v)
-        said, self._queued = self._queued, b""
-        if said:
-            return said
+        self._is_low = 1e-3 * state.sensors.voltage < (
+            self._full_v if self._is_low else self._low_v
+        )
+        queued = self._queued
+        self._queued = b""
+        if queued:
+            return queued
         if state.mode == OFF:
-            return bytes([Op.START]) + STREAM_ALL if self._may_ask(t) else b""
+            if self._may_ask(t):
+                return bytes([Op.START]) + STREAM_ALL
+            return b""
         if self.is_charging:  # a new connection has ended docking
             is_docked = state.sensors.charging_sources & 2
-            words = [Op.START] if is_docked else [Op.START, Op.DOCK]
-            return bytes(words) if state.mode in (SAFE, FULL) and self._may_ask(t) else b""
+            if is_docked:
+                words = [Op.START]
+            else:
+                words = [Op.START, Op.DOCK]
+            if state.mode in (SAFE, FULL) and self._may_ask(t):
+                return bytes(words)
+            return b""
         if state.mode == FULL:
             return self._come_off(state.sensors, t)
         self.override = None
         if state.mode == SAFE:
-            self._tries, self._was_clear = 0, False
+            self._tries = 0
+            self._was_clear = False
             return b""
         return self._recover(state.sensors, t)
 
-    def judge(self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool) -> Judgement:
+    def judge(
+        self, state: CreateState, asked: Wheels | None, n_since: int, *, is_kept_still: bool
+    ) -> Judgement:
         """Return the evaluation of the newest state, `n_since` frames after the newest command, if any, was sent.
 
         `is_kept_still` says whether the supervisor or the latch keeps the robot still.
         """
-        sensors, is_safe = state.sensors, state.mode == SAFE
-        came_back, self._was_safe = is_safe and not self._was_safe, is_safe
+        sensors = state.sensors
+        is_safe = state.mode == SAFE
+        came_back = is_safe and not self._was_safe
+        self._was_safe = is_safe
         echo = Wheels(sensors.requested_right, sensors.requested_left)
         applied = is_safe and self.override is None and (echo == asked or n_since < ECHO_FRAMES)
-        mode = PASSIVE if self.is_charging else SAFE
+        mode = SAFE
+        if self.is_charging:
+            mode = PASSIVE
         if state.mode != mode:
             # A lifted robot reports cliffs too.
             is_at_cliff = is_over_a_cliff(sensors) and not is_held_up(sensors)
             is_excused = is_kept_still or is_at_cliff or bool(sensors.charging_sources & 2)
             self._judge_mode(state, mode, is_excused=is_excused)
         else:
-            self._n_wrong_mode, self._cause = 0, None
+            self._n_wrong_mode = 0
+            self._cause = None
             if not is_safe or asked is None or self.override is not None:
                 self._refusal = ""
             elif n_since >= ECHO_FRAMES:
@@ -159,23 +204,35 @@ class Pilot:
 
     def _judge_mode(self, state: CreateState, mode: int, *, is_excused: bool) -> None:
         """Count the steps in another mode than `mode`; `is_excused` if that has a known reason."""
-        self._n_deaf, self._echo = 0, None  # a return to `mode` will show that it receives
+        # A return to `mode` will show that it receives
+        self._n_deaf = 0
+        self._echo = None
         cause = state.mode, is_held_up(state.sensors)
-        self._n_wrong_mode = 0 if is_excused or cause != self._cause else self._n_wrong_mode + 1
+        if is_excused or cause != self._cause:
+            self._n_wrong_mode = 0
+        else:
+            self._n_wrong_mode = self._n_wrong_mode + 1
         self._cause = cause
         if is_excused:
             self._refusal = ""
         elif self._n_wrong_mode >= MODE_STEPS:
-            reported = MODES[state.mode] if 0 <= state.mode < len(MODES) else f"an unknown ({state.mode})"
+            if 0 <= state.mode < len(MODES):
+                reported = MODES[state.mode]
+            else:
+                reported = f"an unknown ({state.mode})"
             wrong_mode = _WRONG_MODE.format(MODE_STEPS / 10, reported, MODES[mode])
-            self._refusal = _DROPPED if is_held_up(state.sensors) else wrong_mode
+            if is_held_up(state.sensors):
+                self._refusal = _DROPPED
+            else:
+                self._refusal = wrong_mode
 
     def _judge_echo(self, echo: Wheels, asked: Wheels) -> None:
         """Count the steps in which the robot reports other speeds than were sent."""
         if echo != asked:
             self._n_deaf += 1
         elif echo != self._echo:
-            self._n_deaf, self._refusal = 0, ""
+            self._n_deaf = 0
+            self._refusal = ""
         self._echo = echo
         if self._n_deaf == DEAF_STEPS:
             self._refusal = _DEAF.format(DEAF_STEPS, *echo)
@@ -192,12 +249,14 @@ class Pilot:
             self._was_clear = False
             return b""
         if not self._was_clear:
-            self._was_clear, self._clear_since = True, t
+            self._was_clear = True
+            self._clear_since = t
         if t - self._clear_since < GONE_S or not self._may_ask(t):
             return b""
         self._tries += 1
         if is_docked and self._tries > TRIES_AT_DOCK and not is_over_a_cliff(sensors):
-            self._full_t, self.override = t, BACKWARDS
+            self._full_t = t
+            self.override = BACKWARDS
             return bytes([Op.FULL]) + drive_direct(BACKWARDS)
         return bytes([Op.SAFE])
 
@@ -208,7 +267,8 @@ class Pilot:
             return drive_direct(HALT) + bytes([Op.START])
         if self.override is not None and t - self._full_t < FULL_S:
             return b""
-        self.override, self._tries = None, 0
+        self.override = None
+        self._tries = 0
         return drive_direct(HALT) + bytes([Op.SAFE])
 
 

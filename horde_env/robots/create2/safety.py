@@ -12,9 +12,14 @@ from horde_env.robot import RobotSpec
 from horde_env.robots.create2.wire import CHARGING_FAULT
 from horde_env.sim.saving import attributes, restore_attributes
 
-HOT_K, COOL_K = 273.15 + 55.0, 273.15 + 50.0  # while driving only: 60 C occurs while charging
-LOW_V, RECOVERED_V, SMOOTHED_S = 13.2, 13.8, 5.0
-STALLED_S, RESTED_S = 0.3, 1.0
+# While driving only: 60 C occurs while charging
+HOT_K = 273.15 + 55.0
+COOL_K = 273.15 + 50.0
+LOW_V = 13.2
+RECOVERED_V = 13.8
+SMOOTHED_S = 5.0
+STALLED_S = 0.3
+RESTED_S = 1.0
 _SAVED = ("_mean_v", "_stalled_t", "_rest_until", "_hot", "_low", "_stalled")
 
 
@@ -22,8 +27,10 @@ class CreateSupervisor:
     """Decides from each frame whether the robot may move."""
 
     def __init__(self, spec: RobotSpec) -> None:
-        self._volts, self._kelvin = spec.index("battery_voltage"), spec.index("battery_temperature")
-        self._charging, self._stall = spec.index("charging"), spec.group("wheel_overcurrent")
+        self._volts = spec.index("battery_voltage")
+        self._kelvin = spec.index("battery_temperature")
+        self._charging = spec.index("charging")
+        self._stall = spec.group("wheel_overcurrent")
         self._share = min(spec.period_s / SMOOTHED_S, 1.0)
         self._mean_v: float | None = None
         self._stalled_t: float | None = None
@@ -42,32 +49,42 @@ class CreateSupervisor:
         """Judge a frame (`Supervising.judge`); the charge state is packet 21."""
         self._judge_battery(values)
         self._judge_stall(any(values[self._stall].tolist()), t)
-        fault = f"the charger reports a fault (charging state {charge_state})" if charge_state == CHARGING_FAULT else ""
+        fault = ""
+        if charge_state == CHARGING_FAULT:
+            fault = f"the charger reports a fault (charging state {charge_state})"
         return self._hot or self._low or fault or self._stalled
 
     def _judge_battery(self, values: Floats) -> None:
-        kelvin, volts = float(values[self._kelvin]), float(values[self._volts])
+        kelvin = float(values[self._kelvin])
+        volts = float(values[self._volts])
         if values[self._charging]:
-            self._hot, self._mean_v = "", None
+            self._hot = ""
+            self._mean_v = None
         else:
             limits = f"more than {HOT_K - 273.15:.0f}; the robot waits for {COOL_K - 273.15:.0f}"
             text = f"the battery has {kelvin - 273.15:.0f} degrees C, {limits}"
             self._hot = held(self._hot, text, begins=not kelvin <= HOT_K, ends=kelvin <= COOL_K)
-        before = volts if self._mean_v is None else self._mean_v
-        self._mean_v = before + self._share * (volts - before)
-        text = f"the battery has less than {LOW_V} V over {SMOOTHED_S:g} s; put the robot on its dock"
-        self._low = held(self._low, text, begins=not self._mean_v >= LOW_V, ends=self._mean_v >= RECOVERED_V)
+        previous_v = volts
+        if self._mean_v is not None:
+            previous_v = self._mean_v
+        self._mean_v = previous_v + self._share * (volts - previous_v)
+        text = (
+            f"the battery has less than {LOW_V} V over {SMOOTHED_S:g} s; put the robot on its dock"
+        )
+        self._low = held(
+            self._low, text, begins=not self._mean_v >= LOW_V, ends=self._mean_v >= RECOVERED_V
+        )
 
     def _judge_stall(self, is_over: bool, t: float) -> None:
         if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time starts again
             self._rest_until = float("-inf")
         self._stalled_t = (
-            (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t) if is_over else None
+            (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t)
+            if is_over
+            else None
         )
         if self._stalled_t is not None and t - self._stalled_t >= STALLED_S:
-            self._stalled, self._rest_until = (
-                "a wheel motor's current is too high; the robot pauses for a second",
-                t + RESTED_S,
-            )
+            self._stalled = "a wheel motor's current is too high; the robot pauses for a second"
+            self._rest_until = t + RESTED_S
         elif t >= self._rest_until:
             self._stalled = ""

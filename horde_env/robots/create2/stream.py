@@ -81,23 +81,23 @@ class FrameParser(StreamParser):
     def follow(self, sensors: wire.Sensors, n_lost: int = 0) -> CreateState:
         """Return the state of the next frame, before which `n_lost` were lost."""
         self._tick += 1 + n_lost
-        left = sensors.encoder_left
+        left_counts = sensors.encoder_left
         right = sensors.encoder_right
         if self._is_swapped:
-            left, right = right, left
+            left_counts, right = right, left_counts
         if self._history and any(
             abs(wire.difference(new, old)) > wire.COUNT_MOST * (self._tick - self._history[-1][0])
-            for new, old in ((left, self._history[-1][1]), (right, self._history[-1][2]))
+            for new, old in ((left_counts, self._history[-1][1]), (right, self._history[-1][2]))
         ):
             self.forget()
-        self._history.append((self._tick, left, right))
+        self._history.append((self._tick, left_counts, right))
         while self._tick - self._history[0][0] > N_TICKS:
             self._history.popleft()
         tick, *before = self._history[0]
         scale = N_TICKS / max(self._tick - tick, 1)
         counts = [
             round(scale * wire.difference(new, old))
-            for new, old in zip((left, right), before, strict=True)
+            for new, old in zip((left_counts, right), before, strict=True)
         ]
         mode = sensors.mode - self.mode_offset
         raw = wire.channels(sensors, counts[0], counts[1], mode)

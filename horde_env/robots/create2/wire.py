@@ -356,8 +356,8 @@ STOP_BYTES = drive_direct(HALT)
 
 def is_harmless(speed: int) -> bool:
     """Return whether no byte of a speed, in either direction, is an active opcode."""
-    both = speed.to_bytes(2, "big", signed=True) + (-speed).to_bytes(2, "big", signed=True)
-    return not any(byte == Op.RESET or Op.START <= byte <= Op.STOP for byte in both)
+    speed_bytes = speed.to_bytes(2, "big", signed=True) + (-speed).to_bytes(2, "big", signed=True)
+    return not any(byte == Op.RESET or Op.START <= byte <= Op.STOP for byte in speed_bytes)
 
 
 def _nearest_harmless() -> list[int]:
@@ -386,6 +386,6 @@ def drive(request: Floats, spec: RobotSpec) -> Wheels:
     forward, _, yaw = checked_request(request)
     half = 0.5 * float(spec.drive["wheel_base_m"]) * yaw
     right = 1000.0 * (forward + half)
-    left = 1000.0 * (forward - half)
-    excess = max(abs(right), abs(left), FASTEST) / FASTEST
-    return Wheels(harmless(right / excess), harmless(left / excess))
+    left_mm = 1000.0 * (forward - half)
+    excess = max(abs(right), abs(left_mm), FASTEST) / FASTEST
+    return Wheels(harmless(right / excess), harmless(left_mm / excess))

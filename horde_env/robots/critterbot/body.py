@@ -59,14 +59,16 @@ def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
 def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_serial: bool) -> str:
     """Return why no packet arrived, by the bytes received; `is_serial`: the serial protocol was used, not drops."""
     url = config.url
-    asked = ""
+    although = ""
     if is_serial:
-        asked = ", not even after `mi on`"
+        although = ", not even after `mi on`"
     opened = f" It was opened as {config.line}; the robot uses 115200 8O1."
     if url.startswith("socket://"):  # has neither baud rate nor parity
         opened = ""
     if not first_bytes:
-        return f"nothing comes from {url}{asked}. Is the robot switched on, and is this its port?"
+        return (
+            f"nothing comes from {url}{although}. Is the robot switched on, and is this its port?"
+        )
     if is_serial and stream.STATE_NAME in first_bytes:
         return _SENDS_DROPS.format(url)
     if not is_serial and wire.HEADER in first_bytes:
@@ -78,7 +80,10 @@ def explain_silence(config: PortConfig, first_bytes: bytes, counts: Counts, is_s
         )
     text = first_bytes[:60].decode("ascii", errors="replace")
     if "critterprompt" in first_bytes.decode("ascii", errors="replace"):
-        return f"the robot's console answers at {url}, but sends no packets{asked}: reset the robot. It sent {text!r}."
+        return (
+            f"the robot's console answers at {url}, but sends no packets{although}: reset the robot. "
+            f"It sent {text!r}."
+        )
     if all(character in string.printable for character in text):
         return f"{url} is not the robot: it sends {text!r}."
     cause = "Is it the robot's port?"

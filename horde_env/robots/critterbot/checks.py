@@ -103,10 +103,10 @@ def send_stop(
         )
     if _is_driven(state):
         return StopReport(False, f"{sent}, but its motors are still driven: switch the robot off")
-    rest = "its wheels are at rest"
+    wheel_state = "its wheels are at rest"
     if _turns(state):
-        rest = "its motors are off, but a wheel still turns"
-    return StopReport(True, f"{sent}; the robot answers, and {rest}")
+        wheel_state = "its motors are off, but a wheel still turns"
+    return StopReport(True, f"{sent}; the robot answers, and {wheel_state}")
 
 
 def _stop(
@@ -131,7 +131,9 @@ def _stop(
         elif _is_driven(state):
             limit_s = OFF_S
         else:
-            limit_s = SETTLE_S if _turns(state) else 0.0
+            limit_s = 0.0
+            if _turns(state):
+                limit_s = SETTLE_S
         if waited_s >= limit_s:
             return state
 

@@ -37,10 +37,13 @@ NEAR_M = 0.08  # the drive ends within this distance of the middle ...
 ARRIVED_SPEED = 0.10  # ... below this speed, m/s
 CLOSING_S = 0.35  # requested speed = distance / this
 LAG_S = 0.25  # until the wheels follow a request; the robot's slew is 1 unit per 10 ms
-SETTLING_STEPS = 4  # the body may still turn from its last action: until then only the newest reading counts
+# The body may still turn from its last action: until then only the newest reading counts
+SETTLING_STEPS = 4
 DRIFT_M2 = 0.002  # variance that a step of dead reckoning adds
 LOUDNESS_SD = 0.5  # error of the model: noise, unknown surfaces, the grid's pitch
-N_HEADINGS, N_PLACES = 15, 19  # of the grid: in a quarter turn, along each side
+# Of the grid: in a quarter turn, along each side
+N_HEADINGS = 15
+N_PLACES = 19
 
 # The robot's reflectance curve is unknown; this one saturates at a wall and is below the noise beyond 0.6 m.
 HALF_SIGNAL_M = 0.09
@@ -52,17 +55,21 @@ DOCKED_V = 17.0  # on the bus; no battery reaches it
 DOCKED_STEPS = 3  # the power AVR asks for 0.2 s
 
 # Wire units, in m/s and rad/s.
-FAST, SLOW = 20 * 0.0176, 8 * 0.0176
-TURN, SMALL_TURN = 10 * 0.196, 4 * 0.196
+FAST = 20 * 0.0176
+SLOW = 8 * 0.0176
+TURN = 10 * 0.196
+SMALL_TURN = 4 * 0.196
 TURN_GAIN = 2.5  # rad/s per rad of bearing
 ALIGNED_RAD = 0.4  # forward only within this bearing
 
 # Beacon, share of full scale between two packets. The firmware takes half the alternating sum of four packets, which is
 # the mean change between two; its thresholds are 10 of 255 (seen) and 150 (near). The noise here allows lower ones, and
 # slowing down sooner is gentler.
-SEEN, NEAR = 7.5 / 255, 75 / 255
+SEEN = 7.5 / 255
+NEAR = 75 / 255
 FLOOR = 4 / 255  # noise alone
-DIM_SHARE = 0.4  # below this share of the last look it blinks between two packets: its clock is not the robot's
+# Below this share of the last look it blinks between two packets: its clock is not the robot's
+DIM_SHARE = 0.4
 DIM_DECAY = 0.97
 FOLLOWED = 0.5  # share of a fresh bearing in the estimate
 
@@ -72,8 +79,12 @@ TOUCHING = 0.85  # about 0.02 m
 SQUARE = 0.35  # difference of loudness, left and right, that still counts as square
 ASIDE_GAIN = 0.14  # m/s per difference of loudness
 BLOCKED = 0.30  # reading of a wall that is too near to drive on or to swing the tail
-PUSH_GAIN, PUSH_MOST = 0.5, 0.15  # m/s per reading beyond that, m/s
-WIGGLE_S, WIGGLING_S, RETREAT_S = 0.5, 6.0, 1.5
+# M/s per reading beyond that, m/s
+PUSH_GAIN = 0.5
+PUSH_MOST = 0.15
+WIGGLE_S = 0.5
+WIGGLING_S = 6.0
+RETREAT_S = 1.5
 
 # At the dock.
 SETTLED_S = 5.0  # commands applied for this time at the dock: charged
@@ -102,7 +113,8 @@ class PoseTable(NamedTuple):
 
     loudness: Floats  # of the expected infrared readings, shape (n_poses, n_sensors)
     square: Floats  # sum of the squares of each row of `loudness`, shape (n_poses,)
-    moments: Floats  # the vector to the middle in the body's frame, in metres, and its square, shape (n_poses, 3)
+    # The vector to the middle in the body's frame, in metres, and its square, shape (n_poses, 3)
+    moments: Floats
 
 
 def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tuple[Floats, Floats]:
@@ -115,7 +127,9 @@ def wall_distances(origin: Floats, direction: Floats, half_side_m: float) -> tup
     """
     with np.errstate(divide="ignore"):
         distance = (half_side_m - np.sign(direction) * origin) / np.abs(direction)
-    incidence = np.where(distance[..., 0] < distance[..., 1], np.abs(direction[..., 0]), np.abs(direction[..., 1]))
+    incidence = np.where(
+        distance[..., 0] < distance[..., 1], np.abs(direction[..., 0]), np.abs(direction[..., 1])
+    )
     return np.maximum(distance.min(axis=-1), 0.0), incidence
 
 
@@ -129,7 +143,8 @@ def pose_table(spec: RobotSpec, side_m: float) -> PoseTable:
     places = np.linspace(-half, half, N_PLACES + 2)[1:-1]
     headings = np.arange(N_HEADINGS) * (0.5 * np.pi / N_HEADINGS)
     heading, x, y = (grid.ravel() for grid in np.meshgrid(headings, places, places, indexing="ij"))
-    turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])  # body to pen
+    # Body to pen
+    turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
     middle = np.column_stack([x, y])
 
     def placed(points: Floats) -> Floats:
@@ -179,13 +194,14 @@ class CentringDrive:
         x, y, square = (weight @ table.moments) / weight.sum()
         variance = square - x * x - y * y
         if variance <= self._variance or self.n_steps < SETTLING_STEPS:
-            self.to_middle, self._variance = np.array([x, y]), variance
+            self.to_middle = np.array([x, y])
+            self._variance = variance
 
     def _reckon(self, request: Floats) -> None:
         """Advance the estimate by one period of driving."""
-        before = self._velocity
-        self._velocity = request + (before - request) * np.exp(-self._period_s / LAG_S)
-        self.to_middle = self.to_middle - 0.5 * (before + self._velocity) * self._period_s
+        previous = self._velocity
+        self._velocity = request + (previous - request) * np.exp(-self._period_s / LAG_S)
+        self.to_middle = self.to_middle - 0.5 * (previous + self._velocity) * self._period_s
         self._variance += DRIFT_M2
 
 
@@ -211,7 +227,8 @@ class Compass:
         strongest = float(beacon.max())
         self.is_dim = strongest < DIM_SHARE * self.strongest
         if self.is_dim:
-            self._sum, self.strongest = DIM_DECAY * carried, DIM_DECAY * self.strongest
+            self._sum = DIM_DECAY * carried
+            self.strongest = DIM_DECAY * self.strongest
         else:
             self._sum = carried + FOLLOWED * (fresh - carried)
             self.strongest += FOLLOWED * (strongest - self.strongest)
@@ -234,13 +251,16 @@ class DockingDrive:
     """
 
     def __init__(self, spec: RobotSpec, time_limit_s: float = DOCK_LIMIT_S) -> None:
-        self._infrared, self._gyro = spec.group("ir_distance"), spec.index("rotational_velocity")
+        self._infrared = spec.group("ir_distance")
+        self._gyro = spec.index("rotational_velocity")
         self._gyro_range = spec.low[self._gyro], spec.high[self._gyro]
         angles = spec.angles("ir_distance")
         self._ways = np.column_stack([np.cos(angles), np.sin(angles)])
         rim = 1.05 * float(spec.body["radius_m"])
         on_rim = np.hypot(*spec.positions("ir_distance").T) < rim
-        self._front, self._left, self._right = (_nearest(angles, on_rim, a) for a in (0.0, math.pi / 4, -math.pi / 4))
+        self._front, self._left, self._right = (
+            _nearest(angles, on_rim, a) for a in (0.0, math.pi / 4, -math.pi / 4)
+        )
         self._compass = Compass(spec.angles("ir_light"), spec.period_s)
         self._period_s = spec.period_s
         self.max_steps = round(time_limit_s / spec.period_s)
@@ -252,7 +272,9 @@ class DockingDrive:
         self._held: tuple[float, float, float] = (0.0, 0.0, 0.0)
         self._held_until = 0
 
-    def request(self, observation: Observation, beacon: Floats | None, bus_v: float) -> Floats | None:
+    def request(
+        self, observation: Observation, beacon: Floats | None, bus_v: float
+    ) -> Floats | None:
         """Process the newest frame and return the next request (m/s, m/s, rad/s), or None at the end of the drive.
 
         Args:
@@ -260,7 +282,10 @@ class DockingDrive:
             beacon: `Frame.beacon`, shape (8,); without it the robot wanders until the time limit.
             bus_v: Voltage of the bus.
         """
-        self._n_powered = self._n_powered + 1 if bus_v > DOCKED_V else 0
+        if bus_v > DOCKED_V:
+            self._n_powered = self._n_powered + 1
+        else:
+            self._n_powered = 0
         self.docked = self._n_powered >= DOCKED_STEPS
         if self.docked or self.n_steps >= self.max_steps:
             return None
@@ -292,7 +317,10 @@ class DockingDrive:
         """Wander forward, and turn from obstacles."""
         ahead = max(infrared[self._front], infrared[self._left], infrared[self._right])
         if ahead > BLOCKED:
-            self._aside = 1.0 if infrared[self._right] > infrared[self._left] else -1.0
+            if infrared[self._right] > infrared[self._left]:
+                self._aside = 1.0
+            else:
+                self._aside = -1.0
             return self._hold((0.0, 0.0, self._aside * TURN), WIGGLE_S)
         return (FAST if ahead < CLOSE else SLOW), 0.0, 0.0
 
@@ -324,12 +352,17 @@ class DockingDrive:
         """Return a velocity from near obstacles, which gives the tail room to swing."""
         x, y = -PUSH_GAIN * (np.maximum(infrared - BLOCKED, 0.0) @ self._ways)
         size = math.hypot(x, y)
-        share = min(1.0, PUSH_MOST / size) if size > 0.0 else 0.0
+        share = 0.0
+        if size > 0.0:
+            share = min(1.0, PUSH_MOST / size)
         return float(share * x), float(share * y)
 
-    def _hold(self, request: tuple[float, float, float], duration_s: float) -> tuple[float, float, float]:
+    def _hold(
+        self, request: tuple[float, float, float], duration_s: float
+    ) -> tuple[float, float, float]:
         """Repeat a request for `duration_s`."""
-        self._held, self._held_until = request, self.n_steps + round(duration_s / self._period_s)
+        self._held_until = self.n_steps + round(duration_s / self._period_s)
+        self._held = request
         return request
 
 
@@ -347,7 +380,9 @@ class DockStay(Stay):
         self._period_s = spec.period_s
         self._drive = DockingDrive(spec)
         self._bus = spec.index("bus_voltage")
-        self._behind = spec.group("ir_distance").start + int(np.cos(spec.angles("ir_distance")).argmin())
+        self._behind = spec.group("ir_distance").start + int(
+            np.cos(spec.angles("ir_distance")).argmin()
+        )
         self._max_charging = round(charge_s / spec.period_s)
         self._is_leaving = False
         self._n_charging = self._n_free = self._n_unplugged = self._n_backing = self._n_held = 0
@@ -359,7 +394,10 @@ class DockStay(Stay):
         if self.is_charging:
             return self._charge(frame, observation)
         bus_v = float(frame.values[self._bus])
-        request = None if self._is_ended else self._drive.request(observation, frame.beacon, bus_v)
+        if self._is_ended:
+            request = None
+        else:
+            request = self._drive.request(observation, frame.beacon, bus_v)
         if self._drive.docked:
             self.docked = self.is_charging = True
             self._body.enable_charging(True)
@@ -369,8 +407,14 @@ class DockStay(Stay):
     def _charge(self, frame: Frame, observation: Observation) -> Floats | None:
         """Stand still until the charge is complete, the power is off, or the time is over."""
         self._n_charging += 1
-        self._n_free = self._n_free + 1 if frame.applied else 0
-        self._n_unplugged = self._n_unplugged + 1 if frame.values[self._bus] < DOCKED_V else 0
+        if frame.applied:
+            self._n_free = self._n_free + 1
+        else:
+            self._n_free = 0
+        if frame.values[self._bus] < DOCKED_V:
+            self._n_unplugged = self._n_unplugged + 1
+        else:
+            self._n_unplugged = 0
         if self._n_unplugged * self._period_s >= UNPLUGGED_S:
             self.outcome = "the dock's power failed"
         elif self._n_free * self._period_s >= SETTLED_S:

@@ -258,13 +258,13 @@ def _piece(table: Floats, sound: NDArray[np.bool_], spec: RobotSpec, path: Path)
 def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
     """Return the SI values of all channels at each step, shape (n_steps, n_channels)."""
     newest = steps.packet
-    before = np.maximum(steps.packet - 1, 0)
+    previous_row = np.maximum(steps.packet - 1, 0)
     sensors = np.column_stack([log[name] for names in COLUMNS.values() for name in names])
     raw = np.zeros((len(newest), spec.n_channels))
     raw[:, : spec.n_sensors] = sensors[newest]
     mean2 = np.array([channel.aggregate == "mean2" for channel in spec.channels[: spec.n_sensors]])
     raw[:, : spec.n_sensors][:, mean2] = 0.5 * (
-        sensors[newest][:, mean2] + sensors[before][:, mean2]
+        sensors[newest][:, mean2] + sensors[previous_row][:, mean2]
     )
     raw[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
     raw[:, spec.index("overheating")] = log["MonitorState"][newest].astype(np.int64) & 1
@@ -272,6 +272,6 @@ def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
     # A row holds the request made after its packet, so the request that led to a packet is in the row before.
     actions = np.column_stack([log[name] for name in REQUEST])
     values[:, spec.group("last_request")] = recorded_request(
-        actions[before], log["ActionMode"][before], spec
+        actions[previous_row], log["ActionMode"][previous_row], spec
     )
     return values

@@ -104,16 +104,16 @@ class Pen:
         The inner faces of the walls east, north, west, south, then the dock's west side, face and east side.
         """
         h = self.side_m / 2
-        west, east, back, face = self._dock_edges()
+        west, east, back_edge, face = self._dock_edges()
         return np.array(
             [
                 [h, -h, h, h],
                 [h, h, -h, h],
                 [-h, h, -h, -h],
                 [-h, -h, h, -h],
-                [west, back, west, face],
+                [west, back_edge, west, face],
                 [west, face, east, face],
-                [east, face, east, back],
+                [east, face, east, back_edge],
             ]
         )
 

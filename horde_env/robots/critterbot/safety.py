@@ -146,7 +146,7 @@ def judge_voltages(
         if counts[COMPLAINT] == 0:
             counts[N_IDLE] = counts[N_ADRIFT] = 0
         return
-    asked = 0.0
+    fastest_units = 0.0
     is_driven = False
     for i in range(3):
         wheel = (
@@ -154,9 +154,9 @@ def judge_voltages(
             + to_wheels[i, 1] * request[1]
             + to_wheels[i, 2] * request[2]
         )
-        asked = max(asked, abs(wheel))
+        fastest_units = max(fastest_units, abs(wheel))
         is_driven = is_driven or voltages[i] != 0.0
-    if asked < STANDING_UNITS:
+    if fastest_units < STANDING_UNITS:
         counts[N_STANDING] = counts[N_STANDING] + 1
     else:
         counts[N_STANDING] = 0
@@ -164,7 +164,7 @@ def judge_voltages(
         counts[N_IDLE] = 0
         counts[N_ADRIFT] += 1 if counts[N_STANDING] > limits[N_RAMP] else 0
     else:
-        counts[N_IDLE] += 1 if asked >= MOVING_UNITS else 0
+        counts[N_IDLE] += 1 if fastest_units >= MOVING_UNITS else 0
         counts[N_ADRIFT] = 0
     is_idle = counts[N_IDLE] >= limits[N_CERTAIN]
     is_adrift = counts[N_ADRIFT] >= limits[N_CERTAIN]

@@ -61,9 +61,9 @@ class StateParser(IrLightUnwrapper, StreamParser):
 
     def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""
-        found = self.find(data)
-        if found:
-            return wire.decode_states(found)
+        packets = self.find(data)
+        if packets:
+            return wire.decode_states(packets)
         return []
 
 
@@ -139,8 +139,8 @@ def restore_ir_distance(scrambled: Floats) -> Floats:
     are uniform, as in the robot's log, r has the mean 10/3 o for each o: the estimate has no bias and an r.m.s. error
     of 3.3 of 1023, and one in sixteen is exact. A saturated sensor (1023) is restored as 1018.
     """
-    kept, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
-    return np.asarray(16.0 * kept + 10.0 / 3.0 * either)
+    quotient, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
+    return np.asarray(16.0 * quotient + 10.0 / 3.0 * either)
 
 
 def decode_state_drops(frames: list[bytes]) -> list[wire.RobotState]:
@@ -151,10 +151,12 @@ def decode_state_drops(frames: list[bytes]) -> list[wire.RobotState]:
     raw = np.zeros((len(frames), wire.N_CHANNELS))
     raw[:, : wire.N_ON_WIRE] = ints[:, _CHANNELS]
     raw[:, wire.OVERHEATING] = ints[:, MONITOR] & wire.MONITOR_OVERHEATING
-    own = raw[:, _IR_DISTANCE]
+    ir_readings = raw[:, _IR_DISTANCE]
     simulated = ints[:, SOURCE, None] == DataSource.SIMULATOR
     # The simulator's numbers are fractions of 255 and not scrambled; raw is a fraction of 1023.
-    raw[:, _IR_DISTANCE] = np.where(simulated, own * (1023 / 255), restore_ir_distance(own))
+    raw[:, _IR_DISTANCE] = np.where(
+        simulated, ir_readings * (1023 / 255), restore_ir_distance(ir_readings)
+    )
     raw.flags.writeable = False
     # The top byte of the error flags is a copy of the charge state.
     return [
@@ -238,14 +240,14 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
 
     def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""
-        found = self.find(data)
-        if not found:
+        packets = self.find(data)
+        if not packets:
             return []
         source = len(STATE_START) + 4 * SOURCE
         self.is_simulator = (
-            int.from_bytes(found[-1][source : source + 4], "little") == DataSource.SIMULATOR
+            int.from_bytes(packets[-1][source : source + 4], "little") == DataSource.SIMULATOR
         )
-        return decode_state_drops(found)
+        return decode_state_drops(packets)
 
 
 def is_original_simulator(parser: StreamParser | None) -> bool:

@@ -19,10 +19,10 @@ STAY = {"manoeuvre": "stay"}
 
 
 def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:
-    own = copy.copy(SPEC)
-    own.name = "own"
+    spec = copy.copy(SPEC)
+    spec.name = "own"
     with pytest.raises(ValueError, match="the own cannot be drawn"):
-        PenEnv(ToyBody(), spec=own, render_mode="rgb_array")
+        PenEnv(ToyBody(), spec=spec, render_mode="rgb_array")
 
 
 def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
@@ -57,14 +57,16 @@ def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(
     for _ in range(5):
         assert env.step(2)[4]["applied"] == 1
     machine.lifted_s = 1.0
-    told = [env.step(2)[4] for _ in range(30)]
-    applied = [info["applied"] for info in told]
+    infos = [env.step(2)[4] for _ in range(30)]
+    applied = [info["applied"] for info in infos]
     assert applied[0] == 0
-    back = applied.index(1)
-    assert 15 <= back <= 21
-    assert told[back - 1]["gap"] == 1  # seen in Safe again; from here on commands are applied
-    assert all(applied[back:])
-    assert sum(info["gap"] for info in told) == 1
+    return_step = applied.index(1)
+    assert 15 <= return_step <= 21
+    assert (
+        infos[return_step - 1]["gap"] == 1
+    )  # seen in Safe again; from here on commands are applied
+    assert all(applied[return_step:])
+    assert sum(info["gap"] for info in infos) == 1
 
 
 @pytest.mark.hardware
@@ -132,10 +134,10 @@ def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(
     env, body = emulated
     env.step(0)
     body.emulator.robot.receive(bytes([133]))
-    told = [env.step(0)[4] for _ in range(60)]
-    assert told[10]["stale"] == 1
-    assert told[-1]["applied"] == 1
-    assert sum(info["gap"] for info in told) >= 1
+    infos = [env.step(0)[4] for _ in range(60)]
+    assert infos[10]["stale"] == 1
+    assert infos[-1]["applied"] == 1
+    assert sum(info["gap"] for info in infos) >= 1
 
 
 @pytest.mark.hardware
@@ -168,7 +170,7 @@ def test_every_channel_is_alive() -> None:
     body = SimulatedCreate(battery_scale=0.2)
     env = PenEnv(body, spec=SPEC)
     rng = np.random.default_rng(0)
-    seen = []
+    readings = []
     env.reset(seed=0, options=STAY)
     places = [
         (-1.1, 0.68, 3.1),
@@ -182,15 +184,15 @@ def test_every_channel_is_alive() -> None:
         body.machine.place(x, y, heading + float(rng.normal(0.0, 0.2)), rng)
         env.step(4)
         actions = [0] * 60 + rng.choice(5, 240, p=[0.5, 0.1, 0.15, 0.15, 0.1]).tolist()
-        seen += [body.exchange(SPEC.requests[action]).values for action in actions]
+        readings += [body.exchange(SPEC.requests[action]).values for action in actions]
     env.reset(options={"manoeuvre": "dock", "charge_s": 5.0})
-    seen += [frame.values for frame in env.manoeuvre_frames]
+    readings += [frame.values for frame in env.manoeuvre_frames]
     body.machine.lifted_s = 0.5
     body.machine.press(1)
-    seen += [body.exchange(SPEC.requests[0]).values for _ in range(10)]
+    readings += [body.exchange(SPEC.requests[0]).values for _ in range(10)]
     assert [
         c.name
-        for c, spread in zip(SPEC.channels, np.ptp(seen, axis=0), strict=True)
+        for c, spread in zip(SPEC.channels, np.ptp(readings, axis=0), strict=True)
         if spread == 0.0
     ] == []
     env.close()

@@ -44,13 +44,13 @@ def test_pycreate2_drives_a_square_and_reads_all_sensors(robot: tuple[CreateEmul
     firmware = emulator.robot
     machine = emulator.robot.machine
     start = machine.pose
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PYCREATE2, url], capture_output=True, text=True, timeout=60
     )
-    assert ran.returncode == 0, ran.stderr
+    assert result.returncode == 0, result.stderr
     assert math.dist(start[:2], machine.pose[:2]) < 0.25
     assert firmware.n_cycles > 64 * 8
-    mode, voltage, cliff = map(float, ran.stdout.split("said ")[1].split()[:3])
+    mode, voltage, cliff = map(float, result.stdout.split("said ")[1].split()[:3])
     assert mode == 2
     assert voltage == pytest.approx(1000 * machine.volts, abs=500)
     assert abs(cliff - 2890) < 700
@@ -71,9 +71,9 @@ def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_las
     dog = module.Watchdog(begin, apart)
     assert dog.due(begin + 290) == b""  # the computer has not spoken yet
     dog.received(begin + 50)
-    said = {ms: words for ms in range(50, 2_000) if (words := dog.due((begin + ms) % wraps))}
-    assert list(said) == [550, 570, 590, 610, 630]
-    assert list(said.values()) == [module.STOP] * 4 + [module.STOP + module.START]
+    commands = {ms: words for ms in range(50, 2_000) if (words := dog.due((begin + ms) % wraps))}
+    assert list(commands) == [550, 570, 590, 610, 630]
+    assert list(commands.values()) == [module.STOP] * 4 + [module.STOP + module.START]
     dog.received((begin + 2_000) % wraps)
     assert dog.due((begin + 2_499) % wraps) == b""
     assert dog.due((begin + 2_500) % wraps) == module.STOP

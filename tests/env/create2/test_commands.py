@@ -87,10 +87,10 @@ def test_a_stop_uses_the_kind_in_an_invalid_robot_file(
     path.parent.mkdir(parents=True)
     path.write_text('kind = "create2"\nbaudrate = fast\n')
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
-    said = run(f"stop --robot mine --port {url}")
-    assert "its wheels are at rest" in said.out
-    assert "is not valid TOML" in said.err
-    assert "the defaults of a create2 were used" in said.err
+    result = run(f"stop --robot mine --port {url}")
+    assert "its wheels are at rest" in result.out
+    assert "is not valid TOML" in result.err
+    assert "the defaults of a create2 were used" in result.err
     assert emulator.robot.mode == PASSIVE
 
 
@@ -128,13 +128,13 @@ def test_each_fault_is_one_sentence_and_exit_code_2(
         emulator.robot.receive(bytes.fromhex("80 83"))
     else:
         url = "/dev/there-is-none"
-    said = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
+    message = run(f"monitor --once --robot create2 --backend serial --port {url}", code=2).err
     expected = {
         "asleep": "press its Clean button",
         "on its dock": "Put it on the floor",
         "no port": "there is no port",
     }
-    assert expected[state] in said
+    assert expected[state] in message
     assert machine.is_charging == (state == "on its dock")  # START and no more was sent
 
 

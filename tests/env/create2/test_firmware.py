@@ -47,8 +47,8 @@ def test_off_hears_nothing_but_start_and_remembers_nothing(firmware: Firmware) -
 
 def test_a_query_list_is_answered_in_its_order_and_a_stream_pauses(firmware: Firmware) -> None:
     firmware.receive(START + bytes([149, 3, 35, 22, 7]))
-    said = ticks(firmware, 1)
-    assert (len(said), said[0]) == (4, PASSIVE)
+    reply = ticks(firmware, 1)
+    assert (len(reply), reply[0]) == (4, PASSIVE)
     firmware.receive(STREAM_ALL + bytes([150, 0]))
     assert ticks(firmware, 2) == b""
     firmware.receive(bytes([150, 1]))
@@ -117,9 +117,9 @@ def test_a_cliff_ends_safe_on_the_way_towards_it(
 
 def test_a_reset_prints_its_banner_and_is_off(firmware: Firmware) -> None:
     firmware.receive(START + STREAM_ALL + bytes([Op.RESET]))
-    said = ticks(firmware, 64 * 5)
-    assert said.startswith(b"Soft reset!\n\xfeRoomba by iRobot!\r\nstm32\r\n")
-    assert b"release-stm32-3.7.1" in said
+    banner = ticks(firmware, 64 * 5)
+    assert banner.startswith(b"Soft reset!\n\xfeRoomba by iRobot!\r\nstm32\r\n")
+    assert b"release-stm32-3.7.1" in banner
     assert firmware.mode == OFF
     firmware.receive(SAFE_OP)
     assert firmware.mode == OFF
@@ -178,11 +178,11 @@ def test_encoders_take_the_commands_word_for_the_direction(firmware: Firmware) -
     """After a reversal the last coasting counts run the wrong way."""
     firmware.receive(START + SAFE_OP + FORWARD)
     ticks(firmware, 32)
-    before = firmware.machine.state[5]
+    previous_count = firmware.machine.state[5]
     firmware.receive(drive_direct(Wheels(-199, -199)))
     ticks(firmware, 1)
     assert firmware.machine.state[3] > 0.0
-    assert firmware.machine.state[5] < before
+    assert firmware.machine.state[5] < previous_count
 
 
 def test_it_docks_by_itself_and_charges_in_passive_alone(firmware: Firmware) -> None:

@@ -36,8 +36,8 @@ def test_a_silent_life_is_stopped_twice_and_let_go_of_after_five_seconds() -> No
     watch = Watch()
     assert watch.due(100.0) == b""  # a life that has not begun is not silent
     assert watch.take(b"abc", 0.0) == b"abc"
-    said = [(t, watch.due(t)) for t in (0.29, 0.31, 0.32, 0.34, 0.35, 4.9, 5.0, 9.0)]
-    assert said == [
+    schedule = [(t, watch.due(t)) for t in (0.29, 0.31, 0.32, 0.34, 0.35, 4.9, 5.0, 9.0)]
+    assert schedule == [
         (0.29, b""), (0.31, STOP), (0.32, b""), (0.34, STOP), (0.35, b""), (4.9, b""), (5.0, STOP + START), (9.0, b""),
     ]  # fmt: skip
     assert watch.take(b"on", 9.1) == b"on"

@@ -32,15 +32,15 @@ def judged(
 ) -> str:
     """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
     pilot = Pilot(SPEC)
-    found = ""
+    faults = ""
     pilot.is_charging = told == PASSIVE
     for asked, seen in steps:
         refusal = pilot.judge(
             seen, asked, n_since, is_kept_still=excuse.get("is_excused", False)
         ).refusal
         kinds = {"m": "mode (packet 35)", "l": "a wheel has dropped", "d": "packets 41 and 42"}
-        found += next((kind for kind, words in kinds.items() if words in refusal), ".")
-    return found
+        faults += next((kind for kind, words in kinds.items() if words in refusal), ".")
+    return faults
 
 
 DEAF = [(BACK, state(AHEAD))]  # it drives ahead with its last command
@@ -90,9 +90,11 @@ def test_a_robot_that_is_kept_still_and_drives_on_is_complained_of() -> None:
 
 def test_three_seconds_begin_again_after_a_known_reason() -> None:
     pilot = Pilot(SPEC)
-    seen = state(mode=PASSIVE)
-    found = [bool(pilot.judge(seen, STAND, 6, is_kept_still=k < 40).refusal) for k in range(70)]
-    assert found == [False] * 69 + [True]
+    passive_state = state(mode=PASSIVE)
+    refusals = [
+        bool(pilot.judge(passive_state, STAND, 6, is_kept_still=k < 40).refusal) for k in range(70)
+    ]
+    assert refusals == [False] * 69 + [True]
 
 
 @pytest.mark.parametrize(
@@ -106,11 +108,11 @@ def test_four_seconds_in_passive_need_a_reason(
 ) -> None:
     pilot = Pilot(SPEC)
     pilot.charge(is_charging)
-    seen = [
+    verdicts = [
         pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False)
         for _ in range(40)
     ]
-    assert bool(seen[-1].refusal) == is_found
+    assert bool(verdicts[-1].refusal) == is_found
 
 
 def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:

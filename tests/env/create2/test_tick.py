@@ -58,8 +58,8 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
 ) -> None:
     """Steps of 6 and 7 ticks among walls, onto the dock, the rug and the mat; lifts, buttons and dirt by the dozen."""
     one = robot(LIVELY)
-    other = robot(LIVELY)
-    for firmware in (one, other):
+    twin = robot(LIVELY)
+    for firmware in (one, twin):
         if place is not None:
             firmware.machine.place(*place, np.random.default_rng(7))
     parser = FrameParser()
@@ -75,25 +75,25 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
         words = drive_direct(Wheels(right, left)) + (
             bytes([Op.SAFE]) if one.mode == PASSIVE and k % 20 == 0 else b""
         )
-        for firmware in (one, other):
+        for firmware in (one, twin):
             firmware.receive(words)
         n = 6 + k % 5 // 3
         one.run(n, raw)
         for row in raw[:n]:
-            other.advance()
-            state = parser.follow(other.sensors())
-            other.forget_way()
+            twin.advance()
+            state = parser.follow(twin.sensors())
+            twin.forget_way()
             np.testing.assert_array_equal(row, state.raw)
             n_happened += (
                 state.sensors.dirt > 0 or state.sensors.buttons > 0 or state.sensors.bumps > 3
             )
         one.forget_way()
         assert one.report() == state.sensors._replace(distance=0, angle=0)
-        assert (one.mode, one.n_cycles) == (other.mode, other.n_cycles)
+        assert (one.mode, one.n_cycles) == (twin.mode, twin.n_cycles)
         modes.add(one.mode)
         n_docked += one.machine.is_docked
-    np.testing.assert_array_equal(one.machine.state, other.machine.state)
-    assert one.machine._rng.bit_generator.state == other.machine._rng.bit_generator.state
+    np.testing.assert_array_equal(one.machine.state, twin.machine.state)
+    assert one.machine._rng.bit_generator.state == twin.machine._rng.bit_generator.state
     assert modes == {PASSIVE, SAFE}
     assert n_happened > 100
     assert n_docked > 0 or place is None or place[0] != 0.0
@@ -109,24 +109,24 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         pose = float(x), float(y), float(rng.uniform(-4.0, 4.0))
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
-        seen = Sensors(*machine.read().tolist())
+        sensors = Sensors(*machine.read().tolist())
         noise = machine._normal
         uniform = machine._uniform
         signals = np.zeros(6)
         world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)
         offsets = machine.amounts[tick.OFFSET : tick.OFFSET + 6]
-        own = machine.amounts[tick.FLOOR : tick.FLOOR + 4]
+        spread = machine.amounts[tick.FLOOR : tick.FLOOR + 4]
         readings, bits = slow.lights(signals, offsets, noise[:6], near)
-        assert (list(seen[39:45]), seen.light_bumper, seen.wall) == (
+        assert (list(sensors[39:45]), sensors.light_bumper, sensors.wall) == (
             readings,
             bits,
             int(readings[5] > 286),
         )
-        assert list(seen[21:25]) == slow.floor(
-            ROOM, pose, SPEC.positions("cliff_signal"), own, noise[6:10]
+        assert list(sensors[21:25]) == slow.floor(
+            ROOM, pose, SPEC.positions("cliff_signal"), spread, noise[6:10]
         )
-        assert list(seen[2:6]) == [int(signal < 300) for signal in seen[21:25]]
-        heard = [seen.ir_omni, seen.ir_left, seen.ir_right]
+        assert list(sensors[2:6]) == [int(signal < 300) for signal in sensors[21:25]]
+        heard = [sensors.ir_omni, sensors.ir_left, sensors.ir_right]
         assert heard == slow.infrared(ROOM, pose, uniform)
         characters |= set(heard)
         docked = slow.touches_dock(ROOM, *pose)
@@ -178,17 +178,17 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
         machine.charge_ah = min(max(share, 0.0), 1.0) * machine.capacity_ah
         machine.state[world.AMP_L : world.AMP_R + 1] = rng.choice([0.0, 0.2], 2)
         names = "charge_ah", "capacity_ah", "volts", "amps", "temperature_k"
-        before = slow.Battery(*(getattr(machine, name) for name in names))
+        battery = slow.Battery(*(getattr(machine, name) for name in names))
         tick.pass_time(
             machine.state, machine.body[0], machine.amounts, machine.marks, may_charge, is_awake
         )
         assert machine.is_docked == machine.dock_has_power
         assert machine.is_charging == (machine.dock_has_power and may_charge)
         amps = float(machine.state[world.AMP_L] + machine.state[world.AMP_R])
-        after = slow.flow(
-            before, ROOM.temperature_k, amps, is_charging=machine.is_charging, is_awake=is_awake
+        expected = slow.flow(
+            battery, ROOM.temperature_k, amps, is_charging=machine.is_charging, is_awake=is_awake
         )
-        assert tuple(getattr(machine, name) for name in names) == pytest.approx(after, rel=1e-12)
+        assert tuple(getattr(machine, name) for name in names) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_dock_without_power_neither_charges_nor_sends() -> None:
@@ -199,9 +199,9 @@ def test_a_dock_without_power_neither_charges_nor_sends() -> None:
     for has_power in (True, False):
         machine.dock_has_power = has_power
         machine.tick(0.0, 0.0, may_charge=True)
-        seen = quiet(machine)
+        state = quiet(machine)
         assert (machine.is_docked, machine.is_charging, machine.amps > 0.0) == (has_power,) * 3
-        assert (seen.charging_sources, seen.virtual_wall, seen.ir_omni > 0) == (
+        assert (state.charging_sources, state.virtual_wall, state.ir_omni > 0) == (
             2 * has_power,
             has_power,
             has_power,
@@ -214,11 +214,11 @@ def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None
     machine.place(0.0, 0.0, 0.0, np.random.default_rng(0))
     machine.amounts[tick.SEEN_AT : tick.SEEN_AT + 3] = machine.state[:3]
     machine.amounts[tick.OFFSET : tick.OFFSET + 6] = 16.0
-    told = []
+    bits = []
     for signal in (124, 125, 121, 120, 124, 130, 123):
         machine.amounts[tick.LIGHT : tick.LIGHT + 6] = signal
-        told.append(quiet(machine).light_bumper)
-    assert told == [0, 31, 31, 0, 0, 31, 31]
+        bits.append(quiet(machine).light_bumper)
+    assert bits == [0, 31, 31, 0, 0, 31, 31]
 
 
 @pytest.mark.parametrize(("aside_m", "character"), [(-0.25, 168), (0.0, 172), (0.25, 164)])
@@ -229,8 +229,8 @@ def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(
     machine = Machine(ROOM)
     dock = ROOM.dock
     ahead = np.array([math.cos(dock.direction), math.sin(dock.direction)])
-    left = np.array([ahead[1], -ahead[0]])  # of a robot that faces the dock
-    x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left
+    left_axis = np.array([ahead[1], -ahead[0]])  # of a robot that faces the dock
+    x, y = np.array([dock.x, dock.y]) + 0.9 * ahead + aside_m * left_axis
     machine.place(float(x), float(y), dock.direction + math.pi, np.random.default_rng(0))
     assert quiet(machine).ir_omni == character
 
@@ -271,13 +271,13 @@ def test_light_falls_with_the_distance_as_it_was_measured() -> None:
 def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
     """The centre keeps the radius from all segments; both switches close head-on, one for a contact on its side."""
     segments = load_room().segments()
-    found = np.zeros(3)
+    contacts = np.zeros(3)
     rng = np.random.default_rng(0)
     state = np.zeros(world.N_STATE)
     for _ in range(64 * 60):
         left, right = rng.uniform(-0.5, 0.5, 2)
         for _ in range(8):
-            world.move(state, left, right, rng.standard_normal(2), 0.0, 0, segments, found)
+            world.move(state, left, right, rng.standard_normal(2), 0.0, 0, segments, contacts)
         gaps = [math.dist(state[:2], world.nearest(state[0], state[1], row)) for row in segments]
         assert min(gaps) > world.RADIUS_M - 2e-3
     for heading, bumps in (
@@ -288,18 +288,25 @@ def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
     ):
         state[:] = 0.0
         state[:3] = 1.0 - world.RADIUS_M + 0.002, 0.0, heading
-        world.move(state, 0.0, 0.0, np.zeros(2), 0.0, 0, WALL, found)
-        assert (found[world.BUMP_L], found[world.BUMP_R]) == bumps
+        world.move(state, 0.0, 0.0, np.zeros(2), 0.0, 0, WALL, contacts)
+        assert (contacts[world.BUMP_L], contacts[world.BUMP_R]) == bumps
 
 
 def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     """0 to 0.189 m/s in seven ticks; the way is the speed's integral, and the encoders count it."""
     state = np.zeros(world.N_STATE)
-    found = np.zeros(3)
+    contacts = np.zeros(3)
     speeds = []
     for _ in range(64):
         world.move(
-            state, 0.199, 0.199, np.zeros(2), 0.0, 0, WALL + np.array([10, 0, 10, 0, 0, 0]), found
+            state,
+            0.199,
+            0.199,
+            np.zeros(2),
+            0.0,
+            0,
+            WALL + np.array([10, 0, 10, 0, 0, 0]),
+            contacts,
         )
         speeds.append(state[world.LEFT])
     assert speeds[5] == pytest.approx(6 * 2.0 / 64, abs=1e-9)
@@ -313,12 +320,12 @@ def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray,
     machine = Machine()
     machine.place(*start, np.random.default_rng(0))
     states = []
-    found = []
+    contacts = []
     for _ in range(256):
         machine.tick(speed, speed, may_charge=False)
         states.append(machine.state.copy())
-        found.append(machine.found.copy())
-    return np.array(states), np.array(found)
+        contacts.append(machine.found.copy())
+    return np.array(states), np.array(contacts)
 
 
 @pytest.mark.parametrize(
@@ -333,19 +340,19 @@ def test_an_obstacle_ahead_stops_the_robot_while_its_wheels_turn(
     start: tuple[float, float, float], end: tuple[float, float]
 ) -> None:
     """At 0.2 m/s: both bumper switches close, except at the dock's face; the motors' current rises."""
-    states, found = driven(start, 0.2)
+    states, contacts = driven(start, 0.2)
     assert states[-1, :2] == pytest.approx(end, abs=3e-3)
     is_dock = end[0] == 0.0
-    assert found[-64:, world.BUMP_L].all() == found[-64:, world.BUMP_R].all() == (not is_dock)
-    assert np.abs(found[-64:, world.AHEAD]).max() < 3e-4
+    assert contacts[-64:, world.BUMP_L].all() == contacts[-64:, world.BUMP_R].all() == (not is_dock)
+    assert np.abs(contacts[-64:, world.AHEAD]).max() < 3e-4
     assert states[-1, world.AMP_L] > 0.45
     assert (np.diff(states[-64:, world.COUNT_L]) > 0).all()
 
 
 def test_the_robot_slides_along_a_wall_met_at_30_degrees() -> None:
     """With the wall on its right the right switch closes, and the robot continues along the wall."""
-    states, found = driven((0.3, -1.25, -math.pi / 6), 0.15)
-    end = found[-64:]
+    states, contacts = driven((0.3, -1.25, -math.pi / 6), 0.15)
+    end = contacts[-64:]
     assert (end[:, world.BUMP_L].mean(), end[:, world.BUMP_R].mean()) == pytest.approx(
         (0.0, 1.0), abs=0.1
     )

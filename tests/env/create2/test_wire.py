@@ -250,12 +250,12 @@ def test_the_parser_agrees_with_a_slow_one_and_accepts_no_frame_that_was_not_sen
     stream, sent = fuzzed(0, n_frames)
     parser = FrameParser()
     rng = np.random.default_rng(0)
-    found = []
+    frames = []
     pieces = np.split(
         np.frombuffer(stream, np.uint8), np.cumsum(rng.integers(1, 400, len(stream) // 200))
     )
     for piece in pieces:
-        found += [frame_of(state.sensors) for state in parser.feed(piece.tobytes())]
+        frames += [frame_of(state.sensors) for state in parser.feed(piece.tobytes())]
     expected = []
     at = 0
     while at + 84 <= len(stream):
@@ -267,9 +267,9 @@ def test_the_parser_agrees_with_a_slow_one_and_accepts_no_frame_that_was_not_sen
         )
         expected += [candidate] * is_frame
         at += 84 if is_frame else 1
-    assert found == expected
-    assert set(found) <= sent
-    assert len(found) > 0.7 * n_frames
+    assert frames == expected
+    assert set(frames) <= sent
+    assert len(frames) > 0.7 * n_frames
     assert (
         parser.packets * parser.size + parser.skipped_bytes + parser.size - parser.n_wanted
         == len(stream)

@@ -61,7 +61,7 @@ def frame_of(**fields: list[int]) -> bytes:
 def test_a_drop_holds_the_readings_where_the_driver_puts_them(state: RobotState) -> None:
     frame = stream.encode_state_drop(state, 1286293951.252345)
     fields = fields_of(frame)
-    (back,) = stream.decode_state_drops([frame])
+    (decoded_state,) = stream.decode_state_drops([frame])
 
     def raw(group: str) -> list[int]:
         return state.raw[SPEC.group(group)].astype(int).tolist()
@@ -86,10 +86,10 @@ def test_a_drop_holds_the_readings_where_the_driver_puts_them(state: RobotState)
     assert fields["charge_state"] == [state.charge_state]
     assert fields["error_flags"][0] & 0xFFFFFFFF == state.charge_state << 24 | state.error_flags
     assert fields["monitor_state"] == [state.monitor]
-    others = np.delete(np.arange(57), IR_DISTANCE)
-    np.testing.assert_array_equal(back.raw[others], state.raw[others])
-    assert back[1:] == state[1:]
-    assert np.abs(back.raw[IR_DISTANCE] - state.raw[IR_DISTANCE]).max() <= 7.0
+    other_channels = np.delete(np.arange(57), IR_DISTANCE)
+    np.testing.assert_array_equal(decoded_state.raw[other_channels], state.raw[other_channels])
+    assert decoded_state[1:] == state[1:]
+    assert np.abs(decoded_state.raw[IR_DISTANCE] - state.raw[IR_DISTANCE]).max() <= 7.0
 
 
 def test_the_estimate_of_a_scrambled_ir_distance_is_the_mean_of_what_fits() -> None:
@@ -147,9 +147,11 @@ def test_drops_are_found_however_tcp_cuts_them(cuts: list[int]) -> None:
     stream = b"".join(frames)
     parser = StateDropParser()
     edges = [0, *sorted(cuts), len(stream)]
-    found = [state for a, b in itertools.pairwise(edges) for state in parser.feed(stream[a:b])]
+    decoded_states = [
+        state for a, b in itertools.pairwise(edges) for state in parser.feed(stream[a:b])
+    ]
 
-    assert [(state.charge_state, state.raw[0]) for state in found] == [
+    assert [(state.charge_state, state.raw[0]) for state in decoded_states] == [
         (i, 160 + i) for i in range(5)
     ]
     assert (parser.packets, parser.crc_errors, parser.skipped_bytes) == (5, 0, 0)
@@ -228,8 +230,8 @@ def test_what_no_firmware_sends_is_no_drop(fields: dict[str, list[int]], n_taken
 def test_a_cycle_time_that_was_0_stays_0() -> None:
     parser = StateDropParser()
     times = [9, 8, 0, 9, 0]
-    found = [len(parser.feed(frame_of(bus_voltage=[165], cycle_time=[t]))) for t in times]
-    assert found == [1, 1, 1, 0, 1]
+    counts = [len(parser.feed(frame_of(bus_voltage=[165], cycle_time=[t]))) for t in times]
+    assert counts == [1, 1, 1, 0, 1]
     assert (parser.crc_errors, parser.skipped_bytes) == (1, 396)
 
 

@@ -19,8 +19,8 @@ PACKET = encode_control(Control(1, 20, 0, 5))
 
 
 def faulty(seed: int = 0, **rates: float) -> tuple[Microcontroller, Faults]:
-    it = robot(seed)
-    return it, Faults(it, rates, np.random.default_rng(seed))
+    controller = robot(seed)
+    return controller, Faults(controller, rates, np.random.default_rng(seed))
 
 
 def cycles(it: Microcontroller, faults: Faults, n: int, mode: int = 1, *values: int) -> bytes:
@@ -65,9 +65,9 @@ def test_damage_on_the_way_to_the_robot_sets_its_error_flags() -> None:
     for kind, errors in flags.items():
         for _ in range(300):
             faults.inject(kind)
-            data, seen = faults.damage_input(PACKET)
+            data, error_flags = faults.damage_input(PACKET)
             faults.damage_output(bytes(83))
-            assert seen == (errors if data != PACKET else 0)
+            assert error_flags == (errors if data != PACKET else 0)
             n_in += data != PACKET
     assert pytest.approx(n_in, abs=30) == 900 * 9 / 92
 
@@ -82,77 +82,81 @@ def test_damage_without_traffic_does_not_heap_up() -> None:
 
 
 def test_in_a_stall_nothing_passes_and_the_robot_stops_by_itself() -> None:
-    it, faults = faulty()
-    cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    controller, faults = faulty()
+    cycles(controller, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("stall", for_s=0.8)
-    assert cycles(it, faults, 80, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
-    assert setpoints(it) == [0, 0, 0]
-    assert len(cycles(it, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
+    assert cycles(controller, faults, 80, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    assert setpoints(controller) == [0, 0, 0]
+    assert len(cycles(controller, faults, 10, MotorMode.WHEEL_SPACE, 20, 20, 20)) == 830
 
 
 def test_a_watchdog_resets_a_hanging_robot_after_3_s_and_it_is_back_at_the_console() -> None:
-    it, faults = faulty()
-    cycles(it, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    controller, faults = faulty()
+    cycles(controller, faults, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("reboot")
-    assert cycles(it, faults, 300, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
+    assert cycles(controller, faults, 300, MotorMode.WHEEL_SPACE, 20, 20, 20) == b""
     faults.inject("reboot", for_s=1.0)
-    assert b"CritterBOOT" in cycles(it, faults, 300 + 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
-    assert not it.in_mi
+    assert b"CritterBOOT" in cycles(controller, faults, 300 + 3, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    assert not controller.in_mi
     assert faults.counts["reboot"] == 2
-    assert setpoints(it) == [0, 0, 0]
+    assert setpoints(controller) == [0, 0, 0]
 
 
 def test_the_motor_boards_stop_a_robot_that_hangs_0_6_s_after_its_last_word() -> None:
     """Until then they keep the last setpoint, whatever the host sends."""
-    it, faults = faulty()
-    cycles(it, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    controller, faults = faulty()
+    cycles(controller, faults, 60, MotorMode.WHEEL_SPACE, 20, 20, 20)
     faults.inject("reboot")
     outputs = []
     for _ in range(64):
-        cycles(it, faults, 1, MotorMode.WHEEL_VOLTAGE, 0, 0, 0)
-        outputs.append(bool(it.machine.firmware.wheels[firmware.OUTPUT].all()))
+        cycles(controller, faults, 1, MotorMode.WHEEL_VOLTAGE, 0, 0, 0)
+        outputs.append(bool(controller.machine.firmware.wheels[firmware.OUTPUT].all()))
     assert outputs == [True] * 61 + [False] * 3
-    assert setpoints(it) == [20, 20, 20]
+    assert setpoints(controller) == [20, 20, 20]
 
 
 def test_a_reset_forgets_what_the_arm_knew_and_not_what_the_motor_boards_know() -> None:
-    it, _ = faulty()
-    wheels = it.machine.firmware.wheels
-    drive(it, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
-    it.machine.power.charging_enabled = True
+    controller, _ = faulty()
+    wheels = controller.machine.firmware.wheels
+    drive(controller, 30, MotorMode.WHEEL_SPACE, 20, 20, 20)
+    controller.machine.power.charging_enabled = True
     wheels[firmware.INTEGRAL] = 77
-    it.reboot()
-    assert not it.machine.power.charging_enabled
+    controller.reboot()
+    assert not controller.machine.power.charging_enabled
     assert wheels[firmware.INTEGRAL].tolist() == [77, 77, 77]
     assert wheels[firmware.CAP].min() > 90
-    assert [it.cycle() for _ in range(60)][1:] == [b""] * 59
-    assert setpoints(it) == [0, 0, 0]
+    assert [controller.cycle() for _ in range(60)][1:] == [b""] * 59
+    assert setpoints(controller) == [0, 0, 0]
 
 
 def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
-    it, faults = faulty(seed=4)
+    controller, faults = faulty(seed=4)
     free = drive(robot(4), 100, MotorMode.WHEEL_SPACE, 15, 15, 15)
     faults.inject("stuck_wheel", for_s=1.5)
-    cycles(it, faults, 99, MotorMode.WHEEL_SPACE, 15, 15, 15)
-    stuck = decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15))
-    wheel = it.machine.stuck
+    cycles(controller, faults, 99, MotorMode.WHEEL_SPACE, 15, 15, 15)
+    stuck = decode_state(cycles(controller, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15))
+    wheel = controller.machine.stuck
     assert stuck.raw[VELOCITY][wheel] == 0
     assert stuck.raw[SPEC.group("motor_current")][wheel] > 12
     gyro = SPEC.index("rotational_velocity")
     assert stuck.raw[gyro] < 0.8 * free.raw[gyro]
-    cycles(it, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
-    assert it.machine.stuck is None
+    cycles(controller, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
+    assert controller.machine.stuck is None
     assert (
-        decode_state(cycles(it, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[VELOCITY][wheel]
+        decode_state(cycles(controller, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[
+            VELOCITY
+        ][wheel]
         > 8
     )
 
 
 def test_faults_come_at_their_rates() -> None:
     """Poisson: 2 a second for 50 s is 100 +- 10 of each; a stall of 0.4 s in which another begins counts as one."""
-    it, faults = faulty(loss=2.0, flip=2.0, burst=2.0, stall=0.2)
-    it.cycle = lambda look=True: setattr(it, "n_cycles", it.n_cycles + 1) or bytes(83)  # type: ignore[method-assign]
-    cycles(it, faults, 5_000)
+    controller, faults = faulty(loss=2.0, flip=2.0, burst=2.0, stall=0.2)
+    controller.cycle = lambda look=True: (
+        setattr(controller, "n_cycles", controller.n_cycles + 1) or bytes(83)
+    )  # type: ignore[method-assign]
+    cycles(controller, faults, 5_000)
     for kind in ("loss", "flip", "burst"):
         assert faults.counts[kind] == pytest.approx(100, abs=40)
     assert faults.counts["stall"] == pytest.approx(10, abs=8)
@@ -160,10 +164,10 @@ def test_faults_come_at_their_rates() -> None:
 
 
 def test_a_lasting_fault_lasts_as_long_as_it_is_told() -> None:
-    it, faults = faulty()
+    controller, faults = faulty()
     for kind in LASTING_S:
         faults.inject(kind, for_s=0.3)
         for k in range(31):
             faults.tick()
             assert faults.is_on(kind) == (k < 30)
-            it.cycle(look=False)
+            controller.cycle(look=False)

@@ -29,12 +29,12 @@ PEN = load_pen()
 
 def test_after_a_reset_there_is_a_banner_a_prompt_and_no_packet() -> None:
     asleep = robot(awake=False)
-    said = b"".join(asleep.cycle() for _ in range(100))
+    output = b"".join(asleep.cycle() for _ in range(100))
 
-    assert said.startswith(b"\r\r\r------------CritterBOOT-------------\r")
-    assert said.endswith(b"\rcritterprompt> ")
-    assert b"\n" not in said
-    assert wire.HEADER not in said
+    assert output.startswith(b"\r\r\r------------CritterBOOT-------------\r")
+    assert output.endswith(b"\rcritterprompt> ")
+    assert b"\n" not in output
+    assert wire.HEADER not in output
 
 
 def test_cr_mi_on_cr_starts_the_packets() -> None:
@@ -138,13 +138,13 @@ def test_ir_light_is_sent_modulo_256() -> None:
 
 def test_skipping_the_senses_changes_nothing_of_the_motion() -> None:
     one = robot(5)
-    other = robot(5)
+    twin = robot(5)
     for k in range(300):
-        for it, look in ((one, True), (other, k % 10 >= 8)):
+        for it, look in ((one, True), (twin, k % 10 >= 8)):
             say(it, MotorMode.XYTHETA_SPACE, 20, 0, 5 * (k // 50 % 3 - 1))
             assert is_packet(it.cycle(look))
-    assert one.machine.body.motion == other.machine.body.motion
-    np.testing.assert_array_equal(one.machine.firmware.wheels, other.machine.firmware.wheels)
+    assert one.machine.body.motion == twin.machine.body.motion
+    np.testing.assert_array_equal(one.machine.firmware.wheels, twin.machine.firmware.wheels)
 
 
 def test_repeated_packets_keep_the_beacons_rhythm() -> None:

@@ -85,9 +85,9 @@ def test_a_step_in_which_commands_cannot_be_applied_restarts_the_count(explained
     """Charging, heat, a safety stop, a lost link; an earlier complaint remains."""
     still = [(FORWARD, STILL)]
     driven = [(STAND, DRIVEN)]
-    held = [(FORWARD, explained)]
-    assert judged(still * 5 + held + still * 6) == "." * 11 + "i"
-    assert judged(still * 6 + held + still) == "." * 5 + "iii"
+    pause = [(FORWARD, explained)]
+    assert judged(still * 5 + pause + still * 6) == "." * 11 + "i"
+    assert judged(still * 6 + pause + still) == "." * 5 + "iii"
     assert judged(driven * 17 + [(STAND, explained)] + driven * 17) == "." * 35
 
 

@@ -66,10 +66,10 @@ def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
     """However much it was left with, and wherever in its ring."""
     for left in range(58):
         robot = at_place(place)
-        before = heard(robot, CUSTOM[:left])
-        taken = before + heard(robot, FILL + STOP)
-        assert taken[-1] == Control(1), left
-        assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in taken), left
+        first_controls = heard(robot, CUSTOM[:left])
+        commands = first_controls + heard(robot, FILL + STOP)
+        assert commands[-1] == Control(1), left
+        assert all({c.a, c.b, c.c} <= {20, -3, 5, 0} for c in commands), left
         assert heard(robot, STOP) == [Control(1)], left
 
 

@@ -103,11 +103,11 @@ def test_it_stops_at_once_and_lets_go_only_beyond_every_margin(
     supervisor = Supervisor(SPEC)
     free = True
     for k, (bus, heat, flag, charge) in enumerate(life):
-        before = free
+        was_free = free
         free = not supervisor.judge(frame(bus=bus, heat=heat, flag=flag), charge, 1.0 * k)
         if not 125 <= bus <= 185 or heat < 65 or flag or charge not in (0, 11):
             assert not free
-        if free and not before:
+        if free and not was_free:
             assert bus <= 185
             assert heat >= 65
             assert charge in (0, 11)

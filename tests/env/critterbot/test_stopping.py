@@ -177,8 +177,8 @@ N_STATES = [120, pytest.param(4_000, marks=pytest.mark.slow)]
 @pytest.mark.parametrize("words", SAID)
 def test_no_state_goes_on_after_the_projects_words(words: str, n: int) -> None:
     """No setpoint and no motion from 1.5 s after the first packet on, which is 1.1 s after the last one."""
-    said = SAID[words]()
-    assert [seed for seed in range(n) if runs_on(some_state(seed), said)] == []
+    schedule = SAID[words]()
+    assert [seed for seed in range(n) if runs_on(some_state(seed), schedule)] == []
 
 
 def test_the_states_are_hard_enough_to_show_a_difference() -> None:
@@ -205,9 +205,9 @@ def test_without_what_completes_a_half_packet_the_last_words_are_colours() -> No
             driven += [k] * bool(robot.firmware.wheels[fw.SETPOINT].any())
         return driven[-1]
 
-    said = closing_a_link()
-    assert driven_for(said) <= 3
-    assert driven_for({k: data.lstrip(b"\0") for k, data in said.items()}) > 60
+    schedule = closing_a_link()
+    assert driven_for(schedule) <= 3
+    assert driven_for({k: data.lstrip(b"\0") for k, data in schedule.items()}) > 60
 
 
 def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None:

@@ -77,11 +77,11 @@ def test_the_range_of_every_channel_is_the_range_of_its_bits() -> None:
 @given(states())
 def test_a_state_survives_its_packet(state: RobotState) -> None:
     packet = wire.encode_state(state)
-    back = decode_state(packet)
+    decoded_state = decode_state(packet)
 
-    np.testing.assert_array_equal(back.raw, state.raw)
-    assert back[1:] == state[1:]
-    assert wire.encode_state(back) == packet
+    np.testing.assert_array_equal(decoded_state.raw, state.raw)
+    assert decoded_state[1:] == state[1:]
+    assert wire.encode_state(decoded_state) == packet
 
 
 @given(states())

@@ -69,7 +69,9 @@ def marks(frames: list[Frame]) -> list[str]:
 # ---- opening ---------------------------------------------------------------------------------------------------------
 
 
-def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
+def test_opening_stops_the_motors_twice_over_and_forbids_charging(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Velocity 0, duty 0, velocity 0, then no charging, each in a separate cycle, without motion."""
     assert robot.controls() == [HALT, COAST, HALT, Control(MotorMode.DISABLE_CHARGING)]
     times = [t for t, _ in robot.received]
@@ -77,7 +79,9 @@ def test_opening_stops_the_motors_twice_over_and_forbids_charging(robot: Virtual
     assert robot.setpoints == (0, 0, 0)
 
 
-def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, unopened: SerialBody) -> None:
+def test_a_half_packet_of_an_earlier_program_moves_nothing(
+    robot: VirtualRobot, unopened: SerialBody
+) -> None:
     """Half a voltage packet was left: without the zeros our first header would be its velocities, DE AD BE."""
     robot.receive(bytes.fromhex("deadbeef 02"))
     unopened.reset(RNG)
@@ -86,7 +90,9 @@ def test_a_half_packet_of_an_earlier_program_moves_nothing(robot: VirtualRobot, 
     assert robot.controls()[0] == HALT  # which came in one cycle with what the zeros had completed
 
 
-def test_the_runaway_of_the_firmware_ends_with_the_opening(robot: VirtualRobot, unopened: SerialBody) -> None:
+def test_the_runaway_of_the_firmware_ends_with_the_opening(
+    robot: VirtualRobot, unopened: SerialBody
+) -> None:
     """A voltage and then zeros: the firmware drives on for ever, past its own timeout."""
     robot.firmware.command(MotorMode.WHEEL_VOLTAGE, 30, 30, 30)
     robot.firmware.command(*HALT[:4])
@@ -112,13 +118,17 @@ def test_we_never_ask_for_a_voltage_other_than_zero(robot: VirtualRobot, body: S
     assert robot.controls()[-1] == COAST
 
 
-def test_a_reset_stops_a_moving_robot_awaits_rest_and_forbids_charging(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_reset_stops_a_moving_robot_awaits_rest_and_forbids_charging(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """At once, not by the robot's own timeout half a second later; the same connection continues."""
     body.enable_charging(True)
     life(body, 5)
     assert robot.charging_enabled
     assert max(map(abs, robot.setpoints)) > 15
-    n, t, n_packets = len(robot.received), robot.now, body.stats.packets
+    n = len(robot.received)
+    t = robot.now
+    n_packets = body.stats.packets
 
     frame = body.reset(RNG)
 
@@ -135,8 +145,11 @@ def test_a_reset_stops_a_moving_robot_awaits_rest_and_forbids_charging(robot: Vi
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: VirtualRobot, body: SerialBody) -> None:
-    start, n = robot.now, len(robot.received)
+def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    start = robot.now
+    n = len(robot.received)
     frames = life(body, 3)
 
     assert [round(t - start, 6) for t, c in robot.received[n:] if c == ASKED] == [0.01, 0.11, 0.21]
@@ -147,7 +160,9 @@ def test_a_command_leaves_at_once_and_the_frame_comes_at_the_deadline(robot: Vir
     assert marks(frames) == ["", "", ""]
 
 
-def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_frame_is_the_newest_packet_in_the_simulators_units(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Golden bytes of the original firmware, through the port, scaled by the robot's own table."""
     frame = body.exchange(np.array([0.0, 0.22, -2.3]))
 
@@ -156,19 +171,25 @@ def test_a_frame_is_the_newest_packet_in_the_simulators_units(robot: VirtualRobo
             group = SPEC.group(name)
             assert np.allclose(frame.values[group], SPEC.lsb[group] * raw, atol=1e-12), name
     assert np.allclose(frame.values[SPEC.group("last_request")], [0.0, 0.5, -0.5])
-    assert frame.values[SPEC.group("acceleration")][1] == pytest.approx(1234 * 9.81 / 1024)  # the chip is turned
+    # The chip is turned
+    assert frame.values[SPEC.group("acceleration")][1] == pytest.approx(1234 * 9.81 / 1024)
 
 
-def test_the_beacon_is_two_packets_difference_and_ir_light_their_mean(robot: VirtualRobot, body: SerialBody) -> None:
+def test_the_beacon_is_two_packets_difference_and_ir_light_their_mean(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """20 and 120 by turns at sensor 2: mean 70, difference 100, whichever came last, and also across a damaged one."""
-    ir_light, n = SPEC.group("ir_light"), 0
+    ir_light = SPEC.group("ir_light")
+    n = 0
 
     def blink(packet: bytes) -> bytes:
         nonlocal n
         n += 1
         robot.raw[ir_light] = 30.0
         robot.raw[ir_light][2] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
-        return packet[:30] + bytes([packet[30] ^ 4]) + packet[31:] if n == 19 else packet
+        if n == 19:
+            return packet[:30] + bytes([packet[30] ^ 4]) + packet[31:]
+        return packet
 
     robot.spoil = blink
     frames = life(body, 4)[1:]
@@ -215,14 +236,18 @@ def test_a_silence_about_a_deadline_is_a_gap(robot: VirtualRobot, body: SerialBo
 
 
 @pytest.mark.parametrize(("late_s", "gap"), [(0.14, False), (0.16, True), (0.8, True)])
-def test_a_step_that_lasted_too_long_is_a_gap(robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool) -> None:
+def test_a_step_that_lasted_too_long_is_a_gap(
+    robot: VirtualRobot, body: SerialBody, late_s: float, gap: bool
+) -> None:
     """Up to 50 ms the next step makes good; what is longer held its action for too long, or the robot has stopped."""
     assert marks(life(body, 2)) == ["", ""]
     robot.sleep(late_s)  # the host was busy between two steps
     assert marks(life(body, 3)) == ["g" * gap, "", ""]
 
 
-def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, body: SerialBody) -> None:
+def test_packets_that_come_late_and_together_are_not_lost(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Fifteen held back for 0.15 s, then all at once, as on a machine that was busy: one stale frame and no gap."""
     held: list[bytes] = []
     start = robot.now
@@ -231,7 +256,8 @@ def test_packets_that_come_late_and_together_are_not_lost(robot: VirtualRobot, b
         if 0.055 < robot.now - start < 0.205:
             held.append(packet)
             return b""
-        late, held[:] = b"".join(held), []
+        late = b"".join(held)
+        held[:] = []
         return late + packet
 
     robot.spoil = hold
@@ -245,7 +271,9 @@ def spoil_packets(robot: VirtualRobot, which: Collection[int], change: Any) -> N
     def spoil(packet: bytes) -> bytes:
         nonlocal n
         n += 1
-        return bytes(change(packet)) if n in which else packet
+        if n in which:
+            return bytes(change(packet))
+        return packet
 
     robot.spoil = spoil
 
@@ -256,31 +284,36 @@ def spoil_packets(robot: VirtualRobot, which: Collection[int], change: Any) -> N
 def test_an_unplugged_robot_comes_back_as_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
     """While disconnected, frames are stale and not applied, each at its deadline; then one gap, then as before."""
     life(body, 3)
-    start, n = robot.now, len(robot.received)
+    start = robot.now
+    n = len(robot.received)
     robot.unplug()
     away = life(body, 5)
     robot.plug()
     frames = away + life(body, 12)
 
     assert robot.now - start == pytest.approx(1.7)
-    back = next(i for i, frame in enumerate(frames) if frame.gap)
-    assert marks(frames[:back]) == ["sn"] * back
-    assert marks(frames[back + 1 :]) == [""] * (16 - back)
-    assert frames[back].extras["reconnects"] == 1
+    gap_index = next(i for i, frame in enumerate(frames) if frame.gap)
+    assert marks(frames[:gap_index]) == ["sn"] * gap_index
+    assert marks(frames[gap_index + 1 :]) == [""] * (16 - gap_index)
+    assert frames[gap_index].extras["reconnects"] == 1
     assert (body.stats.losses, body.stats.reconnects) == (1, 1)
-    assert [frame.extras["link_losses"] for frame in frames] == [1] + [0] * 16, "it was noticed at once"
+    assert [frame.extras["link_losses"] for frame in frames] == [1] + [0] * 16, (
+        "it was noticed at once"
+    )
     away_s = [frame.extras["s_without_link"] for frame in frames]
-    assert away_s[: back - 1] == pytest.approx([0.1] * (back - 1), abs=0.011)
-    assert away_s[back + 1 :] == [0.0] * (16 - back)
+    assert away_s[: gap_index - 1] == pytest.approx([0.1] * (gap_index - 1), abs=0.011)
+    assert away_s[gap_index + 1 :] == [0.0] * (16 - gap_index)
     assert sum(away_s) == pytest.approx(body.stats.lost_s)
-    assert 0.1 * (back - 1) < sum(away_s) < 0.1 * (back + 1)
+    assert 0.1 * (gap_index - 1) < sum(away_s) < 0.1 * (gap_index + 1)
     assert body.loss == "the device disconnected (unplugged, or switched off?)"
     assert robot.controls()[n : n + 3] == [HALT, COAST, HALT]  # as at the first opening
-    times = [f.t for f in frames[back:]]
+    times = [f.t for f in frames[gap_index:]]
     assert np.diff(times) == pytest.approx(0.1)
 
 
-def test_a_robot_that_falls_silent_is_stopped_and_woken(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_robot_that_falls_silent_is_stopped_and_woken(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Its microcontroller was reset into the console: no packets, though the port is there."""
     life(body, 3)
     robot.awake = False
@@ -288,12 +321,14 @@ def test_a_robot_that_falls_silent_is_stopped_and_woken(robot: VirtualRobot, bod
     frames = life(body, 30)
 
     assert marks(frames[:2]) == ["s", "s"]
-    back = next(i for i, frame in enumerate(frames) if frame.gap)
-    assert "n" in marks(frames[:back])[-1]
-    assert marks(frames[back + 1 :]) == [""] * (29 - back)
+    gap_index = next(i for i, frame in enumerate(frames) if frame.gap)
+    assert "n" in marks(frames[:gap_index])[-1]
+    assert marks(frames[gap_index + 1 :]) == [""] * (29 - gap_index)
 
 
-def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(robot: VirtualRobot, body: SerialBody) -> None:
+def test_one_frame_without_packets_is_no_loss_however_long_it_lasted(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """After a pause of this machine its packets are there, but not read yet: nothing is opened again for that."""
     life(body, 2)
     robot.silent = True
@@ -322,19 +357,23 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, open_bo
     assert np.diff(tried[1:9]).min() > 0.1
 
 
-def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(robot: VirtualRobot, open_body: Open) -> None:
+def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(
+    robot: VirtualRobot, open_body: Open
+) -> None:
     body = open_body(link={"frame_timeout_s": 2.0})
     life(body, 3)
     start = robot.now
     robot.unplug()
 
-    with pytest.raises(BackendLost, match=r"no frame from memory for 2\.\d s \(limit 2.0 s\)") as lost:
+    with pytest.raises(
+        BackendLost, match=r"no frame from memory for 2\.\d s \(limit 2.0 s\)"
+    ) as lost:
         life(body, 100)
-    said = str(lost.value)
-    assert "there is no port" in said
-    assert "The robot stops by itself 0.5 s after the last command that reached it" in said
-    assert "told to stop" not in said, "nobody could tell it"
-    assert "timeout" not in said, "no command has such an option"
+    message = str(lost.value)
+    assert "there is no port" in message
+    assert "The robot stops by itself 0.5 s after the last command that reached it" in message
+    assert "told to stop" not in message, "nobody could tell it"
+    assert "timeout" not in message, "no command has such an option"
     assert robot.now - start == pytest.approx(2.1, abs=0.11)
     with pytest.raises(BackendUnavailable, match="call reset"):
         body.exchange(REST)
@@ -359,7 +398,9 @@ def test_a_robot_that_is_lost_in_the_middle_of_a_reset_is_refused_in_a_sentence(
     assert marks([body.reset(RNG), *life(body, 2)]) == ["g", "", ""]
 
 
-def test_closing_at_once_after_a_loss_leaves_no_port_open(robot: VirtualRobot, body: SerialBody) -> None:
+def test_closing_at_once_after_a_loss_leaves_no_port_open(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """The reconnection that would have closed it has not begun."""
     link = body._link
     port = link._port
@@ -386,7 +427,9 @@ def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
         body._link.tend()
 
 
-def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_link_is_told_to_stop_before_it_is_given_up(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Its packets have stopped, but it may receive: the stop is sent at once, not at the reconnection."""
     life(body, 3)
     robot.silent = True
@@ -394,14 +437,16 @@ def test_a_link_is_told_to_stop_before_it_is_given_up(robot: VirtualRobot, body:
         body.exchange(FORWARD)
     lost_t = robot.now
     robot.sleep(0.02)
-    told = [control for t, control in robot.received if t > lost_t]
-    assert told == [HALT]
+    controls = [control for t, control in robot.received if t > lost_t]
+    assert controls == [HALT]
     assert max(map(abs, robot.setpoints)) < 19, "the ramp has begun"
     robot.silent = False
 
 
 @pytest.mark.parametrize("asked_meanwhile", [0, 2])
-def test_no_old_command_is_repeated_after_a_return(robot: VirtualRobot, body: SerialBody, asked_meanwhile: int) -> None:
+def test_no_old_command_is_repeated_after_a_return(
+    robot: VirtualRobot, body: SerialBody, asked_meanwhile: int
+) -> None:
     """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
     life(body, 3)
     link = body._link
@@ -416,14 +461,16 @@ def test_no_old_command_is_repeated_after_a_return(robot: VirtualRobot, body: Se
     assert robot.setpoints == (0, 0, 0)
 
 
-def test_a_command_is_repeated_every_50_ms_for_a_third_of_a_second(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_command_is_repeated_every_50_ms_for_a_third_of_a_second(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """The robot stops by itself after 0.5 s, and nine of ten commands may be lost before it does."""
     n = len(robot.received)
     body.exchange(FORWARD)
     hang(robot, body, 0.6)
-    asked = [t for t, control in robot.received[n:] if control == ASKED]
-    assert np.diff(asked) == pytest.approx([0.1] + [0.05] * (len(asked) - 2), abs=0.011)
-    assert 0.30 < asked[-1] - asked[0] <= 0.36
+    times = [t for t, control in robot.received[n:] if control == ASKED]
+    assert np.diff(times) == pytest.approx([0.1] + [0.05] * (len(times) - 2), abs=0.011)
+    assert 0.30 < times[-1] - times[0] <= 0.36
     assert robot.controls()[-1] == HALT
 
 
@@ -436,7 +483,9 @@ def test_a_lapse_of_the_keep_alive_is_told(robot: VirtualRobot, body: SerialBody
     assert frames[0].gap
 
 
-def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(robot: VirtualRobot, body: SerialBody) -> None:
+def test_the_supervisor_sees_every_new_frame_once_and_no_old_one(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """A stale frame has no information on the present, so it must not end a condition by its time."""
     judged: list[float] = []
     body.supervisor = SimpleNamespace(judge=lambda values, charge_state, t: judged.append(t) or "")
@@ -468,7 +517,8 @@ def test_heat_pauses_a_life_and_coolness_resumes_it(robot: VirtualRobot, body: S
     frames = life(body, 3)
     assert marks(frames)[-1] == ""
     assert body.reason == ""
-    assert np.allclose(frames[0].values[SPEC.group("last_request")][0], 0.35 / 0.44)  # what the agent asked for
+    # What the agent asked for
+    assert np.allclose(frames[0].values[SPEC.group("last_request")][0], 0.35 / 0.44)
 
 
 def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBody) -> None:
@@ -479,7 +529,9 @@ def test_a_robot_that_charges_is_not_driven(robot: VirtualRobot, body: SerialBod
     assert marks(life(body, 10))[-1] == ""
 
 
-def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: VirtualRobot, body: SerialBody) -> None:
+def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """Without a supervisor; the charger held it for the first half of the step."""
     body.supervisor = SimpleNamespace(judge=lambda *_: "")
     robot.charge_state = 2
@@ -488,7 +540,9 @@ def test_a_robot_that_is_let_go_within_a_step_has_not_done_that_step(robot: Virt
     assert marks(life(body, 2)) == ["n", ""]
 
 
-def test_a_reset_stops_a_robot_that_must_not_move_and_says_so(robot: VirtualRobot, unopened: SerialBody) -> None:
+def test_a_reset_stops_a_robot_that_must_not_move_and_says_so(
+    robot: VirtualRobot, unopened: SerialBody
+) -> None:
     """A bus of 12.0 V stops it by the supervisor's rule, not the robot's."""
     robot.raw[SPEC.index("bus_voltage")] = 120
     assert not unopened.reset(RNG).applied
@@ -507,14 +561,18 @@ def test_after_an_interrupted_reset_no_command_is_sent(
         with pytest.raises(KeyboardInterrupt):
             unopened.reset(RNG)
     n = len(robot.received)
-    with pytest.raises(BackendUnavailable, match=r"the reset was interrupted: call reset\(\) first"):
+    with pytest.raises(
+        BackendUnavailable, match=r"the reset was interrupted: call reset\(\) first"
+    ):
         unopened.exchange(FORWARD)
     hang(robot, unopened, 0.1)
     assert {control for _, control in robot.received[n:]} <= {HALT, COAST}
     assert marks([unopened.reset(RNG), *life(unopened, 2)]) == ["g", "", ""]
 
 
-def test_an_emergency_stop_holds_until_it_is_cleared(robot: VirtualRobot, open_body: Open, tmp_path: Path) -> None:
+def test_an_emergency_stop_holds_until_it_is_cleared(
+    robot: VirtualRobot, open_body: Open, tmp_path: Path
+) -> None:
     """A reset under it stops the motors and closes the port before it raises."""
     latch = EmergencyLatch(tmp_path / "stop")
     body = open_body(latch=latch)
@@ -623,21 +681,25 @@ def test_a_robot_is_at_rest_once_its_wheels_and_not_its_commands_stand(
 
 
 def test_the_robots_signs_correct_a_reversed_channel(robot: VirtualRobot, open_body: Open) -> None:
-    body, gyro = open_body(signs={"rotational_velocity": -1}), critterbot().index("rotational_velocity")
+    body = open_body(signs={"rotational_velocity": -1})
+    gyro = critterbot().index("rotational_velocity")
     frame = life(body, 2)[-1]
     plain = critterbot().to_si(body._link.readings()[-1].state.raw)  # type: ignore[union-attr]
     assert frame.values[gyro] == -plain[gyro] != 0.0
     assert frame.values[gyro + 1 :][:5].tolist() == plain[gyro + 1 :][:5].tolist()
 
 
-def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body: SerialBody) -> None:
+def test_charging_is_asked_for_until_the_robot_agrees(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
     """A control packet has no reply, and this one is lost three times; the deadlines are kept."""
     body.enable_charging(True)
-    asked = Control(MotorMode.ENABLE_CHARGING)
-    lost, act = [], robot._obey
+    command = Control(MotorMode.ENABLE_CHARGING)
+    lost = []
+    act = robot._obey
 
     def forgetful(control: Control) -> None:
-        if control == asked and len(lost) < 3:
+        if control == command and len(lost) < 3:
             lost.append(control)
         else:
             act(control)
@@ -648,7 +710,7 @@ def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body:
 
     assert robot.charging_enabled
     assert len(lost) == 3
-    assert robot.controls().count(asked) == 1
+    assert robot.controls().count(command) == 1
     assert marks(frames) == [""] * 6
     assert robot.now - start == pytest.approx(0.6)
     body.enable_charging(False)
@@ -657,13 +719,19 @@ def test_charging_is_asked_for_until_the_robot_agrees(robot: VirtualRobot, body:
 
 
 @pytest.mark.parametrize(("command", "coast_s"), [(FORWARD, 0.41), (REST, 0.05)])
-def test_closing_sends_the_stop_once(robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float) -> None:
+def test_closing_sends_the_stop_once(
+    robot: VirtualRobot, body: SerialBody, command: Any, coast_s: float
+) -> None:
     """Duty 0 comes when the ramp is over; a robot that stands needs no time for one."""
     life(body, 5, command)
     start = robot.now
     body.close()
     robot.sleep(0.1)
-    assert [(round(t - start, 6), c) for t, c in robot.received[-3:]] == [(0.01, HALT), (0.03, HALT), (coast_s, COAST)]
+    assert [(round(t - start, 6), c) for t, c in robot.received[-3:]] == [
+        (0.01, HALT),
+        (0.03, HALT),
+        (coast_s, COAST),
+    ]
     assert [speeds for t, speeds in robot.speeds if t <= start + coast_s - 0.01][-1] == (0, 0, 0)
     n = len(robot.received)
     body.close()

@@ -59,11 +59,11 @@ def test_a_program_that_hangs_is_not_driven_on(robot: VirtualRobot) -> None:
         asked_t = robot.now
         body.exchange(FORWARD)
     until(lambda: body._link is not None and body._link._keep_alive.lapsed)
-    rest = stood_still_at(robot, robot.now)
+    rest_t = stood_still_at(robot, robot.now)
     heard = [t for t, control in robot.received if control == ASKED]
 
     assert max(np.diff(heard)) <= 0.1
-    assert rest - asked_t < 0.65  # 0.35 + 0.2, and what a busy machine adds
+    assert rest_t - asked_t < 0.65  # 0.35 + 0.2, and what a busy machine adds
     assert robot.received[-1][1] == COAST
     clock.begin()
     assert not body.exchange(FORWARD).applied
@@ -145,13 +145,13 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(
             assert program.stdout.readline() == b"driving\n"
             program.send_signal(signal.Signals[how])
         errors = program.communicate(timeout=LIMIT_S)[1].decode()
-    rest = stood_still_at(robot, robot.now)
+    rest_t = stood_still_at(robot, robot.now)
     asked_t = max(t for t, control in robot.received if control == ASKED)
 
     says_stop = how in ("end", "raise", "SIGINT")
     assert (robot.received[-1][1] == COAST) == says_stop, errors
     if says_stop:
         # A period, the ramp, and what a busy machine adds
-        assert rest - asked_t < 0.1 + RAMP_S + 0.2
+        assert rest_t - asked_t < 0.1 + RAMP_S + 0.2
     else:
-        assert rest - asked_t == pytest.approx(ALONE_S)
+        assert rest_t - asked_t == pytest.approx(ALONE_S)

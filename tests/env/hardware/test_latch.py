@@ -22,7 +22,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_stop_is_seen_by_everybody_until_it_is_cleared(path: Path) -> None:
-    ours, theirs = EmergencyLatch(path), EmergencyLatch(path)
+    ours = EmergencyLatch(path)
+    theirs = EmergencyLatch(path)
     assert (ours.reason, ours.clear()) == ("", "")
     assert not path.parent.exists()
     ours.set("smoke from\nmotor 220")
@@ -46,7 +47,9 @@ def test_a_folder_in_the_files_place_is_a_stop(path: Path) -> None:
         latch.clear()
 
 
-def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_cannot_be_looked_at_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     assert "counts as a stop" in EmergencyLatch(tmp_path / "file" / "critterbot.stop").reason
     latch = EmergencyLatch(tmp_path / "critterbot.stop")
@@ -54,7 +57,9 @@ def test_a_place_that_cannot_be_looked_at_is_a_stop(tmp_path: Path, monkeypatch:
     assert "Permission denied" in latch.reason
 
 
-def test_a_stop_on_a_full_disk_is_an_empty_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_on_a_full_disk_is_an_empty_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file without a byte needs no block of the disk."""
     latch = EmergencyLatch(path)
     monkeypatch.setattr("os.fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
@@ -84,8 +89,12 @@ def test_what_clears_a_latch_names_its_robot(path: Path) -> None:
     assert EmergencyLatch(path).remedy == f"removing {path}"
 
 
-@pytest.mark.parametrize("fails", ["tempfile.mkstemp", "os.replace"], ids=["read-only folder", "full disk"])
-def test_an_unwritable_stop_holds_in_this_process(fails: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fails", ["tempfile.mkstemp", "os.replace"], ids=["read-only folder", "full disk"]
+)
+def test_an_unwritable_stop_holds_in_this_process(
+    fails: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And leaves no half-written file. A root user may write anywhere, so the system's answer is played."""
     latch = EmergencyLatch(path)
     with monkeypatch.context() as patch:
@@ -101,7 +110,8 @@ def test_an_unwritable_stop_holds_in_this_process(fails: str, path: Path, monkey
 
 def test_many_who_stop_at_once_leave_one_whole_reason(path: Path) -> None:
     """No reader may ever see a stop that is set and then, uncleared, not set; nor half a reason."""
-    start, done = threading.Barrier(9), threading.Event()
+    start = threading.Barrier(9)
+    finish = threading.Event()
     seen: list[str] = []
 
     def stop(k: int) -> None:
@@ -111,16 +121,17 @@ def test_many_who_stop_at_once_leave_one_whole_reason(path: Path) -> None:
     def watch() -> None:
         latch = EmergencyLatch(path)
         start.wait()
-        while not done.is_set():
+        while not finish.is_set():
             seen.append(latch.reason)
         seen.append(latch.reason)
 
-    watcher, stoppers = threading.Thread(target=watch), [threading.Thread(target=stop, args=(k,)) for k in range(8)]
+    watcher = threading.Thread(target=watch)
+    stoppers = [threading.Thread(target=stop, args=(k,)) for k in range(8)]
     for thread in (watcher, *stoppers):
         thread.start()
     for thread in stoppers:
         thread.join()
-    done.set()
+    finish.set()
     watcher.join()
     assert set(seen) <= {"", *(f"stopped by number {k}" for k in range(8))}
     assert all(seen[seen.index(next(filter(None, seen))) :])
@@ -128,7 +139,8 @@ def test_many_who_stop_at_once_leave_one_whole_reason(path: Path) -> None:
 
 
 def test_who_stopped_the_robot_says_so_until_the_stop_is_cleared_or_set_anew(path: Path) -> None:
-    ours, theirs = EmergencyLatch(path), EmergencyLatch(path)
+    ours = EmergencyLatch(path)
+    theirs = EmergencyLatch(path)
     assert ours.answered_by == ""
     ours.set("fire")
     theirs.answer()
@@ -142,7 +154,9 @@ def test_who_stopped_the_robot_says_so_until_the_stop_is_cleared_or_set_anew(pat
     assert ours.answered_by == "", "that was an answer to an earlier stop"
 
 
-def test_an_answer_that_cannot_be_written_or_read_is_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_cannot_be_written_or_read_is_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     latch = EmergencyLatch(path)
     latch.set("fire")
     with monkeypatch.context() as patch:

@@ -126,20 +126,20 @@ def test_a_torn_write_is_completed_before_the_command_is_sent_again(
     Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an LED mode.
     """
     torn = TornWrite(error, n_sent)
-    asked = Control(1, 20, -7, 3)
+    command = Control(1, 20, -7, 3)
     with open_port(config("loop://"), ticks()) as p:
         p._serial.write = torn.write
         if error is KeyboardInterrupt:
             with pytest.raises(KeyboardInterrupt):
-                p.write(encode_control(asked))
-        p.write(encode_control(asked))
+                p.write(encode_control(command))
+        p.write(encode_control(command))
         assert p.lost == ""
 
-    assert torn.sent == encode_control(asked)[:n_sent] + bytes(53) + encode_control(asked)
+    assert torn.sent == encode_control(command)[:n_sent] + bytes(53) + encode_control(command)
     robot = Receiver()
     robot.receive(torn.sent)
     heard = robot.controls()
-    assert heard[-1] == asked
+    assert heard[-1] == command
     assert {control[:2] for control in heard} == {(1, 20)}
 
 
@@ -273,11 +273,11 @@ def test_bytes_that_are_no_drops_and_no_frames_are_explained(
     explain: Any, first_bytes: bytes, sentence: str
 ) -> None:
     """The Create 2's are the sentences in the table of docs/create2.md."""
-    said = explain(
+    message = explain(
         PortConfig("socket://r:2330", parity="none"), first_bytes, Counts(len(first_bytes))
     )
-    assert sentence in said
-    assert "8N1" not in said, "drops have no line settings"
+    assert sentence in message
+    assert "8N1" not in message, "drops have no line settings"
 
 
 def test_no_permission_for_what_cannot_even_be_looked_at(tmp_path: Path) -> None:

@@ -23,12 +23,16 @@ FILES = st.builds(
     parity=st.sampled_from(["", "odd", "even", "none"]),
     baudrate=st.integers(1, 4_000_000),
     signs=st.dictionaries(NAMES, st.sampled_from([1, -1])),
-    ranges=st.dictionaries(NAMES, st.tuples(FINITE, FINITE).map(lambda pair: (min(pair), max(pair)))),
+    ranges=st.dictionaries(
+        NAMES, st.tuples(FINITE, FINITE).map(lambda pair: (min(pair), max(pair)))
+    ),
 )
 
 
 @given(FILES)
-def test_what_is_saved_comes_back(tmp_path_factory: pytest.TempPathFactory, file: RobotFile) -> None:
+def test_what_is_saved_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, file: RobotFile
+) -> None:
     path = tmp_path_factory.mktemp("config") / "horde" / "robots" / "mine.toml"
     save(file, path)
     assert load(path) == file
@@ -59,7 +63,9 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
         ('port = "\xff"', "not valid TOML"),  # a byte that is no text
     ],
 )
-def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match="robot file") as refusal:
@@ -73,7 +79,9 @@ def test_a_missing_file_says_who_writes_it(tmp_path: Path) -> None:
         load(tmp_path / "mine.toml")
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "mine.toml"
     save(RobotFile(port="old"), path)
     monkeypatch.setattr(os, "fsync", raising(OSError(28, "No space left on device")))

@@ -60,9 +60,9 @@ def test_the_parser_agrees_with_trying_every_byte(junk: bytes, a: int, b: int) -
     stream = GOLDEN[:a] + junk + GOLDEN + GOLDEN[b:] + junk[::-1] + wire.HEADER + GOLDEN
     parser = StateParser()
     half = len(stream) // 2
-    found, refused = oracle.find_states(stream)
+    packets, refused = oracle.find_states(stream)
 
-    assert parser.find(stream[:half]) + parser.find(stream[half:]) == found
+    assert parser.find(stream[:half]) + parser.find(stream[half:]) == packets
     assert parser.crc_errors == refused
     assert len(stream) == 83 * parser.packets + parser.skipped_bytes + pending(parser)
 

@@ -92,12 +92,12 @@ def test_the_robot_moves_as_requested(
     motion = robot.machine.body.motion
     c = math.cos(motion.heading)
     s = math.sin(motion.heading)
-    found = {
+    velocities = {
         "ahead": c * motion.vx + s * motion.vy,
         "left": c * motion.vy - s * motion.vx,
         "yaw": motion.yaw_rate,
     }
-    assert low < found[axis] < high
+    assert low < velocities[axis] < high
     assert axis != "yaw" or math.hypot(motion.x + 0.5, motion.y) < 0.06
 
 
@@ -154,10 +154,10 @@ def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
 
 
 def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
-    here = life_of(7, "bullet")
+    first_life = life_of(7, "bullet")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(life_of, (7, "bullet")) == here
-    assert life_of(8, "bullet") != here
+        assert pool.apply(life_of, (7, "bullet")) == first_life
+    assert life_of(8, "bullet") != first_life
 
 
 @pytest.mark.parametrize("physics", PHYSICS)
@@ -169,9 +169,9 @@ def test_a_reset_clears_the_earlier_life(physics: str) -> None:
     robot.machine.power.charge[:] = [0.4, 0.5, 0.6]
     robot.enable_charging(True)
     hold(robot, FORWARD, 300)
-    again = life_on(robot, 7)
+    second_life = life_on(robot, 7)
     robot.close()
-    assert again == life_of(7, physics)
+    assert second_life == life_of(7, physics)
 
 
 def test_lives_begin_clear_of_walls_and_dock(robot: SimulatedBody) -> None:
@@ -217,12 +217,12 @@ MOVE = (2.0, "lamp", (-0.8, -0.8, 0.45))
 def life(n_steps: int, **settings: object) -> np.ndarray:
     """Return the observations of a life, its first one included, shape (n_steps + 1, 57)."""
     with gymnasium.make("horde_env:CritterbotPen-v0", disable_env_checker=True, **settings) as env:
-        seen = [env.reset(seed=5)[0]]
+        observations = [env.reset(seed=5)[0]]
         actions = np.random.default_rng(1).integers(0, 5, n_steps)
-        seen += [env.step(int(action))[0] for action in actions]
-        again = env.reset(seed=5)[0]
-    np.testing.assert_array_equal(again, seen[0])  # a reset moves the lamp back
-    return np.array(seen)
+        observations += [env.step(int(action))[0] for action in actions]
+        reset_observation = env.reset(seed=5)[0]
+    np.testing.assert_array_equal(reset_observation, observations[0])  # a reset moves the lamp back
+    return np.array(observations)
 
 
 def test_a_moved_lamp_changes_only_light_and_warmth_from_its_time_on() -> None:
@@ -268,11 +268,11 @@ def test_more_friction_in_one_rotation_takes_more_current_there_from_its_time_on
 
     change = {"friction_changes": [(4.0, "clockwise", 1.6)]}
     for action, turn in enumerate(("clockwise", "counter-clockwise"), start=2):
-        before = current(action)
-        after = current(action, **change)
-        np.testing.assert_array_equal(after[:40], before[:40])
+        baseline = current(action)
+        currents = current(action, **change)
+        np.testing.assert_array_equal(currents[:40], baseline[:40])
         if turn != "clockwise":
-            np.testing.assert_array_equal(after, before)
+            np.testing.assert_array_equal(currents, baseline)
         else:
-            rise = (after[50:] - before[50:]).mean() * 0.45 * 255
+            rise = (currents[50:] - baseline[50:]).mean() * 0.45 * 255
             assert rise == pytest.approx(2.6, abs=0.8)

@@ -60,10 +60,10 @@ def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: Body) -> Non
 def test_without_force_the_robot_keeps_its_momentum(body: Body) -> None:
     """No joint motor, no damping: 2 s of rolling free. PyBullet's defaults would take 8 % of it."""
     body.place(-0.5, 0.0, 0.0)
-    before = drive(body, [4.0, 0.0, 4.0 * 0.008], 10)
-    after = drive(body, [0.0, 0.0, 0.0], 200)
-    assert before.vx == pytest.approx(0.1, rel=1e-3)
-    assert after.vx == pytest.approx(before.vx, rel=1e-3)
+    start_motion = drive(body, [4.0, 0.0, 4.0 * 0.008], 10)
+    end_motion = drive(body, [0.0, 0.0, 0.0], 200)
+    assert start_motion.vx == pytest.approx(0.1, rel=1e-3)
+    assert end_motion.vx == pytest.approx(start_motion.vx, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,11 @@ def dock(body: SimulatedBody, seed: int) -> Trial:
 def test_it_docks_from_random_poses(n: int, seed: int, least: int) -> None:
     """Gently: at no more than 8 wire units, 0.14 m/s, and what a coasting body adds. Measured: 100 of 100."""
     body = SimulatedBody()
-    done = [dock(body, seed + i) for i in range(n)]
+    trials = [dock(body, seed + i) for i in range(n)]
     body.close()
-    assert sum(t.docked for t in done) >= least
-    assert max(t.impact for t in done) < SLOW + 0.03
-    assert max(t.duration_s for t in done if t.docked) < 30.0
+    assert sum(t.docked for t in trials) >= least
+    assert max(t.impact for t in trials) < SLOW + 0.03
+    assert max(t.duration_s for t in trials if t.docked) < 30.0
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     body.reset(np.random.default_rng(0))
     body.machine.face[period.REACH_M] = 0.03
     body.machine.face[period.REACH_COS] = math.cos(math.radians(4.0))
-    done = [dock(body, 1000 + i) for i in range(20)]
+    trials = [dock(body, 1000 + i) for i in range(20)]
     body.close()
-    assert sum(t.docked for t in done) >= 17
+    assert sum(t.docked for t in trials) >= 17
 
 
 @pytest.mark.slow

@@ -70,12 +70,12 @@ def life(physics: str, seed: int, n_steps: int = 3000) -> tuple[np.ndarray, np.n
     """Return the readings of a sticky random life, shape (n_steps, 57), and its contact impulses per period's end."""
     robot = SimulatedBody(physics=physics)
     robot.reset(np.random.default_rng(seed))
-    told = [
+    samples = [
         (frame.values, robot.machine.body.contact_impulse())
         for frame in wander(robot, n_steps, 100 + seed)
     ]
     robot.close()
-    values, impulses = zip(*told, strict=True)
+    values, impulses = zip(*samples, strict=True)
     return np.array(values), np.array(impulses)
 
 
@@ -88,11 +88,11 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
     chance passes that rarely in 57 x 2 comparisons of three against three.
     """
     pytest.importorskip("pybullet")
-    told = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
+    lives = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
 
     def separation(statistic: object) -> np.ndarray:
         ours, theirs = (
-            np.array([statistic(*one) for one in told[name]]) for name in engines.PHYSICS
+            np.array([statistic(*one) for one in lives[name]]) for name in engines.PHYSICS
         )  # type: ignore[operator]
         spread = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / 3.0)
         if ours.ndim == 1:
@@ -103,8 +103,8 @@ def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
 
     assert separation(lambda values, _: values.mean(axis=0)).max() < 6.0
     assert separation(lambda values, _: values.std(axis=0)).max() < 6.0
-    touching = [np.array([(i > 0.0).mean() for _, i in told[name]]) for name in engines.PHYSICS]
-    pressing = [np.array([i[i > 0.0].mean() for _, i in told[name]]) for name in engines.PHYSICS]
+    touching = [np.array([(i > 0.0).mean() for _, i in lives[name]]) for name in engines.PHYSICS]
+    pressing = [np.array([i[i > 0.0].mean() for _, i in lives[name]]) for name in engines.PHYSICS]
     for ours, theirs in (touching, pressing):
         assert ours.mean() == pytest.approx(theirs.mean(), rel=0.15)
 
@@ -166,9 +166,9 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
         velocity = tuple(rng.normal(size=3))
         planar.set_targets(velocity, inertia, contacts, 2, TICK_S)
         for _ in range(30):  # until convergence
-            before = contacts.copy()
+            previous_contacts = contacts.copy()
             velocity = planar.resolve(velocity, inertia, contacts, 2)
-            if np.allclose(before, contacts, rtol=0, atol=1e-14):
+            if np.allclose(previous_contacts, contacts, rtol=0, atol=1e-14):
                 break
         for row in contacts:
             speed, slip = planar.speed_at(velocity, row)
@@ -261,11 +261,13 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("BackendUnavailable PyBullet is not installed; the planar engine")
-    assert re.search(r"conda-forge.*--no-build-isolation pybullet", done.stdout)
+    assert result.stdout.startswith(
+        "BackendUnavailable PyBullet is not installed; the planar engine"
+    )
+    assert re.search(r"conda-forge.*--no-build-isolation pybullet", result.stdout)
 
 
 @pytest.mark.slow
@@ -282,22 +284,22 @@ for action in numpy.random.default_rng(0).integers(5, size=300):
     digest.update(env.step(action)[0].tobytes())
 print(_jit._INTERNAL, digest.hexdigest())
 """
-    said = []
+    outputs = []
     for plain in ("0", "1"):
         environment = {**os.environ, "HORDE_PLAIN_KERNELS": plain, "NUMBA_CACHE_DIR": str(tmp_path)}
-        ran = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", program],
             env=environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        said.append(ran.stdout.split())
-    assert [" ".join(words[:-1]) for words in said] == [
+        outputs.append(result.stdout.split())
+    assert [" ".join(words[:-1]) for words in outputs] == [
         "{'_nrt': False, 'forceinline': True}",
         "{}",
     ]
-    assert said[0][-1] == said[1][-1]
+    assert outputs[0][-1] == outputs[1][-1]
 
 
 def test_a_robot_with_other_shapes_is_refused_by_name() -> None:

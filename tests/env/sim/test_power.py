@@ -103,12 +103,12 @@ def test_unplugged_while_charging_the_robot_is_paralysed_until_it_is_plugged_in_
 
 def test_a_load_lowers_the_voltages() -> None:
     """6 A more are 2 A of each battery, 0.05 ohm each: 0.1 V; the bus loses 0.02 ohm x 6 A more."""
-    seen = []
+    voltages = []
     for motors_a in (0.0, 6.0):
         supply = PowerSupply()
         power.advance(supply.amounts, supply.marks, motors_a, False, 1e-6)
-        seen.append([*supply.battery_v, supply.bus_v])
-    np.testing.assert_allclose(np.subtract(*seen), [0.1, 0.1, 0.1, 0.1 + 0.12], atol=1e-6)
+        voltages.append([*supply.battery_v, supply.bus_v])
+    np.testing.assert_allclose(np.subtract(*voltages), [0.1, 0.1, 0.1, 0.1 + 0.12], atol=1e-6)
 
 
 def test_an_empty_robot_is_off_until_it_is_docked() -> None:

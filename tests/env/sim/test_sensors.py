@@ -17,9 +17,9 @@ OWN = slice(16, 53)
 
 
 def senses(seed: int = 0) -> Senses:
-    made = Senses(SPEC, load_pen())
-    made.reset(np.random.default_rng(seed))
-    return made
+    model = Senses(SPEC, load_pen())
+    model.reset(np.random.default_rng(seed))
+    return model
 
 
 def stand(
@@ -89,10 +89,10 @@ def test_the_beacon_alternates_from_packet_to_packet() -> None:
     One packet alone would swing by the beacon's full height; the mean of two stays within a few counts of half of it.
     """
     facing = at(0.45, -0.4, -math.pi / 2)
-    made = senses()
-    single = np.array([packet.lit_at(made.times, 0.01 * i) for i in range(200)])
+    model = senses()
+    single = np.array([packet.lit_at(model.times, 0.01 * i) for i in range(200)])
     assert np.mean(np.abs(np.diff(single)) > 0.9) > 0.9
-    pairs = stand(facing, 400, made=made)[:, 33]
+    pairs = stand(facing, 400, made=model)[:, 33]
     assert np.median(pairs) > 45
     assert np.percentile(pairs, 95) - np.percentile(pairs, 5) < 12
 
@@ -103,28 +103,28 @@ def test_infrared_light_never_reaches_256() -> None:
 
 
 def test_a_pen_without_lamps_or_warmth_is_dark_and_at_room_temperature() -> None:
-    made = Senses(SPEC, replace(load_pen(), lamps=(), warm=(), iron=()))
-    raw = stand(at(), 50, made=made)
-    assert abs(raw[:, 41:45].mean() - 1023 * made.pen.room.light) < 1
-    assert abs(raw[:, 45:53].mean() / 50 - made.pen.room.temperature_k) < 0.1
+    model = Senses(SPEC, replace(load_pen(), lamps=(), warm=(), iron=()))
+    raw = stand(at(), 50, made=model)
+    assert abs(raw[:, 41:45].mean() - 1023 * model.pen.room.light) < 1
+    assert abs(raw[:, 45:53].mean() / 50 - model.pen.room.temperature_k) < 0.1
 
 
 def test_a_knock_is_felt_in_two_packets_by_half() -> None:
     """The shell is soft: 8 m/s^2 forward for 10 ms read as 4 in this packet and in the next."""
-    made = senses()
+    model = senses()
     knocked = at(ax=8.0)
     out = np.zeros((3, SPEC.n_channels))
     for k, (before, now) in enumerate([(at(), knocked), (knocked, at()), (at(), at())]):
-        read(made, before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
+        read(model, before, now, 0.01 * (k + 1), np.random.default_rng(0), out[k])
     felt = out[:, SPEC.index("acceleration_x")] - out[2, SPEC.index("acceleration_x")]
     np.testing.assert_allclose(felt, [4.0, 4.0, 0.0], atol=0.02)
 
 
 def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     """Brightest an eighth of a cycle after zero, darkest after three eighths."""
-    made = senses()
-    room = made.pen.room
-    *_, times, numbers = made.kit
+    model = senses()
+    room = model.pen.room
+    *_, times, numbers = model.kit
     gain = [
         packet.air_at(times, numbers, part / room.mains_hz)[2]
         for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)
@@ -137,14 +137,14 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
 
 def test_thermal_zones_hold_a_reading_and_then_follow_with_a_lag() -> None:
     """Turned from the cold pane to the radiator: unchanged for 0.14 s, then 1 - exp(-t/0.3 s) of the way."""
-    made = senses()
+    model = senses()
     rng = np.random.default_rng(0)
     values = np.zeros((400, 57))
     cold = at(0.0, -0.2, math.pi)
     warm = at(-0.4, 0.2, math.pi / 2)
     for i in range(400):
         body = cold if i < 100 else warm
-        read(made, body, body, 0.01 * (i + 1), rng, values[i])
+        read(model, body, body, 0.01 * (i + 1), rng, values[i])
     zones = values[:, 45]
     changes = np.flatnonzero(np.diff(zones))
     assert np.all(np.diff(changes) % 14 == 0)  # a new reading may be the old one

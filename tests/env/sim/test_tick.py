@@ -68,7 +68,7 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     near, glare, light, heat = senses._eyes
     normal = rng.standard_normal(57)
     uniform = rng.random((2, 10))
-    before = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0)
+    previous_pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0)
     pose = (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
     speed = rng.normal(size=3)
     duty = rng.normal(size=3)
@@ -79,17 +79,29 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     values, roller, zones, drift, packets, _, *scratch = (array.copy() for array in memory)
     out = np.zeros(37)
     air = 0.1, lit, gain, room.light, room.temperature_k, lag_share, 0.9
-    own = (senses._scene, senses._eyes, memory, senses._steps)
+    sense_arrays = (senses._scene, senses._eyes, memory, senses._steps)
     noise = (normal, uniform)
-    packet.read(*own, *noise, before, pose, speed, duty, 0.3, air, out)
-    now = np.array(pose)
+    packet.read(*sense_arrays, *noise, previous_pose, pose, speed, duty, 0.3, air, out)
+    pose_array = np.array(pose)
     scratch = tuple(scratch)
-    packet.feel(now, before[3], speed, duty, 0.3, 0.1, earth, iron, roller, normal[:11], values[:7])
+    packet.feel(
+        pose_array,
+        previous_pose[3],
+        speed,
+        duty,
+        0.3,
+        0.1,
+        earth,
+        iron,
+        roller,
+        normal[:11],
+        values[:7],
+    )
     fields.ir_distance(
-        now, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17]
+        pose_array, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17]
     )
     fields.light(
-        now,
+        pose_array,
         light,
         lamps,
         gain,
@@ -101,10 +113,12 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
         values[25:29],
     )
     if lag_share:
-        fields.warmth(now, heat, warm, room.temperature_k, segments, heights, scratch, values[29:])
+        fields.warmth(
+            pose_array, heat, warm, room.temperature_k, segments, heights, scratch, values[29:]
+        )
         packet.follow(lag_share, 0.9, normal[41:], zones, drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
-    poses = np.array([before, pose])
+    poses = np.array([previous_pose, pose])
     expected = values.copy()
     fields.ir_light(
         poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), scratch, packets
@@ -121,14 +135,14 @@ MODULES = (fields, firmware, motors, packet, period, planar, power)
 
 
 def kernels_of(module: ModuleType) -> list[ast.FunctionDef]:
-    found = [
+    functions = [
         node
         for node in ast.parse(inspect.getsource(module)).body
         if isinstance(node, ast.FunctionDef)
     ]
     return [
         node
-        for node in found
+        for node in functions
         if any("kernel" in ast.unparse(decorator) for decorator in node.decorator_list)
     ]
 
@@ -141,9 +155,9 @@ def named_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
 
 def used_in(nodes: Sequence[ast.AST], module: ModuleType) -> set[ModuleType]:
     """Return those, and the ones that their kernels use."""
-    found = named_in(nodes, module)
-    return found.union(
-        *(used_in([line for k in kernels_of(m) for line in k.body], m) for m in found)
+    modules = named_in(nodes, module)
+    return modules.union(
+        *(used_in([line for k in kernels_of(m) for line in k.body], m) for m in modules)
     )
 
 
@@ -168,28 +182,28 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
         body.reset(np.random.default_rng(3))
         x, y = body.pen.dock.centre_m
         body.machine.reset(x, y + body.pen.dock.size_m[1] / 2 + 0.125, -math.pi / 2)
-    made = parts.machine
+    twin = parts.machine
     rng = copy.deepcopy(whole._rng)
     for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
-        whole.machine.stuck = made.stuck = 1 if 20 <= k < 30 else None
+        whole.machine.stuck = twin.stuck = 1 if 20 <= k < 30 else None
         frame = whole.exchange(command)
         wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
-        made.firmware.command(firmware.XYTHETA_SPACE, *wire)
-        path = [Motion(*made.tick(noise)) for noise in rng.standard_normal((10, 3))]
-        acted = made.motion[motors.RIM_SPEED], made.firmware.wheels[firmware.DUTY] * period.PER_DUTY
-        before, now = (
+        twin.firmware.command(firmware.XYTHETA_SPACE, *wire)
+        path = [Motion(*twin.tick(noise)) for noise in rng.standard_normal((10, 3))]
+        acted = twin.motion[motors.RIM_SPEED], twin.firmware.wheels[firmware.DUTY] * period.PER_DUTY
+        previous_state, state = (
             BodyState(
                 m.x, m.y, wrapped(m.heading), m.vx, m.vy, m.yaw_rate,
-                (m.vx - last.vx) / motors.TICK_S, (m.vy - last.vy) / motors.TICK_S, *acted, made.body.contact_impulse(),
+                (m.vx - last.vx) / motors.TICK_S, (m.vy - last.vy) / motors.TICK_S, *acted, twin.body.contact_impulse(),
             )
             for last, m in pairwise(path[-3:])
         )  # fmt: skip
         values = np.zeros(SPEC.n_channels)
-        values[:16] = SPEC.lsb[:16] * made.raw(rng) + SPEC.offset[:16]
-        read(parts.senses, before, now, made.n_ticks * motors.TICK_S, rng, values)
+        values[:16] = SPEC.lsb[:16] * twin.raw(rng) + SPEC.offset[:16]
+        read(parts.senses, previous_state, state, twin.n_ticks * motors.TICK_S, rng, values)
         values[53:56] = command / SPEC.largest_request
         np.testing.assert_array_equal(frame.values, values)
         assert frame.applied
-        assert dict(frame.extras) == {"x_m": now.x, "y_m": now.y, "heading_rad": now.heading}
-    assert made.power.bus_v == whole.machine.power.bus_v
+        assert dict(frame.extras) == {"x_m": state.x, "y_m": state.y, "heading_rad": state.heading}
+    assert twin.power.bus_v == whole.machine.power.bus_v
     assert rng.bit_generator.state == whole._rng.bit_generator.state

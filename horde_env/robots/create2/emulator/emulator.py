@@ -107,12 +107,12 @@ class CreateEmulator(RobotEmulator):
         battery_scale: float = 1.0,
         faults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
+        robot_rng, of_faults, jitter = np.random.default_rng(seed).spawn(3)
         machine = Machine(room, battery_scale=battery_scale)
-        robot = Firmware(machine, own)
+        robot = Firmware(machine, robot_rng)
         _compile(robot)
         robot.n_cycles = 0
-        machine.place_freely(own)
+        machine.place_freely(robot_rng)
         super().__init__(
             robot, CreateFaults(robot, faults, of_faults), slight_delays(jitter), TICK_S
         )

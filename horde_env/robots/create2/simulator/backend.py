@@ -21,7 +21,16 @@ from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
 from horde_env.robots.create2.stream import CreateState
-from horde_env.robots.create2.wire import HALT, SAFE, STREAM_ALL, TICK_S, Op, Sensors, drive, drive_direct
+from horde_env.robots.create2.wire import (
+    HALT,
+    SAFE,
+    STREAM_ALL,
+    TICK_S,
+    Op,
+    Sensors,
+    drive,
+    drive_direct,
+)
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 SETTLING_TICKS = 4  # between switching on and the first frame
@@ -38,10 +47,15 @@ class SimulatedCreate(Backend):
     obedience = Obedience
 
     def __init__(
-        self, *, layout: str | Path | None = None, battery_scale: float = 1.0, physics: str | None = None
+        self,
+        *,
+        layout: str | Path | None = None,
+        battery_scale: float = 1.0,
+        physics: str | None = None,
     ) -> None:
         check_physics(physics)
-        self.spec, self.room = create2(), load_room(layout)
+        self.spec = create2()
+        self.room = load_room(layout)
         self.period_s = self.spec.period_s
         self.machine = Machine(self.room, battery_scale=battery_scale)
         self.pilot = Pilot(self.spec)
@@ -59,7 +73,8 @@ class SimulatedCreate(Backend):
         """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""
         self.machine.place_freely(rng)
         firmware = self._firmware = Firmware(self.machine, rng)
-        self._supervisor, self._stop_reason = CreateSupervisor(self.spec), ""
+        self._supervisor = CreateSupervisor(self.spec)
+        self._stop_reason = ""
         self.pilot.reset()
         self._n_steps = 0
         firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
@@ -69,12 +84,16 @@ class SimulatedCreate(Backend):
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end."""
-        wheels, firmware = drive(command, self.spec), self.firmware
-        asked = HALT if self._stop_reason else self.pilot.override or wheels
-        before = self._state
+        wheels = drive(command, self.spec)
+        firmware = self.firmware
+        if self._stop_reason:
+            asked = HALT
+        else:
+            asked = self.pilot.override or wheels
+        previous = self._state
         firmware.receive(drive_direct(asked))
-        assert before is not None
-        firmware.receive(self.pilot.state_commands(before, self._t))
+        assert previous is not None
+        firmware.receive(self.pilot.state_commands(previous, self._t))
         self._n_steps += 1
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
@@ -82,10 +101,14 @@ class SimulatedCreate(Backend):
         state = self._live(firmware, n)
         is_kept_still = bool(self._stop_reason)
         verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
-        applied = verdict.applied and before.mode == SAFE and not is_kept_still
+        applied = verdict.applied and previous.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
-        frame = self._frame(n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal)
-        self._stop_reason = self._supervisor.judge(frame.values, state.sensors.charging_state, frame.t)
+        frame = self._frame(
+            n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal
+        )
+        self._stop_reason = self._supervisor.judge(
+            frame.values, state.sensors.charging_state, frame.t
+        )
         return frame
 
     def enable_charging(self, enabled: bool) -> None:
@@ -96,7 +119,11 @@ class SimulatedCreate(Backend):
         """Return the body's state, except the generator passed to `reset`."""
         state = self._state
         assert state is not None, "the body was reset"
-        newest = {"raw": state.raw.copy(), "sensors": np.array(state.sensors), "mode": np.array(state.mode)}
+        newest = {
+            "raw": state.raw.copy(),
+            "sensors": np.array(state.sensors),
+            "mode": np.array(state.mode),
+        }
         return nested(
             machine=self.machine.save(),
             firmware=self.firmware.save(),
@@ -132,7 +159,9 @@ class SimulatedCreate(Backend):
         state = self._state = CreateState(self._raw[n - 1], firmware.report(), firmware.mode, 0)
         return state
 
-    def _frame(self, n: int, share: Floats, *, applied: bool, gap: bool, refusal: str = "") -> Frame:
+    def _frame(
+        self, n: int, share: Floats, *, applied: bool, gap: bool, refusal: str = ""
+    ) -> Frame:
         values = np.empty(self.spec.n_channels)
         tick.gather(n, self._raw, self.spec.is_any, self.spec.lsb, self.spec.offset, values)
         values[self._request] = share

@@ -56,16 +56,41 @@ BANNER = (
 )
 ALWAYS = (Op.RESET, Op.START)
 DRIVING = (Op.DRIVE, Op.DRIVE_DIRECT, Op.DRIVE_PWM)
-IN_CONTROL = (*DRIVING, Op.MOTORS, Op.PWM_MOTORS, Op.LEDS, Op.SCHEDULE_LEDS, Op.DIGITS_RAW, Op.DIGITS_ASCII, Op.PLAY)
+IN_CONTROL = (
+    *DRIVING,
+    Op.MOTORS,
+    Op.PWM_MOTORS,
+    Op.LEDS,
+    Op.SCHEDULE_LEDS,
+    Op.DIGITS_RAW,
+    Op.DIGITS_ASCII,
+    Op.PLAY,
+)
 OWN = (Op.SPOT, Op.CLEAN, Op.MAX, Op.DOCK)
-MODE_OF = {Op.START: PASSIVE, Op.CONTROL: SAFE, Op.SAFE: SAFE, Op.FULL: FULL, Op.POWER: PASSIVE, Op.STOP: OFF}
+MODE_OF = {
+    Op.START: PASSIVE,
+    Op.CONTROL: SAFE,
+    Op.SAFE: SAFE,
+    Op.FULL: FULL,
+    Op.POWER: PASSIVE,
+    Op.STOP: OFF,
+}
 KNOWN = {int(op) for op in Op}
 _SAVED = (
-    *("mode", "mode_offset", "is_asleep", "n_cycles", "_reboot_until", "_boot_tick", "_is_streaming"),
+    *(
+        "mode",
+        "mode_offset",
+        "is_asleep",
+        "n_cycles",
+        "_reboot_until",
+        "_boot_tick",
+        "_is_streaming",
+    ),
     *("_travel", "_idle_s", "_was_docked"),
 )
 BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
-DISTANCE, MODE = Sensors._fields.index("distance"), Sensors._fields.index("mode")
+DISTANCE = Sensors._fields.index("distance")
+MODE = Sensors._fields.index("mode")
 STRAIGHT = (-32768, 32767)
 DISTANCE_PACKETS = {19, 20, 0, 2, 6, 100}  # packets and groups with distance or angle
 
@@ -74,8 +99,11 @@ class Firmware:
     """The robot behind its serial line; `rng` is the source of the random numbers of docking and cleaning."""
 
     def __init__(self, machine: Machine, rng: Generator) -> None:
-        self.machine, self._rng = machine, rng
-        self.mode, self.mode_offset = OFF, 0  # some robots report each mode one too high
+        self.machine = machine
+        self._rng = rng
+        # Some robots report each mode one too high
+        self.mode = OFF
+        self.mode_offset = 0
         self.is_asleep = False  # until `wake`
         self.n_cycles = self._reboot_until = 0
         self.extra = b""  # text that a fault inserts into the stream
@@ -131,24 +159,30 @@ class Firmware:
             return
         self.machine.press(BUTTONS[button])
         if self.mode == PASSIVE:
-            self._own = OwnDrive(to_dock=button == "dock") if self._own is None else None
+            if self._own is None:
+                self._own = OwnDrive(to_dock=button == "dock")
+            else:
+                self._own = None
 
     def rouse(self) -> None:
         """Wake a sleeping robot up, on its dock too, in Off."""
         if self.is_asleep:
-            self.is_asleep, self.mode = False, OFF
+            self.is_asleep = False
+            self.mode = OFF
             self._clear()
 
     def fall_asleep(self) -> None:
         """Sleep until `wake`."""
         self.enter(PASSIVE)
-        self.is_asleep, self._is_streaming = True, False
+        self.is_asleep = True
+        self._is_streaming = False
         self._pending.clear()
         self._answers.clear()
 
     def reset(self) -> None:
         """Reset, as opcode 7 or a removed battery does: off, with the banner."""
-        self.mode, self.is_asleep = OFF, False
+        self.mode = OFF
+        self.is_asleep = False
         self._clear()
         self._boot_tick = self.n_cycles
         self._texts = deque((self.n_cycles + max(round(s / TICK_S), 1), text) for s, text in BANNER)
@@ -209,9 +243,13 @@ class Firmware:
     def _operands(self, opcode: int) -> int | None:
         """Return the number of operand bytes of an opcode, None until it is known."""
         if opcode in (Op.STREAM, Op.QUERY_LIST):
-            return 1 + self._pending[1] if len(self._pending) > 1 else None
+            if len(self._pending) > 1:
+                return 1 + self._pending[1]
+            return None
         if opcode == Op.SONG:
-            return 2 + 2 * min(self._pending[2], 16) if len(self._pending) > 2 else None
+            if len(self._pending) > 2:
+                return 2 + 2 * min(self._pending[2], 16)
+            return None
         return OPERANDS.get(opcode, 0)  # type: ignore[call-overload, no-any-return]
 
     def _execute(self, opcode: int, operands: bytes) -> None:
@@ -226,7 +264,8 @@ class Firmware:
         elif opcode in MODE_OF:
             self.enter(MODE_OF[Op(opcode)])
             if opcode == Op.STOP:
-                self._is_streaming, self._stream = False, ()
+                self._is_streaming = False
+                self._stream = ()
         elif opcode in OWN:
             self.enter(PASSIVE)
             self._own = OwnDrive(to_dock=opcode == Op.DOCK)
@@ -235,7 +274,8 @@ class Firmware:
         elif opcode in (Op.SENSORS, Op.QUERY_LIST):
             self._answers += operands if opcode == Op.SENSORS else operands[1:]
         elif opcode == Op.STREAM:
-            self._stream, self._is_streaming = tuple(operands[1:]), bool(operands[0])
+            self._stream = tuple(operands[1:])
+            self._is_streaming = bool(operands[0])
         elif opcode == Op.PAUSE_STREAM:
             self._is_streaming = bool(operands[0]) and bool(self._stream)
         elif opcode == Op.BUTTONS:
@@ -244,8 +284,11 @@ class Firmware:
     def enter(self, mode: int) -> None:
         """Change the mode; stop the wheels unless they stay under control."""
         if mode not in (SAFE, FULL) or self.mode not in (SAFE, FULL):
-            self.requested, self.velocity_radius = (0, 0), (0, 0)
-        self.mode, self._own, self._idle_s = mode, None, 0.0
+            self.requested = (0, 0)
+            self.velocity_radius = (0, 0)
+        self.mode = mode
+        self._own = None
+        self._idle_s = 0.0
         self._was_docked = self._was_docked and mode != SAFE  # a powered dock ends Safe at once
 
     def _drive(self, opcode: int, operands: bytes) -> None:
@@ -253,7 +296,10 @@ class Firmware:
         if opcode == Op.DRIVE_DIRECT:
             self.requested = (_limited(first), _limited(second))
         elif opcode == Op.DRIVE_PWM:
-            self.requested = (_limited(round(first * FASTEST / 255)), _limited(round(second * FASTEST / 255)))
+            self.requested = (
+                _limited(round(first * FASTEST / 255)),
+                _limited(round(second * FASTEST / 255)),
+            )
         else:
             self.velocity_radius = first, second
             self.requested = _arc(_limited(first), second)
@@ -262,7 +308,8 @@ class Firmware:
 
     def cycle(self, look: bool = True) -> bytes:  # noqa: ARG002
         """Run 1/64 s and return the bytes that the robot sends."""
-        extra, self.extra = self.extra, b""
+        extra = self.extra
+        self.extra = b""
         self.advance()
         return extra + self.say()
 
@@ -270,11 +317,13 @@ class Firmware:
         """Run 1/64 s."""
         self.n_cycles += 1
         machine = self.machine
-        left, right = self._wheels()
-        before = machine.state[5:7].copy()
-        machine.tick(left, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep)
-        self._travel[0] += float(machine.state[5] - before[0])
-        self._travel[1] += float(machine.state[6] - before[1])
+        left_mps, right = self._wheels()
+        velocity_before = machine.state[5:7].copy()
+        machine.tick(
+            left_mps, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep
+        )
+        self._travel[0] += float(machine.state[5] - velocity_before[0])
+        self._travel[1] += float(machine.state[6] - velocity_before[1])
         if self.mode == PASSIVE and not self.is_asleep and self._own is None:
             self._idle_s += TICK_S
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
@@ -282,11 +331,15 @@ class Firmware:
 
     def run(self, n: int, raw: Floats) -> None:
         """Run `n` ticks as `advance` and `sensors` do, awake, streaming; `raw` receives the channels of each."""
-        done = 0
-        while done < n:
-            m = n - done if self._own is None else 1  # its own drive decides in each tick
-            mode = self.machine.run(m, (*self._wheels(), self.mode, self._was_docked), raw[done:])
-            self.n_cycles, done = self.n_cycles + m, done + m
+        n_run = 0
+        while n_run < n:
+            # Its own drive decides in each tick
+            m = 1
+            if self._own is None:
+                m = n - n_run
+            mode = self.machine.run(m, (*self._wheels(), self.mode, self._was_docked), raw[n_run:])
+            self.n_cycles = self.n_cycles + m
+            n_run = n_run + m
             if mode != self.mode:
                 self.enter(mode)
             self._was_docked = self.machine.is_docked
@@ -295,8 +348,10 @@ class Firmware:
         """Return the requests of the wheels in the next tick, left and right, m/s."""
         if self._own is not None and self.mode == PASSIVE:
             return self._own.wheels(self.machine, self._rng)
-        right, left = (1e-3 * speed for speed in self.requested)
-        return (left, right) if self.mode in (SAFE, FULL) else (0.0, 0.0)
+        right, left_mps = (1e-3 * speed for speed in self.requested)
+        if self.mode in (SAFE, FULL):
+            return (left_mps, right)
+        return (0.0, 0.0)
 
     def sensors(self) -> Sensors:
         """Return the sensors as the robot would send them now; a trigger first ends Safe."""
@@ -305,18 +360,20 @@ class Firmware:
 
     def _sense(self) -> None:
         packets = self.machine.read()
-        if self.mode == SAFE and tick.is_triggered(packets, self._was_docked, *map(float, self.requested)):
+        if self.mode == SAFE and tick.is_triggered(
+            packets, self._was_docked, *map(float, self.requested)
+        ):
             self.enter(PASSIVE)
         self._was_docked = self.machine.is_docked
 
     def report(self) -> Sensors:
         """Return the last sensor readings with the program's own packets."""
-        left, right = self._travel
+        left_m, right = self._travel
         per_count = 1000.0 * 0.000444565
         packets = self.machine.packets.tolist()
         packets[DISTANCE : DISTANCE + 3] = (
-            _clipped(0.5 * (left + right) * per_count),
-            _clipped((right - left) * per_count / (1000.0 * BASE_M) * 57.29578),
+            _clipped(0.5 * (left_m + right) * per_count),
+            _clipped((right - left_m) * per_count / (1000.0 * BASE_M) * 57.29578),
             self._charging_state(),
         )
         packets[MODE : MODE + 8] = (
@@ -333,37 +390,41 @@ class Firmware:
         """Return the output of this tick: replies, a frame of the stream, text."""
         if self.is_asleep:
             return b""
-        said = b""
+        output = b""
         if self.mode == OFF:
             return self._text()
-        numbers, self._answers = self._answers, []
+        numbers = self._answers
+        self._answers = []
         sensors = self.sensors()
         for number in numbers:
-            said += encode_packet(sensors, number)
+            output += encode_packet(sensors, number)
         if self._is_streaming and self._stream:
-            said += frame_of(sensors, self._stream)[:LINE_BYTES]
+            output += frame_of(sensors, self._stream)[:LINE_BYTES]
         reported = (*numbers, *(self._stream if self._is_streaming else ()))
         if not DISTANCE_PACKETS.isdisjoint(reported):
             self.forget_way()
-        return said
+        return output
 
     def forget_way(self) -> None:
         """Clear distance and angle, as each report of them does."""
         self._travel = [0.0, 0.0]
 
     def _text(self) -> bytes:
-        said = b""
+        output = b""
         while self._texts and self._texts[0][0] <= self.n_cycles:
-            said += self._texts.popleft()[1]
+            output += self._texts.popleft()[1]
         machine = self.machine
-        n_up = -1 if self._boot_tick is None else self.n_cycles - self._boot_tick - round(BOOT_S / TICK_S)
+        n_up = -1
+        if self._boot_tick is not None:
+            n_up = self.n_cycles - self._boot_tick - round(BOOT_S / TICK_S)
         if machine.is_docked and n_up >= 0 and n_up % round(1 / TICK_S) == 0:
             minutes, seconds = divmod(round(n_up * TICK_S), 60)
-            volts, amps = round(1000.0 * machine.volts), round(1000.0 * machine.amps)
+            volts = round(1000.0 * machine.volts)
+            amps = round(1000.0 * machine.amps)
             celsius = machine.temperature_k - 273.15
             line = f"bat:   min {minutes}  sec {seconds}  mV {volts}  mA {amps}  deg-C {celsius:.0f}\r\n"
-            said += line.encode()
-        return said
+            output += line.encode()
+        return output
 
     def _charging_state(self) -> int:
         if not self.machine.is_charging:
@@ -391,9 +452,15 @@ def _clipped(number: float) -> int:
 
 # ---- docking by itself -----------------------------------------------------------------------------------------------
 
-FAST, SLOW, TURN = 0.20, 0.08, 1.2  # m/s, m/s, rad/s
-BEFORE_M, ARRIVED_M = 0.55, 0.05
-BACK_S, TURN_S, ASIDE_S = 0.7, (0.5, 1.6), (1.0, 2.5)
+# M/s, m/s, rad/s
+FAST = 0.20
+SLOW = 0.08
+TURN = 1.2
+BEFORE_M = 0.55
+ARRIVED_M = 0.05
+BACK_S = 0.7
+TURN_S = (0.5, 1.6)
+ASIDE_S = (1.0, 2.5)
 
 
 class OwnDrive:
@@ -401,7 +468,8 @@ class OwnDrive:
 
     def __init__(self, to_dock: bool) -> None:
         self._to_dock = to_dock
-        self._held: list[tuple[float, float, float]] = []  # remaining time (s), forward (m/s), yaw (rad/s)
+        # Remaining time (s), forward (m/s), yaw (rad/s)
+        self._held: list[tuple[float, float, float]] = []
         self._is_lined_up = False
 
     def save(self) -> dict[str, Any]:
@@ -422,7 +490,9 @@ class OwnDrive:
             return 0.0, 0.0
         bumped = bool(machine.found[BUMP_L] or machine.found[BUMP_R])
         if bumped and not self._held:
-            side = 1.0 if rng.random() < 0.5 else -1.0
+            side = -1.0
+            if rng.random() < 0.5:
+                side = 1.0
             self._held = [
                 (BACK_S, -0.15, 0.0),
                 (float(rng.uniform(*TURN_S)), 0.0, side * TURN),
@@ -437,15 +507,20 @@ class OwnDrive:
             if left_s <= TICK_S:
                 self._held.pop(0)
             return _wheels(forward, yaw)
-        return self._towards_dock(machine) if self._to_dock else _wheels(FAST, 0.0)
+        if self._to_dock:
+            return self._towards_dock(machine)
+        return _wheels(FAST, 0.0)
 
     def _towards_dock(self, machine: Machine) -> tuple[float, float]:
         dock = machine.room.dock
         x, y, heading = machine.pose
-        c, s = math.cos(dock.direction), math.sin(dock.direction)
-        ahead, aside = (x - dock.x) * c + (y - dock.y) * s, -(x - dock.x) * s + (y - dock.y) * c
+        c = math.cos(dock.direction)
+        s = math.sin(dock.direction)
+        ahead = (x - dock.x) * c + (y - dock.y) * s
+        aside = -(x - dock.x) * s + (y - dock.y) * c
         if not self._is_lined_up:
-            to_x, to_y = dock.x + BEFORE_M * c - x, dock.y + BEFORE_M * s - y
+            to_x = dock.x + BEFORE_M * c - x
+            to_y = dock.y + BEFORE_M * s - y
             if math.hypot(to_x, to_y) < ARRIVED_M:
                 self._is_lined_up = True
             else:

@@ -24,7 +24,9 @@ _SAVED = ("state", "found", "amounts", "marks", "packets")
 def check_physics(physics: str | None) -> None:
     """Raise ValueError unless `physics` is "planar" or None: the Create 2 has one engine."""
     if physics not in (None, "planar"):
-        raise ValueError(f"physics must be 'planar' for the Create 2, not {physics!r}; leave it out")
+        raise ValueError(
+            f"physics must be 'planar' for the Create 2, not {physics!r}; leave it out"
+        )
 
 
 class Machine:
@@ -45,23 +47,33 @@ class Machine:
     is_docked: bool = number_of("marks", tick.IS_DOCKED, bool)  # it touches contacts with power
     dock_has_power: bool = number_of("marks", tick.HAS_POWER, bool)
     is_charging: bool = number_of("marks", tick.IS_CHARGING, bool)
-    stuck: int = number_of("marks", tick.STUCK, int)  # 1 if the left wheel is blocked, 2 the right one
+    # 1 if the left wheel is blocked, 2 the right one
+    stuck: int = number_of("marks", tick.STUCK, int)
 
     def __init__(self, room: Room | None = None, *, battery_scale: float = 1.0) -> None:
         if not 0.0 < battery_scale < math.inf:
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.room = load_room() if room is None else room
-        self.amounts, self.marks = np.zeros(tick.N_AMOUNTS), np.zeros(tick.N_MARKS, dtype=np.int64)
+        if room is None:
+            self.room = load_room()
+        else:
+            self.room = room
+        self.amounts = np.zeros(tick.N_AMOUNTS)
+        self.marks = np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
         self._segments = self.room.segments()
         dock = np.array(self.room.dock[:3])
         eyes = create2().angles("light_bump"), create2().positions("cliff_signal")
         scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
-        self.state, self.found = np.zeros(world.N_STATE), np.zeros(world.N_FOUND)
+        self.state = np.zeros(world.N_STATE)
+        self.found = np.zeros(world.N_FOUND)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
         self.body: tick.Body = (scene, self.state, self.found, self.amounts, self.marks)
-        self._normal, self._uniform = np.zeros(12), np.zeros(3)
-        self._chances = (self.room.lifts_per_h / 3600.0 * TICK_S, self.room.buttons_per_h / 3600.0 * TICK_S)
+        self._normal = np.zeros(12)
+        self._uniform = np.zeros(3)
+        self._chances = (
+            self.room.lifts_per_h / 3600.0 * TICK_S,
+            self.room.buttons_per_h / 3600.0 * TICK_S,
+        )
         self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
 
     def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
@@ -73,16 +85,17 @@ class Machine:
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
         self.found[:] = 0.0
         capacity_ah = self.capacity_ah
-        self.amounts[:], self.marks[:] = 0.0, 0
+        self.amounts[:] = 0.0
+        self.marks[:] = 0
         self.packets[:] = 0
         self.amounts[tick.SEEN_AT] = math.nan
-        self.amounts[tick.ROOM_KELVIN], self.amounts[tick.BRIGHTNESS] = self.room.temperature_k, self.room.brightness
-        self.capacity_ah, self.charge_ah, self.temperature_k = (
-            capacity_ah,
-            0.98 * capacity_ah,
-            self.room.temperature_k + 8.0,
-        )
-        self.volts, self.amps = 15.5, tick.AWAKE_A
+        self.amounts[tick.ROOM_KELVIN] = self.room.temperature_k
+        self.amounts[tick.BRIGHTNESS] = self.room.brightness
+        self.capacity_ah = capacity_ah
+        self.charge_ah = 0.98 * capacity_ah
+        self.temperature_k = self.room.temperature_k + 8.0
+        self.volts = 15.5
+        self.amps = tick.AWAKE_A
         self.dock_has_power = True
         self.amounts[tick.OFFSET : tick.OFFSET + 6] = rng.uniform(*OFFSETS, 6)
         self.amounts[tick.FLOOR : tick.FLOOR + 4] = self.room.spread * rng.standard_normal(4)
@@ -91,7 +104,8 @@ class Machine:
         """Place the robot at a random pose with free floor around it."""
         wide, deep = (0.5 * side - START_M for side in self.room.side_m)
         for _ in range(10_000):
-            x, y = float(rng.uniform(-wide, wide)), float(rng.uniform(-deep, deep))
+            x = float(rng.uniform(-wide, wide))
+            y = float(rng.uniform(-deep, deep))
             free = min(math.dist((x, y), world.nearest(x, y, row)) for row in self._segments)
             if free > 0.5 * START_M:
                 break
@@ -106,7 +120,9 @@ class Machine:
     def tick(self, left: float, right: float, *, may_charge: bool, is_awake: bool = True) -> None:
         """Run one tick under the wheels' requests, m/s; `may_charge`: the mode permits it, `is_awake`: it is on."""
         rules = left, right, 0, False
-        tick.pass_tick(self._rng, rules, may_charge, is_awake, self._chances, self.body, self._normal)
+        tick.pass_tick(
+            self._rng, rules, may_charge, is_awake, self._chances, self.body, self._normal
+        )
 
     def read(self) -> Ints:
         """Return `packets` as the sensors read them now; the program's own packets are not set."""
@@ -116,11 +132,14 @@ class Machine:
     def run(self, n: int, rules: Rules, raw: Floats) -> int:
         """Run `n` ticks as `tick` and `read` do, with the same random numbers, in one call; see `tick.live`."""
         draws = self._normal, self._uniform
-        return int(tick.live(self._rng, n, rules, self._chances, self.body, *draws, self.packets, raw))
+        return int(
+            tick.live(self._rng, n, rules, self._chances, self.body, *draws, self.packets, raw)
+        )
 
     def press(self, bits: int) -> None:
         """Press buttons, bits as in packet 18, for 1/6 s."""
-        self.marks[tick.BUTTON], self.amounts[tick.BUTTON_S] = bits, tick.PRESSED_S
+        self.marks[tick.BUTTON] = bits
+        self.amounts[tick.BUTTON_S] = tick.PRESSED_S
 
     def save(self) -> State:
         """Return the machine's state, without the generator."""

@@ -204,7 +204,9 @@ def let_current_flow(
     marks[IS_CHARGING] = 1 if is_charging else 0
     share = min(max(amounts[CHARGE_AH] / amounts[CAPACITY_AH], 0.0), 1.0)
     if is_charging:
-        amps = CHARGE_A if share < FULL_SHARE else 0.06
+        amps = 0.06
+        if share < FULL_SHARE:
+            amps = CHARGE_A
     elif is_awake:
         wheels = state[AMP_L] + state[AMP_L + 1]
         amps = AWAKE_A + (DRIVE_A if wheels > 0.02 else 0.0) - wheels
@@ -272,7 +274,10 @@ def sense(
         )
         out[WHEEL_MA + i] = int(np.rint(milliamps))
         out[BRUSH_MA + i] = int(np.rint(2.0 * normal[10 + i]))
-    out[STASIS] = 1 if found[AHEAD] > 5e-4 else 0
+    if found[AHEAD] > 5e-4:
+        out[STASIS] = 1
+    else:
+        out[STASIS] = 0
 
 
 @kernel
@@ -396,16 +401,19 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
     marks[HISTORY + 2 * n + 1] = packets[ENCODER + 1]
     marks[N_HISTORY] = n + 1
     scale = N_TICKS / max(n, 1)
-    left = np.rint(scale * wrapped(packets[ENCODER] - marks[HISTORY]))
+    left_counts = np.rint(scale * wrapped(packets[ENCODER] - marks[HISTORY]))
     right = np.rint(scale * wrapped(packets[ENCODER + 1] - marks[HISTORY + 1]))
     for i in range(wire.N_CHANNELS):
         out[i] = packets[wire.LAYOUT[i, 0]] >> wire.LAYOUT[i, 1] & wire.LAYOUT[i, 2]
     for i in range(wire.LIGHTS, wire.LIGHTS + wire.N_LIGHTS):
         out[i] = wire.LOUDNESS[packets[wire.LAYOUT[i, 0]]]
-    out[wire.COUNTS_LEFT] = left
+    out[wire.COUNTS_LEFT] = left_counts
     out[wire.COUNTS_RIGHT] = right
-    out[wire.TURN] = right - left
-    out[wire.BLOCKED] = 1.0 if mode != SAFE else 0.0
+    out[wire.TURN] = right - left_counts
+    if mode != SAFE:
+        out[wire.BLOCKED] = 1.0
+    else:
+        out[wire.BLOCKED] = 0.0
     out[wire.CHARGING] = marks[IS_CHARGING]
     if packets[BUTTONS] != 0:
         out[wire.BUTTON] = 1.0
@@ -424,34 +432,34 @@ def pass_tick(
     normal: Floats,
 ) -> None:
     """Run a tick: motion, battery, and what happens by chance; `normal` is room for numbers that are drawn."""
-    scene, state, found, amounts, marks = body
+    scene, state, contact, amounts, marks = body
     for i in range(2):
         normal[i] = rng.standard_normal()
     lift = rng.random()
     button = rng.random()
     dirt = rng.random()
     drag, dirt_per_s = floor_under(state[X], state[Y], scene[1])
-    world.move(state, rules[0], rules[1], normal, drag, marks[STUCK], scene[0], found)
+    world.move(state, rules[0], rules[1], normal, drag, marks[STUCK], scene[0], contact)
     pass_time(state, scene, amounts, marks, may_charge, is_awake)
     if lift < chances[0]:
         amounts[LIFTED_S] = rng.uniform(LIFT_S[0], LIFT_S[1])
     if button < chances[1]:
         marks[BUTTON] = 1 << rng.integers(0, 8)
         amounts[BUTTON_S] = PRESSED_S
-    if abs(found[AHEAD]) > 1e-4 and dirt < dirt_per_s * TICK_S:
+    if abs(contact[AHEAD]) > 1e-4 and dirt < dirt_per_s * TICK_S:
         marks[DIRT] = rng.integers(20, 200)
 
 
 @kernel_over(world, draws=True)
 def read_tick(rng: Generator, body: Body, normal: Floats, uniform: Floats, packets: Ints) -> None:
     """Read the sensors (`sense`); `normal` (12,) and `uniform` (3,) are room for numbers that are drawn."""
-    scene, state, found, amounts, marks = body
+    scene, state, contact, amounts, marks = body
     for i in range(12):
         normal[i] = rng.standard_normal()
     if marks[HAS_POWER] == 1:
         for i in range(3):
             uniform[i] = rng.random()
-    sense(state, found, scene, amounts, marks, normal, uniform, packets)
+    sense(state, contact, scene, amounts, marks, normal, uniform, packets)
 
 
 @kernel_over(world, wire, draws=True)
@@ -470,15 +478,15 @@ def live(
 
     `packets` receives those of the last tick, shape (52,), `raw` the channels of each, shape (n, 55) or more rows.
     """
-    left, right, mode, was_docked = rules
+    left_mps, right, mode, was_docked = rules
     marks = body[4]
     for k in range(n):
-        before = left, right, mode, was_docked
-        pass_tick(rng, before, mode in (OFF, PASSIVE), True, chances, body, normal)
+        rules_before = left_mps, right, mode, was_docked
+        pass_tick(rng, rules_before, mode in (OFF, PASSIVE), True, chances, body, normal)
         read_tick(rng, body, normal, uniform, packets)
-        if mode == SAFE and is_triggered(packets, was_docked, right, left):
+        if mode == SAFE and is_triggered(packets, was_docked, right, left_mps):
             mode = PASSIVE
-            left = 0.0
+            left_mps = 0.0
             right = 0.0
         follow(packets, marks, mode, raw[k])
         was_docked = marks[IS_DOCKED] == 1

@@ -138,16 +138,16 @@ def move(
 @kernel
 def turn_wheels(state: Floats, left: float, right: float, noise: Floats, stuck: int) -> None:
     """Accelerate the wheels towards their requests; arguments as of `move`."""
-    asked = (left, right)
+    requested = (left, right)
     for i in range(2):
-        goal = math.copysign(between(abs(asked[i]), ASKED, REACHED), asked[i]) * (
+        goal = math.copysign(between(abs(requested[i]), ASKED, REACHED), requested[i]) * (
             1.0 + 0.02 * noise[i]
         )
         state[LEFT + i] += min(max(goal - state[LEFT + i], -SLEW_M_S), SLEW_M_S)
         if stuck == 1 + i:
             state[LEFT + i] = 0.0
-        if asked[i] != 0.0:
-            state[SIGN_L + i] = math.copysign(1.0, asked[i])
+        if requested[i] != 0.0:
+            state[SIGN_L + i] = math.copysign(1.0, requested[i])
 
 
 @kernel
@@ -173,19 +173,19 @@ def feel(
     found: Floats,
 ) -> None:
     """Update motor currents and encoder counts from the poses before and after a tick; arguments as of `move`."""
-    asked = (left, right)
+    requested = (left, right)
     v = 0.5 * (state[LEFT] + state[RIGHT])
     yaw_rate = (state[RIGHT] - state[LEFT]) / BASE_M
     middle = before_heading + 0.5 * yaw_rate * TICK_S
-    gone = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
-    found[AHEAD] = gone
+    advance_m = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
+    found[AHEAD] = advance_m
     way = abs(v) * TICK_S
-    held = 0.0
+    share_held = 0.0
     if way > 1e-4:
-        held = min(max(1.0 - abs(gone) / way, 0.0), 1.0)
+        share_held = min(max(1.0 - abs(advance_m) / way, 0.0), 1.0)
     for i in range(2):
-        held_i = held
-        if stuck == 1 + i and asked[i] != 0.0:
+        held_i = share_held
+        if stuck == 1 + i and requested[i] != 0.0:
             held_i = 1.0
         if held_i > 0.5:
             state[HELD_L + i] = state[HELD_L + i] + TICK_S
@@ -193,7 +193,7 @@ def feel(
             state[HELD_L + i] = 0.0
         speed = state[LEFT + i]
         amps = 0.0
-        if asked[i] != 0.0 or abs(speed) > 0.005:
+        if requested[i] != 0.0 or abs(speed) > 0.005:
             amps = IDLE_A + drag + DRIVE_A_S_M * abs(speed)
         # On a hard floor wheels slip before they stall
         most = SLIP_A

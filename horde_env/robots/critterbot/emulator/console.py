@@ -106,7 +106,9 @@ class Receiver:
     def _n_counted(self) -> int:
         """Return the number of buffered bytes by the firmware's faulty count."""
         n = len(self._bytes)
-        return n + 1 if self._place + n >= RING else n
+        if self._place + n >= RING:
+            return n + 1
+        return n
 
     def _read(self, n: int) -> bytes:
         data = bytes(self._bytes[:n])

@@ -102,15 +102,15 @@ class OnBoardDriver(Line):
         if packet not in self._drops:
             if len(self._drops) >= N_DROPS_KEPT:
                 self._drops.clear()
-            made = bytearray(stream.encode_state_drop(wire.decode_states([packet])[0], 0.0))
+            drop_bytes = bytearray(stream.encode_state_drop(wire.decode_states([packet])[0], 0.0))
             # The error flags' top byte is the charge state's copy, whatever its value in a damaged packet.
-            made[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
-            self._drops[packet] = bytes(made)
+            drop_bytes[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
+            self._drops[packet] = bytes(drop_bytes)
         drop = self._drops[packet]
         start = len(stream.STATE_START)
         seconds, microseconds = divmod(round(self._clock() * 1e6), 1_000_000)
-        now = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
-        return drop[:start] + now + drop[start + 8 :]
+        time_bytes = seconds.to_bytes(4, "little") + microseconds.to_bytes(4, "little")
+        return drop[:start] + time_bytes + drop[start + 8 :]
 
     def _disconnect(self) -> None:
         super()._disconnect()

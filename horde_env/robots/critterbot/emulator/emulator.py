@@ -97,11 +97,11 @@ class Emulator(RobotEmulator):
         physics: str | None = None,
         faults: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        own, of_faults, jitter = np.random.default_rng(seed).spawn(3)
+        robot_rng, of_faults, jitter = np.random.default_rng(seed).spawn(3)
         robot = Microcontroller(battery_scale=battery_scale, physics=physics)
         _compile(robot)
-        x, y = own.uniform(-START_M, START_M, 2)
-        robot.boot(own, float(x), float(y), float(own.uniform(-np.pi, np.pi)))
+        x, y = robot_rng.uniform(-START_M, START_M, 2)
+        robot.boot(robot_rng, float(x), float(y), float(robot_rng.uniform(-np.pi, np.pi)))
         super().__init__(robot, Faults(robot, faults, of_faults), packet_delays(jitter), TICK_S)
 
     def drops_time(self) -> float:

@@ -165,21 +165,28 @@ class Microcontroller:
         """Read channels 16..52."""
         spec = self.spec
         machine = self.machine
-        own = self._own
+        arrays = self._own
         contact_n_s = 0.0
         if machine.n_ticks:
             contact_n_s = machine.body.contact_impulse()
         t_s = self.n_cycles * motors.TICK_S
         self._sense_rng.standard_normal(out=self._normal[N_NOISE:])
         self._sense_rng.random(out=self._uniform)
-        now = (self._path, contact_n_s)
+        motion = (self._path, contact_n_s)
         still = (0.0, 0.0, 0.0)
         noise = (self._normal, self._uniform)
         sample(
-            machine.plant, self.senses.at(t_s), self._scales, *now, still, t_s, *noise, self._values
+            machine.plant,
+            self.senses.at(t_s),
+            self._scales,
+            *motion,
+            still,
+            t_s,
+            *noise,
+            self._values,
         )
         self._values[self._ir_light] = self.senses.packets[1]
-        self._raw[own] = np.rint((self._values[own] - spec.offset[own]) / spec.lsb[own])
+        self._raw[arrays] = np.rint((self._values[arrays] - spec.offset[arrays]) / spec.lsb[arrays])
 
     def _packet(self) -> bytes:
         """Return this cycle's packet; without new readings the one of two cycles ago.

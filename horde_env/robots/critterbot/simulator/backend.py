@@ -135,14 +135,14 @@ class SimulatedBody(Backend):
         self, machine: Machine, body: PlanarBody, request: period.Request
     ) -> Frame:
         """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
-        now = (machine.n_ticks, machine.stuck_wheel)
+        tick_state = (machine.n_ticks, machine.stuck_wheel)
         values = np.zeros(self.spec.n_channels)
         machine.n_ticks += self._ticks
-        own = machine.plant, self.senses.at(machine.n_ticks * motors.TICK_S), self.scales
+        arrays = machine.plant, self.senses.at(machine.n_ticks * motors.TICK_S), self.scales
         wire = machine.firmware.matrix, self.units, machine.face
         noise = self.normal, self.uniform
         end = period.run_period(
-            *own, body.shape, body.state, wire, now, request, *noise, self.path, values
+            *arrays, body.shape, body.state, wire, tick_state, request, *noise, self.path, values
         )
         return self._frame(values, machine, end)
 
@@ -158,10 +158,10 @@ class SimulatedBody(Backend):
         """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
         t_s = machine.n_ticks * motors.TICK_S
         values = np.zeros(self.spec.n_channels)
-        own = (machine.plant, self.senses.at(t_s), self.scales)
+        arrays = (machine.plant, self.senses.at(t_s), self.scales)
         noise = self.normal[3 * self._ticks :]
         x, y, heading, is_held = period.sample(
-            *own, path, contact_n_s, request, t_s, noise, self.uniform, values
+            *arrays, path, contact_n_s, request, t_s, noise, self.uniform, values
         )
         return self._frame(values, machine, (x, y, heading, is_held or was_held))
 

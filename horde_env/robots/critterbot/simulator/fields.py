@@ -169,8 +169,8 @@ def ir_reading(signal: float, normal: float, chance: float, place: float) -> flo
     share = IDLE_SHARE + (1.0 - IDLE_SHARE) * signal / (1.0 + signal)
     if IR_EDGE[0] < share < IR_EDGE[1] and chance < IR_JUMP_CHANCE:
         return IDLE_SHARE + (IR_JUMP_TOP - IDLE_SHARE) * place
-    seen = min((share - IDLE_SHARE) / 0.05, 1.0)
-    return share + (IR_REST_SD + (IR_SEEN_SD - IR_REST_SD) * seen) * normal
+    share_seen = min((share - IDLE_SHARE) / 0.05, 1.0)
+    return share + (IR_REST_SD + (IR_SEEN_SD - IR_REST_SD) * share_seen) * normal
 
 
 @kernel

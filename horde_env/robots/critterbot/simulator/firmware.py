@@ -210,8 +210,8 @@ def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
         wheels[REDUCTION, i] = max(min(wheels[REDUCTION, i] + 1, size - 1), 0)
     else:
         wheels[REDUCTION, i] = max(wheels[REDUCTION, i] - 1, 0)
-    left = size - wheels[REDUCTION, i]
-    return int(left if setpoint > 0 else -left)
+    reduced = size - wheels[REDUCTION, i]
+    return int(reduced if setpoint > 0 else -reduced)
 
 
 @kernel
@@ -270,7 +270,10 @@ def drive_bridge(wheels: Ints, i: int, output: int) -> None:
 @kernel
 def avr_cycle(wheels: Ints, i: int, voltage_mode: bool, blocked: bool, bus: int) -> None:
     """Run wheel i's motor AVR for one period: OUTPUT before the cap, DUTY after it, both of 127."""
-    setpoint = 0 if blocked else wheels[SETPOINT, i]
+    if blocked:
+        setpoint = 0
+    else:
+        setpoint = wheels[SETPOINT, i]
     limited = limit_current(wheels, i, setpoint)
     limit_duty(wheels, i, setpoint, bus)
     if voltage_mode:

@@ -25,7 +25,17 @@ from horde_env.sim import gauge as gauges
 from horde_env.sim import planar
 
 NUMBERS = (
-    *("t", "sensor_age_s", "overrun_s", "crc_errors", "stale", "gap", "applied", "clipped", "obeyed"),
+    *(
+        "t",
+        "sensor_age_s",
+        "overrun_s",
+        "crc_errors",
+        "stale",
+        "gap",
+        "applied",
+        "clipped",
+        "obeyed",
+    ),
     *("battery_low", "battery_urgent", "x_m", "y_m", "heading_rad"),
     *("manoeuvre_steps", "docked"),  # 0: many robots have no drives
 )
@@ -35,7 +45,9 @@ NUMBERS = (
 _WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
 
-NORMAL, UNIFORM = 17, 18  # the noise's places among the rows
+# The noise's places among the rows
+NORMAL = 17
+UNIFORM = 18
 
 # A thread waits for its core while another program uses it: fewer robots are faster without.
 ROBOTS_PER_THREAD = 16
@@ -45,7 +57,9 @@ Shared = Any  # tuple of arrays that all robots share
 
 
 @kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period)
-def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observations: Observation) -> None:
+def step_robot(
+    i: int, requests: Floats, rows: Rows, shared: Shared, observations: Observation
+) -> None:
     """Take a step of robot `i`, whose noise was drawn; arguments as for `step_fleet`."""
     (
         arm, wheels, motion, force, amounts, marks, body, contacts, sensed, roller, zones, drift, packets, change,
@@ -63,27 +77,37 @@ def step_robot(i: int, requests: Floats, rows: Rows, shared: Shared, observation
     scales = lsb, offset, largest, places[0], places[1]
     shape = inertia, corners, pieces, radii, obstacles, contacts[i]
     request = requests[i, 0], requests[i, 1], requests[i, 2]
-    now = n_ticks[i], period.NO_WHEEL
+    tick_state = n_ticks[i], period.NO_WHEEL
     n_ticks[i] += path.shape[1]
     x, y, heading, was_held = period.run_period(
-        plant, kit, scales, shape, body[i], (matrix, units, face), now, request, normal[i], uniform[i], path[i],
+        plant, kit, scales, shape, body[i], (matrix, units, face), tick_state, request, normal[i], uniform[i], path[i],
         values[i],
     )  # fmt: skip
-    voltages, numbers_i = values[i, places[2] : places[2] + 3], numbers[i]
+    voltages = values[i, places[2] : places[2] + 3]
+    numbers_i = numbers[i]
     safety.judge_voltages(counts[i], limits, to_wheels, request, voltages, not was_held)
     obeyed = counts[i, safety.COMPLAINT] == 0
     applied = obeyed and not was_held
     gauges.read_gauge(gauge[i], limits_v, at, values[i], applied)
     is_held = gauge[i, gauges.N_HELD] >= places[3]
     numbers_i[CLIPPED] = scale_to_unit(values[i], low, span, observations[i])
-    numbers_i[T], numbers_i[GAP] = n_ticks[i] * motors.TICK_S, 0.0
-    numbers_i[X], numbers_i[Y], numbers_i[HEADING] = x, y, heading
-    numbers_i[APPLIED], numbers_i[OBEYED] = 1.0 if applied else 0.0, 1.0 if obeyed else 0.0
-    numbers_i[BATTERY_LOW] = 1.0 if is_held or gauge[i, gauges.IS_BELOW] == 1.0 else 0.0
+    numbers_i[T] = n_ticks[i] * motors.TICK_S
+    numbers_i[GAP] = 0.0
+    numbers_i[X] = x
+    numbers_i[Y] = y
+    numbers_i[HEADING] = heading
+    numbers_i[APPLIED] = 1.0 if applied else 0.0
+    numbers_i[OBEYED] = 1.0 if obeyed else 0.0
+    if is_held or gauge[i, gauges.IS_BELOW] == 1.0:
+        numbers_i[BATTERY_LOW] = 1.0
+    else:
+        numbers_i[BATTERY_LOW] = 0.0
     numbers_i[BATTERY_URGENT] = gauge[i, gauges.IS_URGENT]
 
 
-@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period, parallel=True)
+@kernel_over(
+    _jit, gauges, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
+)
 def step_fleet(
     due: NDArray[np.bool_],
     addresses: NDArray[np.uint64],
@@ -99,7 +123,8 @@ def step_fleet(
     (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the scaled observations of those that step,
     shape (n_robots, n_channels).
     """
-    normal, uniform = rows[NORMAL], rows[UNIFORM]
+    normal = rows[NORMAL]
+    uniform = rows[UNIFORM]
     for i in prange(due.shape[0]):
         if due[i]:
             if draws:
@@ -121,10 +146,14 @@ class SimulatedFleet:
     names = NUMBERS
 
     def __init__(self, env: PenEnv, n_robots: int) -> None:
-        body, obedience, gauge = env.backend, env.obedience, env.gauge
+        body = env.backend
+        obedience = env.obedience
+        gauge = env.gauge
         assert isinstance(body, SimulatedBody)
         assert isinstance(obedience, VoltageObedience)
-        machine, senses, spec = body.machine, body.senses, env.robot
+        machine = body.machine
+        senses = body.senses
+        spec = env.robot
         engine = machine.body
         assert isinstance(engine, planar.PlanarBody)
         arm, wheels, motion, geometry, force, amounts, marks = machine.plant
@@ -137,15 +166,34 @@ class SimulatedFleet:
         )
         self._judges = obedience.counts, gauge.gauge
         self._machine = machine
-        own = (*self._own, np.zeros((), np.int64), *self._judges, np.zeros(spec.n_channels), np.zeros(len(NUMBERS)))
-        self._rows = tuple(np.zeros((n_robots, *array.shape), array.dtype) for array in own)
+        arrays = (
+            *self._own,
+            np.zeros((), np.int64),
+            *self._judges,
+            np.zeros(spec.n_channels),
+            np.zeros(len(NUMBERS)),
+        )
+        self._rows = tuple(np.zeros((n_robots, *array.shape), array.dtype) for array in arrays)
         self.numbers = self._rows[-1]
         lsb, offset, largest, at_request, at_overheating = body.scales
         places = [at_request, at_overheating, spec.group("motor_voltage").start, gauge.n_held_limit]
         self._shared = (
             *(geometry, *scene, *eyes, steps, lsb, offset, largest, *shape),
-            *(machine.firmware.matrix, body.units, machine.face, room, spec.low, spec.high - spec.low),
-            *(gauge.limits, gauge.at, obedience.limits, obedience.to_wheels, np.array(places, dtype=np.int64)),
+            *(
+                machine.firmware.matrix,
+                body.units,
+                machine.face,
+                room,
+                spec.low,
+                spec.high - spec.low,
+            ),
+            *(
+                gauge.limits,
+                gauge.at,
+                obedience.limits,
+                obedience.to_wheels,
+                np.array(places, dtype=np.int64),
+            ),
         )
         self._generators: list[np.random.Generator] = [env.np_random] * n_robots
         self._addresses = np.zeros((n_robots, 4), np.uint64)
@@ -156,7 +204,8 @@ class SimulatedFleet:
         for row, array in zip(self._rows, arrays, strict=False):
             row[i] = array
         self.numbers[i] = [info[name] for name in NUMBERS]
-        self._generators[i], self._addresses[i] = rng, addresses_of(rng)
+        self._generators[i] = rng
+        self._addresses[i] = addresses_of(rng)
 
     def exchange(self, requests: Floats, due: NDArray[np.bool_], observations: Observation) -> None:
         """Hold each request for a period; see `step_fleet`."""
@@ -164,10 +213,18 @@ class SimulatedFleet:
             for i in np.flatnonzero(due):
                 self._generators[i].standard_normal(out=self._rows[NORMAL][i])
                 self._generators[i].random(out=self._rows[UNIFORM][i])
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(before, max(len(due) // ROBOTS_PER_THREAD, 1)))
+        n_threads = numba.get_num_threads()
+        numba.set_num_threads(min(n_threads, max(len(due) // ROBOTS_PER_THREAD, 1)))
         try:
             with _WORK_QUEUE_LOCK:
-                step_fleet(due, self._addresses, requests, self._rows, self._shared, observations, DRAWS_IN_KERNEL)
+                step_fleet(
+                    due,
+                    self._addresses,
+                    requests,
+                    self._rows,
+                    self._shared,
+                    observations,
+                    DRAWS_IN_KERNEL,
+                )
         finally:
-            numba.set_num_threads(before)
+            numba.set_num_threads(n_threads)

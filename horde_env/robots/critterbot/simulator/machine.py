@@ -43,12 +43,12 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
         ValueError: If one is invalid.
     """
     try:
-        found = sorted((float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
+        ordered = sorted((float(at_s), str(way), float(factor)) for at_s, way, factor in changes)
         if all(
             way in _DIRECTIONS and 0.0 <= t < math.inf and 0.0 < factor < math.inf
-            for t, way, factor in found
+            for t, way, factor in ordered
         ):
-            return found
+            return ordered
     except (TypeError, ValueError):
         pass
     expected = "a sequence of (seconds from 0 on, 'clockwise' or 'counterclockwise', factor above 0), all finite"
@@ -122,25 +122,25 @@ class Machine:
         """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
         n = len(noise) // 3
         body = self.body
-        now = (self.n_ticks, self.stuck_wheel)
+        tick_state = (self.n_ticks, self.stuck_wheel)
         self.n_ticks += n
         if isinstance(body, PlanarBody):
             path = np.empty((n, len(Motion._fields)))
-            period.run_ticks(self.plant, self.face, now, body.shape, body.state, noise, path)
+            period.run_ticks(self.plant, self.face, tick_state, body.shape, body.state, noise, path)
             return path
         assert isinstance(body, bullet.PlanarBody)
         plant = self.plant
         face = self.face
-        (begin, stuck) = now
-        seen = []
+        (begin, stuck) = tick_state
+        states = []
         force = period.act(plant, stuck, facing(body.moved[2]))
         for k in range(n):
-            seen.append(body.advance(force))
+            states.append(body.advance(force))
             if k < n - 1:
-                force = period.sense_and_act(plant, face, stuck, begin + k + 1, noise, k, seen[k])
+                force = period.sense_and_act(plant, face, stuck, begin + k + 1, noise, k, states[k])
             else:
-                period.sense(plant, face, stuck, begin + n, noise, k, seen[k])
-        return np.array(seen)
+                period.sense(plant, face, stuck, begin + n, noise, k, states[k])
+        return np.array(states)
 
     def is_held(self) -> bool:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""

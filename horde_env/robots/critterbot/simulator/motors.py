@@ -195,9 +195,9 @@ def sense(
     """
     c, s = towards
     ahead = c * vx + s * vy
-    left = c * vy - s * vx
+    leftward = c * vy - s * vx
     for i in range(3):
-        rim = geometry[i, 0] * ahead + geometry[i, 1] * left + geometry[i, 2] * yaw_rate
+        rim = geometry[i, 0] * ahead + geometry[i, 1] * leftward + geometry[i, 2] * yaw_rate
         edges = rim * TICK_S / EDGE_M
         share = HANDOVER_DRIVEN
         if wheels[firmware.DUTY, i] == 0:

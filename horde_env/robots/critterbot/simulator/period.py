@@ -223,21 +223,28 @@ def sample(
     for i in range(N_RAW):
         out[i] = lsb[i] * out[i] + offset[i]
     earlier = path[path.shape[0] - 3]
-    before = path[path.shape[0] - 2]
+    previous_pose = path[path.shape[0] - 2]
     now = path[path.shape[0] - 1]
     heading = wrapped(now[2])
-    ax_before = (before[3] - earlier[3]) / motors.TICK_S
-    ay_before = (before[4] - earlier[4]) / motors.TICK_S
-    ax = (now[3] - before[3]) / motors.TICK_S
-    ay = (now[4] - before[4]) / motors.TICK_S
+    ax_before = (previous_pose[3] - earlier[3]) / motors.TICK_S
+    ay_before = (previous_pose[4] - earlier[4]) / motors.TICK_S
+    ax = (now[3] - previous_pose[3]) / motors.TICK_S
+    ay = (now[4] - previous_pose[4]) / motors.TICK_S
     # The shell is soft: a hit shows in two packets of the accelerometer.
     pose = now[0], now[1], heading, now[5], 0.5 * (ax_before + ax), 0.5 * (ay_before + ay)
-    pose_before = before[0], before[1], wrapped(before[2]), before[5], ax_before, ay_before
+    pose_before = (
+        previous_pose[0],
+        previous_pose[1],
+        wrapped(previous_pose[2]),
+        previous_pose[5],
+        ax_before,
+        ay_before,
+    )
     duties = wheels[firmware.DUTY]
     # Indexed like an array
     duty: Any = (duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY)
     speed = motion[motors.RIM_SPEED]
-    seen = out[N_RAW : N_RAW + steps.shape[1]]
+    readings = out[N_RAW : N_RAW + steps.shape[1]]
     noise = normal[N_NOISE:]
     packet.read(
         scene,
@@ -252,7 +259,7 @@ def sample(
         duty,
         contact_n_s,
         air,
-        seen,
+        readings,
     )
     for i in range(3):
         out[at_request + i] = request[i] / largest[i]

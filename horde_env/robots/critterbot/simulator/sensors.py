@@ -68,8 +68,8 @@ class Senses:
         # The scratch at the end of `memory` is not saved.
         self.times = np.zeros(packet.N_TIMES)
         scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
-        own = values, self._roller, self._zones, self._drift, self.packets, self._change
-        self.memory: packet.Memory = *own, *scratch
+        arrays = values, self._roller, self._zones, self._drift, self.packets, self._change
+        self.memory: packet.Memory = *arrays, *scratch
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
