@@ -2,7 +2,8 @@
 
     python docs/pictures.py
 
-Each page's Python blocks up to the last one that saves a figure run in one namespace, in the folder of the pictures.
+Each page's Python blocks up to the last one that saves a figure run in one namespace, in the folder
+of the pictures.
 """
 
 from __future__ import annotations

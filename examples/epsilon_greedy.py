@@ -1,9 +1,10 @@
 """A behaviour that uses predictions: the same five demons keep the robot clear of the walls, or drive it up to one.
 
-Five demons predict how near the nearest wall will be over the next second, one for each action if it were repeated.
-They learn off-policy while the robot drives at random. Then the behaviour takes the action with the smallest
-prediction, and after that the action with the largest; with probability epsilon it takes any action. b is the true
-probability of each draw, so the demons continue to learn.
+Five demons predict how near the nearest wall will be over the next second, one for each action if
+it were repeated. They learn off-policy while the robot drives at random. Then the behaviour takes
+the action with the smallest prediction, and after that the action with the largest; with
+probability epsilon it takes any action. b is the true probability of each draw, so the demons
+continue to learn.
 
 Run it (half a minute): python examples/epsilon_greedy.py [steps]
 """

@@ -1,9 +1,10 @@
 """Two demons each find a policy while the robot does something else: one seeks the lamp, one turns towards the dock.
 
-A control question has no given target policy: its demon finds the one with the largest return of a cumulant, here
-the light or the dock's infrared beacon ahead. They learn off-policy by Greedy-GQ(lambda) while the robot acts at
-random. Then test excursions follow each policy found, a random one and one written by hand; each starts at the centre
-of the pen, lasts 5 s, and its return is measured.
+A control question has no given target policy: its demon finds the one with the largest return of a
+    cumulant, here
+the light or the dock's infrared beacon ahead. They learn off-policy by Greedy-GQ(lambda) while the
+robot acts at random. Then test excursions follow each policy found, a random one and one written by
+hand; each starts at the centre of the pen, lasts 5 s, and its return is measured.
 
 Run it (a few minutes for each seed): python examples/find_policies.py [steps] [seeds]
 """

@@ -2,9 +2,10 @@
 
     python examples/gtd_in_one_file.py [steps]
 
-A walker goes left or right at random on a line from 0 to 1. At the right end there is light. One demon predicts, from
-this walk, how much light would be seen over about ten steps by a walker that always goes right. The Horde learns the
-same weights (`tests/test_examples.py`); the equations are those of `horde_agent/kernels/rules/gtd.py`.
+A walker goes left or right at random on a line from 0 to 1. At the right end there is light. One
+demon predicts, from this walk, how much light would be seen over about ten steps by a walker that
+always goes right. The Horde learns the same weights (`tests/test_examples.py`); the equations are
+those of `horde_agent/kernels/rules/gtd.py`.
 
 Source: White, Modayil & Sutton (2012); Maei (2011), chapter 7.
 """

@@ -48,7 +48,8 @@ questions = [
         continuation=0.8,
     ),
     GVF("light in half a second, if I were careful", Cautious(), Channel(light), continuation=0.8),
-    # A cumulant of 1 on every step makes the return a time, in steps: how long until I touch something?
+    # A cumulant of 1 on every step makes the return a time, in steps: how long until I touch
+    # something?
     GVF(
         "steps to contact, straight on",
         ConstantAction(0, n_actions),

@@ -1,6 +1,7 @@
 """Simulate a short run and read its recording as one table, with numpy, DuckDB, polars and pandas.
 
-DuckDB, polars and pandas read the Parquet files that `pip install -e '.[log]'` lets the record become.
+DuckDB, polars and pandas read the Parquet files that `pip install -e '.[log]'` lets the record
+become.
 
 python examples/read_a_life.py 600
 """

@@ -1,6 +1,7 @@
 """Train a light-seeking controller with PPO while a Horde learns, off-policy, what other policies would bring.
 
-PPO drives 16 simulated robots, which step in one call, or one robot of another backend. The Horde's b is PPO's own
+PPO drives 16 simulated robots, which step in one call, or one robot of another backend. The Horde's
+b is PPO's own
 probability of the action that it drew. Run it:
 python examples/train_ppo.py [steps] [--backend simulator|emulated|serial|drops]
 """

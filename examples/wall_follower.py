@@ -1,7 +1,9 @@
 """A behaviour that reads sensors: the robot keeps a wall on its left while a Horde learns about other policies.
 
-A policy returns probabilities for an observation; `Follow` draws actions from them, so b is known. Each action keeps a
-probability of .05: a Horde cannot learn about actions that are never taken. Test excursions then measure the NMSRE of
+A policy returns probabilities for an observation; `Follow` draws actions from them, so b is known.
+Each action keeps a
+probability of .05: a Horde cannot learn about actions that are never taken. Test excursions then
+    measure the NMSRE of
 each question: 0 is a perfect prediction, 1 no better than the mean of the returns.
 
 Run it (half a minute): python examples/wall_follower.py [steps]

@@ -1,7 +1,7 @@
 """A Horde: many general value functions learned off-policy and in parallel from one stream of experience.
 
-Public names are loaded when they are first used, and Gymnasium is not imported, so that the command `horde` answers at
-once. The ids of `problems` are registered all the same.
+Public names are loaded when they are first used, and Gymnasium is not imported, so that the command
+`horde` answers at once. The ids of `problems` are registered all the same.
 """
 
 from __future__ import annotations

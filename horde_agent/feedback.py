@@ -2,11 +2,14 @@
 
     phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t
 
-A prediction depends on earlier observations, so that states with the same observation can have different features.
-The loop is causal: of step t + 1 it uses only the observation. At the beginning of a stream there is no previous step,
+A prediction depends on earlier observations, so that states with the same observation can have
+different features.
+The loop is causal: of step t + 1 it uses only the observation. At the beginning of a stream there
+    is no previous step,
 and every prediction fed back is 0, clipped to the prediction's range.
 
-Source: White, Modayil & Sutton (2012), figure 1; Sutton & Tanner (2005), TD networks: x_t = x(a_{t-1}, o_t, y_{t-1}).
+Source: White, Modayil & Sutton (2012), figure 1; Sutton & Tanner (2005), TD networks: x_t =
+    x(a_{t-1}, o_t, y_{t-1}).
 """
 
 from __future__ import annotations
@@ -53,12 +56,15 @@ class Feedback:
 
         Args:
             questions: The questions of the Horde, or at least those that are fed back.
-            tables: `[[feedback]]` tables: `questions`, a list of names or shell patterns; `intervals`, `tilings` and
-                `neighbour` as in a `[[tiling]]`; and `range = [low, high]` if the range is not known from the question.
-            channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2, n_channels).
+            tables: `[[feedback]]` tables: `questions`, a list of names or shell patterns;
+                `intervals`, `tilings` and `neighbour` as in a `[[tiling]]`; and `range = [low,
+                high]` if the range is not known from the question.
+            channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2,
+                n_channels).
 
         Raises:
-            ValueError: If a table has an unknown key, or selects no question or one with an unknown range.
+            ValueError: If a table has an unknown key, or selects no question or one with an unknown
+                range.
         """
         names: list[str] = []
         ranges: list[tuple[float, float]] = []
@@ -120,10 +126,12 @@ def prediction_range(
     Args:
         gvf: The question; its cumulant may be the prediction of another one.
         others: All questions, by name.
-        channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2, n_channels).
+        channel_bounds: Low and high bound of each channel, infinite if there is none, shape (2,
+            n_channels).
 
     Raises:
-        ValueError: If the cumulant, the continuation or the outcome is a function, or the channel has no bounds.
+        ValueError: If the cumulant, the continuation or the outcome is a function, or the channel
+            has no bounds.
     """
     lineage = [gvf]
     while isinstance(lineage[-1].cumulant, Prediction) and lineage[-1].cumulant.name in others:

@@ -17,11 +17,12 @@ from horde_agent.types import Floats, Integers, Tiles, generator
 class Gaussian:
     """A target policy over a continuous action: independent normal distributions, for data with the density b.
 
-    Such data have the numbers of the action and its density under the behaviour as channels; their only discrete action
-    is 0, with probability 1. The ratio is rho = pi(a|s) / b.
+    Such data have the numbers of the action and its density under the behaviour as channels; their
+    only discrete action is 0, with probability 1. The ratio is rho = pi(a|s) / b.
 
     Args:
-        mean: Mean of each number, shape (n,), or a function of (observation, tiles) that returns it.
+        mean: Mean of each number, shape (n,), or a function of (observation, tiles) that returns
+            it.
         std: Standard deviation of each number, > 0, shape (n,).
         channels: Channels of the action's numbers, shape (n,).
         b: Channel of the density of the action under the behaviour.
@@ -29,7 +30,8 @@ class Gaussian:
     Raises:
         ValueError: If the shapes differ, or a standard deviation is not > 0.
 
-    Source: Degris, Pilarski & Sutton (2012), Gaussian policies; Precup, Sutton & Dasgupta (2001), ratios of densities.
+    Source: Degris, Pilarski & Sutton (2012), Gaussian policies; Precup, Sutton & Dasgupta (2001),
+        ratios of densities.
 
     Examples:
         >>> policy = Gaussian(mean=[0.0], std=[1.0], channels=[1], b=2)
@@ -103,7 +105,8 @@ class Gibbs:
     n_features: int
     index: Integers
     value: Floats
-    # Features, actions and values, sorted by feature; computed on first use, because a Horde reads index and value.
+    # Features, actions and values, sorted by feature; computed on first use, because a Horde reads
+    # index and value.
     _by_feature: tuple[Integers, Integers, Floats] | None = field(
         init=False, repr=False, default=None
     )

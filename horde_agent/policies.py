@@ -1,8 +1,9 @@
 """Target policies, which questions are about, and the behaviour policy, which the robot follows.
 
-A policy returns the probability of each action in a state; the importance sampling ratio of an action is
-rho = pi(a)/b(a). A behaviour draws an action and returns it with its probability. `Follow` is the behaviour that
-follows a policy; a behaviour with memory, such as `StickyRandom`, draws actions itself.
+A policy returns the probability of each action in a state; the importance sampling ratio of an
+action is rho = pi(a)/b(a). A behaviour draws an action and returns it with its probability.
+`Follow` is the behaviour that follows a policy; a behaviour with memory, such as `StickyRandom`,
+draws actions itself.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _SUM_TOLERANCE = 1e-6
 class Policy(Protocol):
     """Interface of a target policy: action probabilities given a state.
 
-    A Horde checks the probabilities of the first state and raises ValueError if they are invalid. It checks them again
-    every 64 steps; the demons of a policy that became invalid diverge. They skip a step if a probability is NaN.
+    A Horde checks the probabilities of the first state and raises ValueError if they are invalid.
+    It checks them again every 64 steps; the demons of a policy that became invalid diverge. They
+    skip a step if a probability is NaN.
 
     Examples:
         >>> isinstance(Uniform(2), Policy)
@@ -161,11 +163,13 @@ class PolicyFunction:
     """A policy given by a function, which is called once per step for all demons with policies of that function.
 
     Args:
-        function: Returns the probability of each action, shape (n_actions,), for (observation, tiles).
+        function: Returns the probability of each action, shape (n_actions,), for (observation,
+            tiles).
         n_actions: Number of actions.
 
     Raises:
-        ValueError: If `n_actions` is not a whole number of at least 1, or `function` cannot be called.
+        ValueError: If `n_actions` is not a whole number of at least 1, or `function` cannot be
+            called.
 
     Examples:
         >>> PolicyFunction(lambda observation, tiles: [0.3, 0.7], n_actions=2).probabilities(np.zeros(1), np.array([0]))
@@ -190,7 +194,8 @@ class PolicyFunction:
 class StickyRandom:
     """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw uniformly.
 
-    The last action is part of its state, so its probabilities are those of the *next* draw: with five actions and
+    The last action is part of its state, so its probabilities are those of the *next* draw: with
+        five actions and
     repeat 0.5, 0.6 for the last action and 0.1 for each other; without a last action 0.2 each.
 
     Args:
@@ -328,12 +333,15 @@ class EpsilonGreedy:
     Each action has probability epsilon / n, and each of the m best ones (1 - epsilon) / m more.
 
     Args:
-        values: Returns a value for each action, shape (n_actions,), for (observation, tiles), such as predictions.
+        values: Returns a value for each action, shape (n_actions,), for (observation, tiles), such
+            as predictions.
         n_actions: Number of actions.
-        epsilon: Probability of a random action, in [0, 1]; above 0 for a behaviour that others learn from off-policy.
+        epsilon: Probability of a random action, in [0, 1]; above 0 for a behaviour that others
+            learn from off-policy.
 
     Raises:
-        ValueError: If an argument is out of its range, or in `probabilities`, if the values are not n_actions numbers.
+        ValueError: If an argument is out of its range, or in `probabilities`, if the values are not
+            n_actions numbers.
 
     Source: Sutton & Barto (2018), section 2.2, http://incompleteideas.net/book/the-book-2nd.html.
 
@@ -373,8 +381,9 @@ class EpsilonGreedy:
 class Greedy:
     """The policy that a control question finds: the action of the highest value; equal values share it.
 
-    As target policy of the control question itself it needs no name; other questions about the found policy name it.
-    The values are those of the weights at the time. After the demon diverged the policy is uniform.
+    As target policy of the control question itself it needs no name; other questions about the
+    found policy name it. The values are those of the weights at the time. After the demon diverged
+    the policy is uniform.
 
     Args:
         n_actions: Number of actions.

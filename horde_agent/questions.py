@@ -1,6 +1,7 @@
 """Families of questions, policies x time scales x sensors, from functions and from question files.
 
-Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutton (2014) for `nexting`.
+Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutton (2014) for
+    `nexting`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def policies(
 ) -> list[GVF]:
     """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
-    Time scale from {0, .5, .8, .95} and sensor are drawn at random; names "gibbs_0007/g0.8/light_0". No test excursions
+    Time scale from {0, .5, .8, .95} and sensor are drawn at random; names
+    "gibbs_0007/g0.8/light_0". No test excursions
     follow these policies: there are too many (section 6).
 
     Raises:
@@ -109,15 +111,17 @@ def policies(
 def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 
-    Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and `gammas`, and may
-    have `channels`, `groups` (both: the union; neither: every sensor), `lam` (0.9), `tested` (true), `algorithm` and
-    `offset`. Each `[[control]]` table is a question that finds a policy: `name`, `channel` and `gamma`, and it may have
-    `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md
-    describes every field.
+    Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and
+    `gammas`, and may have `channels`, `groups` (both: the union; neither: every sensor), `lam`
+    (0.9), `tested` (true), `algorithm` and `offset`. Each `[[control]]` table is a question that
+    finds a policy: `name`, `channel` and `gamma`, and it may have `lam`, `tested`, `algorithm` and
+    `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every
+    field.
 
     Raises:
-        ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy, or a number is out
-            of its range. The message is one sentence with the file, the error and the choices.
+        ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy,
+            or a number is out of its range. The message is one sentence with the file, the error
+            and the choices.
     """
     path = Path(path)
     table = _read(path)
@@ -151,7 +155,8 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
 def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF]) -> Interface:
     """Return the interface with feedback of the predictions in a question file's `[[feedback]]` tables, if any.
 
-    Each has `questions` (names or patterns), `intervals` and `tilings`, and may have `neighbour` and `range`.
+    Each has `questions` (names or patterns), `intervals` and `tilings`, and may have `neighbour`
+    and `range`.
 
     Args:
         path: The file.

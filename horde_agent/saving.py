@@ -1,6 +1,7 @@
 """States of objects as named arrays, from which they continue bit for bit.
 
-A state is a flat dict of arrays of numbers and texts; names of nested states are joined by "/". Nothing is pickled.
+A state is a flat dict of arrays of numbers and texts; names of nested states are joined by "/".
+Nothing is pickled.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
 """A Horde with stable-baselines3: it learns off-policy from the transitions of a controller in training.
 
-The controller's policy is the behaviour policy, and b in rho = pi(a) / b(a) is exact. PPO and A2C report the
-probability of each action. DQN takes a random action with probability epsilon (before `learning_starts` always), else
-the greedy one. SAC draws a real number, which `ChoiceByNumber` maps to an action: b is the probability under its
-squashed Gaussian of all numbers with that action. Questions get observations in the environment's units, as in a
-`Life`, also if the controller gets normalised ones.
+The controller's policy is the behaviour policy, and b in rho = pi(a) / b(a) is exact. PPO and A2C
+report the probability of each action. DQN takes a random action with probability epsilon (before
+`learning_starts` always), else
+the greedy one. SAC draws a real number, which `ChoiceByNumber` maps to an action: b is the
+    probability under its
+squashed Gaussian of all numbers with that action. Questions get observations in the environment's
+units, as in a `Life`, also if the controller gets normalised ones.
 
-Each environment of a vector environment is a stream of experience with its own traces and shared weights. A step
-changes the weights by the mean over the streams (`Horde.merge`).
+Each environment of a vector environment is a stream of experience with its own traces and shared
+weights. A step changes the weights by the mean over the streams (`Horde.merge`).
 
-`BatchVecEnv` is a Gymnasium vector environment, such as the simulator of many robots, for stable-baselines3.
-`ControllerPolicy` is the target policy of a trained controller. `PredictiveObservation` adds predictions of the Horde
-to a controller's observation.
+`BatchVecEnv` is a Gymnasium vector environment, such as the simulator of many robots, for
+stable-baselines3. `ControllerPolicy` is the target policy of a trained controller.
+`PredictiveObservation` adds predictions of the Horde to a controller's observation.
 """
 
 from __future__ import annotations
@@ -52,22 +54,25 @@ class HordeCallback(BaseCallback):
     The controller is PPO, A2C, DQN, or SAC with a `ChoiceByNumber` environment.
 
     Args:
-        horde: The learner. Its target policies choose among the controller's discrete actions. For several
-            environments it must use the plain engine: `config=LearnerConfig(engine="plain")`.
-        interface: Encoding of observations as features: `Interface.of(env)` of the training environment.
+        horde: The learner. Its target policies choose among the controller's discrete actions. For
+            several environments it must use the plain engine:
+            `config=LearnerConfig(engine="plain")`.
+        interface: Encoding of observations as features: `Interface.of(env)` of the training
+            environment.
         verbose: As in stable-baselines3.
 
     Attributes:
         n_learned: Number of transitions learned from, of all environments.
         streams: A Horde for each environment, `horde` first; they differ only in their traces.
-        n_gaps: How often the traces were cleared: after a truncated or ended episode, a gap, a stale frame, a refused
-            command, or a last observation that `VecNormalize` clipped.
+        n_gaps: How often the traces were cleared: after a truncated or ended episode, a gap, a
+            stale frame, a refused command, or a last observation that `VecNormalize` clipped.
         last_probability: b of the latest action; of the last environment, if there are several.
 
     Raises:
-        ValueError: If the interface has feedback, or the Horde does not fit it. At the start of training, if the
-            probabilities of the algorithm's actions are unknown, if its actions are not discrete, if it has several
-            environments and the Horde does not use the plain engine, or if the observations do not fit the interface.
+        ValueError: If the interface has feedback, or the Horde does not fit it. At the start of
+            training, if the probabilities of the algorithm's actions are unknown, if its actions
+            are not discrete, if it has several environments and the Horde does not use the plain
+            engine, or if the observations do not fit the interface.
     """
 
     def __init__(self, horde: Horde, interface: Interface, verbose: int = 0) -> None:
@@ -186,7 +191,8 @@ class HordeCallback(BaseCallback):
     def _current(self, shown: Any) -> list[Observation]:
         """Return the latest observation of each environment in its own units, float32 of shape (n_channels,).
 
-        `shown` is the controller's observation, shape (n_envs, n_channels); raise ValueError if it does not fit.
+        `shown` is the controller's observation, shape (n_envs, n_channels); raise ValueError if it
+        does not fit.
         """
         original: Any = shown
         if self._normalizer is not None:
@@ -219,8 +225,8 @@ class HordeCallback(BaseCallback):
     def _last_of_episode(self, shown: NDArray[Any]) -> Observation | None:
         """Return the last observation of an episode in its own units; None if `VecNormalize` clipped it.
 
-        The wrapper stores only the latest observation, here the first of the next episode, so this one is computed from
-        the normalised observation.
+        The wrapper stores only the latest observation, here the first of the next episode, so this
+        one is computed from the normalised observation.
         """
         wrapper = self._normalizer
         n = len(self.interface.channels)
@@ -246,7 +252,8 @@ def choice(number: float, n: int) -> int:
 def squashed_share(mean: float, std: float, action: int, n: int) -> float:
     """Return the probability that tanh of a normal number is in the interval of one of `n` actions (`choice`).
 
-    The first of four intervals ends at -1/2 = tanh(-0.549); a standard normal number is below that with 29.14 %.
+    The first of four intervals ends at -1/2 = tanh(-0.549); a standard normal number is below that
+    with 29.14 %.
 
     Examples:
         >>> round(squashed_share(0.0, 1.0, 0, 4), 4), round(squashed_share(1.0, 1e-3, 1, 2), 6)
@@ -257,7 +264,8 @@ def squashed_share(mean: float, std: float, action: int, n: int) -> float:
         for k in (action, action + 1)
     )
     low, high = ((edge - mean) / (std * math.sqrt(2.0)) for edge in edges)
-    # The difference of two numbers near 1 loses digits: subtract the upper tails if both edges are above the mean.
+    # The difference of two numbers near 1 loses digits: subtract the upper tails if both edges are
+    # above the mean.
     return 0.5 * (
         math.erfc(low) - math.erfc(high) if low > 0.0 else math.erfc(-high) - math.erfc(-low)
     )
@@ -386,9 +394,11 @@ class ControllerPolicy:
     """The policy of a trained controller, as a target policy.
 
     Args:
-        model: PPO or A2C (the policy is its distribution over actions) or DQN (the policy is its greedy action).
-        frozen: True to copy the controller's current weights, and the statistics of its `VecNormalize` if it has one.
-            Otherwise the target policy changes when the controller learns, and the predictions lag behind.
+        model: PPO or A2C (the policy is its distribution over actions) or DQN (the policy is its
+            greedy action).
+        frozen: True to copy the controller's current weights, and the statistics of its
+            `VecNormalize` if it has one. Otherwise the target policy changes when the controller
+            learns, and the predictions lag behind.
 
     Raises:
         ValueError: If the controller's actions are not discrete, or it is another algorithm.
@@ -441,7 +451,8 @@ def _n_discrete(model: Any, known: str) -> int:
 def _frozen(model: Any) -> Any:
     """Return a copy of the model's policy.
 
-    `copy.deepcopy` fails after `learn`, because the distribution of the last update has tensors with a gradient.
+    `copy.deepcopy` fails after `learn`, because the distribution of the last update has tensors
+    with a gradient.
     """
     import torch
 
@@ -458,11 +469,12 @@ def _frozen(model: Any) -> Any:
 class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Wrapper that appends a Horde's current predictions to the observation, as features of a controller.
 
-    The Horde learns by a `HordeCallback` with the interface of `env`. The predictions of the questions `names` are
-    appended in this order; there are `n_predictions`.
+    The Horde learns by a `HordeCallback` with the interface of `env`. The predictions of the
+    questions `names` are appended in this order; there are `n_predictions`.
 
     Raises:
-        ValueError: If a question is unknown, `names` is empty, or the Horde does not fit the interface.
+        ValueError: If a question is unknown, `names` is empty, or the Horde does not fit the
+            interface.
     """
 
     def __init__(

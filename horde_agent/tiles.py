@@ -1,7 +1,8 @@
 """TileCoder: binary features of an observation, by a layout in TOML.
 
-A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a `bias`. Tiles are
-numbered in the order table, channel, tiling, cell (row-major); the bias comes last.
+A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a
+`bias`. Tiles are numbered in the order table, channel, tiling, cell (row-major); the bias comes
+last.
 
 Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
 """
@@ -28,8 +29,8 @@ class TileCoder:
     """Finds the one active tile of every tiling.
 
     Args:
-        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` to pair channel i with
-            channel i + k of its group, as a ring.
+        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` to
+            pair channel i with channel i + k of its group, as a ring.
         groups: Group of each channel, in the order of the observation.
         bias: True to add a feature that is always active, the last one.
         where: Name of each table in error messages; by default "[[tiling]] number 1" and so on.
@@ -95,7 +96,8 @@ class TileCoder:
         Args:
             text: The layout.
             channels: The channels of an observation in order; each has a "group".
-            endings: The layout is applied once for each of these suffixes, to the groups with that suffix.
+            endings: The layout is applied once for each of these suffixes, to the groups with that
+                suffix.
 
         Raises:
             ValueError: If the text is not TOML, or has an unknown key or group.
@@ -160,7 +162,8 @@ class TileCoder:
         Args:
             tables: `[[tiling]]` tables of the further inputs.
             groups: Group of each further input.
-            where: Name of each further table in error messages; by default "[[tiling]] number 1" and so on.
+            where: Name of each further table in error messages; by default "[[tiling]] number 1"
+                and so on.
 
         Raises:
             ValueError: As the constructor does.

@@ -45,10 +45,11 @@ def _finds_cache() -> bool:
 
 _HAS_CACHE = _finds_cache()
 
-# Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each slice took half the
-# time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM inlines a kernel into
-# all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables these internal options of numba, in case
-# a later numba no longer has them.
+# Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each
+# slice took half the
+# time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM
+# inlines a kernel into all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables
+# these internal options of numba, in case a later numba no longer has them.
 _INTERNAL: dict[str, Any] = {}
 if os.environ.get("HORDE_PLAIN_KERNELS") != "1":
     _INTERNAL = {"_nrt": False, "forceinline": True}
@@ -70,7 +71,8 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
     if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
         save = cache.save_overload
         folder = cache.cache_path
-        # By content, not by time: a fresh clone can use another's cache. The options are part of the key.
+        # By content, not by time: a fresh clone can use another's cache. The options are part of
+        # the key.
         source_file = function.__code__.co_filename
         cache._cache_file._source_stamp = (_digest(source_file), _digest(__file__), *options)
 
@@ -95,8 +97,9 @@ def kernel_over(
 ) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
-    Numba's cache notices changes in the function's own file only; this one also those in `modules`. With `parallel`,
-    the iterations of a `prange` loop are shared among numba's threads. `draws` is for functions as of `drawing_kernel`.
+    Numba's cache notices changes in the function's own file only; this one also those in `modules`.
+    With `parallel`, the iterations of a `prange` loop are shared among numba's threads. `draws` is
+    for functions as of `drawing_kernel`.
     """
 
     def decorate(function: Function) -> Function:
@@ -163,7 +166,8 @@ _PER_RADIUS = tables.ziggurat_nor_inv_r
 def standard_normal(bits: Any) -> float:
     """Return the number that NumPy's Generator would draw from its bit generator.
 
-    Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own branches at the sign, and
+    Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own
+        branches at the sign, and
     a processor guesses every second branch wrong: it takes twice as long.
     """
     while True:
@@ -214,8 +218,8 @@ EDGE = 1e-9
 def scale_to_unit(values: Floats, low: Floats, span: Floats, out: Any) -> int:
     """Write (values - low) / span into `out`, float32, clipped to [0, 1]; return how many readings were clipped.
 
-    All arrays have shape (n,). A reading that is not finite counts as clipped and becomes 0. Six passes of NumPy would
-    take a tenth of a step.
+    All arrays have shape (n,). A reading that is not finite counts as clipped and becomes 0. Six
+    passes of NumPy would take a tenth of a step.
     """
     n_clipped = 0
     for i in range(values.shape[0]):

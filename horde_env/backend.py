@@ -32,20 +32,24 @@ class Frame:
     """The readings at the end of one period.
 
     Attributes:
-        values: All channels of the observation in SI units, shape (n_channels,), in the order of RobotSpec.
+        values: All channels of the observation in SI units, shape (n_channels,), in the order of
+            RobotSpec.
         t: Robot time at which the frame was sampled, in seconds.
         sensor_age_s: Age of the newest packet when it was used, in seconds; 0 in the simulator.
         crc_errors: Packets rejected for a wrong checksum during the period.
         stale: True if no new packet arrived and the last one is repeated.
         gap: True if this frame does not follow from the last one: the learner clears its traces.
-        applied: False if a safety stop, charging or a fault prevented the command, as the body reports it.
-        last: True if no frame can follow this one (the end of a recording): the environment truncates.
+        applied: False if a safety stop, charging or a fault prevented the command, as the body
+            reports it.
+        last: True if no frame can follow this one (the end of a recording): the environment
+            truncates.
         extras: Further flat numbers for `info` (the simulator's pose, a recording's action and b).
-        beacon: Strength of the dock's beacon at each ir_light sensor: |last packet - the one before|, in the unit of
-            ir_light (share of full scale), shape (8,). The beacon blinks at 50 Hz, so it is the one light that
-            changes from packet to packet at 100 Hz. None for a body without packets (a recording).
-        refusal: The evidence in the body's state that it does not follow its commands, in one or two sentences that
-            stay the same while it lasts; "" without evidence.
+        beacon: Strength of the dock's beacon at each ir_light sensor: |last packet - the one
+            before|, in the unit of ir_light (share of full scale), shape (8,). The beacon blinks at
+            50 Hz, so it is the one light that changes from packet to packet at 100 Hz. None for a
+            body without packets (a recording).
+        refusal: The evidence in the body's state that it does not follow its commands, in one or
+            two sentences that stay the same while it lasts; "" without evidence.
     """
 
     values: Floats
@@ -91,11 +95,12 @@ def counted_with(before: Frame, frame: Frame) -> Frame:
 class Backend(Protocol):
     """A robot body, simulated or physical; the environment does not distinguish them.
 
-    All methods but `reset` and `close` raise BackendUnavailable before the first reset and after close.
+    All methods but `reset` and `close` raise BackendUnavailable before the first reset and after
+    close.
 
-    A physical body sets `can_be_placed = False`: a reset cannot place it, so the environment drives it to the middle.
-    A body whose frames show whether it follows its commands names the class that judges this as `obedience`
-    (`drives.Obedience`).
+    A physical body sets `can_be_placed = False`: a reset cannot place it, so the environment drives
+    it to the middle. A body whose frames show whether it follows its commands names the class that
+    judges this as `obedience` (`drives.Obedience`).
     """
 
     period_s: float
@@ -104,14 +109,16 @@ class Backend(Protocol):
         """Bring the body to rest, opening it if needed, and return its first frame.
 
         Args:
-            rng: Source of all of the body's randomness until the next reset. A physical body ignores it.
+            rng: Source of all of the body's randomness until the next reset. A physical body
+                ignores it.
         """
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` for one period and return the frame sampled at its end.
 
         Args:
-            command: Requested velocity of the body (vx m/s forward, vy m/s left, yaw rate rad/s), shape (3,).
+            command: Requested velocity of the body (vx m/s forward, vy m/s left, yaw rate rad/s),
+                shape (3,).
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing is sent then.

@@ -1,8 +1,8 @@
 """Clocks that wait for the end of a period: virtual time for a simulator, a monotonic clock for a real robot.
 
-A step calls `begin` when it sends its command and `wait` before it reads the frame. A body that must wait between the
-two (a serial port: send, wait, read the newest packet) has the same clock and calls `wait` itself: the second `wait` of
-a period returns at once with the same value.
+A step calls `begin` when it sends its command and `wait` before it reads the frame. A body that
+must wait between the two (a serial port: send, wait, read the newest packet) has the same clock and
+calls `wait` itself: the second `wait` of a period returns at once with the same value.
 """
 
 from __future__ import annotations
@@ -70,17 +70,18 @@ class SimulatedClock:
 class RealTimeClock:
     """Absolute deadlines, one period apart, on a monotonic clock, with plain sleep.
 
-    Deadlines are absolute because relative sleeps drift (26 ms in 100 steps, measured). If a step ends at most
-    `TOLERANCE_S` late, the schedule stays and the next step catches up. If it ends later, its deadline counts as missed
-    and the schedule restarts at that time. A step that begins after its deadline still holds its command for a whole
-    period.
+    Deadlines are absolute because relative sleeps drift (26 ms in 100 steps, measured). If a step
+    ends at most `TOLERANCE_S` late, the schedule stays and the next step catches up. If it ends
+    later, its deadline counts as missed and the schedule restarts at that time. A step that begins
+    after its deadline still holds its command for a whole period.
 
     Args:
         period_s: Time between two deadlines, in seconds.
         monotonic: Returns the time in seconds, which may run faster than real time.
         sleep: Sleeps for a number of seconds of that time.
-        boot_time: Returns the time in seconds with the time in which the computer was suspended, which `monotonic` may
-            leave out. When None, `system_boot_time` for the system's own clock, and `monotonic` for another.
+        boot_time: Returns the time in seconds with the time in which the computer was suspended,
+            which `monotonic` may leave out. When None, `system_boot_time` for the system's own
+            clock, and `monotonic` for another.
 
     Attributes:
         missed: Deadlines missed since `start`.

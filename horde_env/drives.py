@@ -70,7 +70,8 @@ class Drives(NamedTuple):
 class Obedience:
     """The rule of a robot that reports which commands it accepted: its body compares them, in `Frame.refusal`.
 
-    `complaint` describes the fault in one or two sentences until a frame shows the contrary; "" without a fault.
+    `complaint` describes the fault in one or two sentences until a frame shows the contrary; ""
+    without a fault.
     """
 
     saved: ClassVar[tuple[str, ...]] = ("complaint",)  # attributes that a saved environment keeps

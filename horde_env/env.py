@@ -44,16 +44,22 @@ _log = logging.getLogger(__name__)
 class PenEnv(gymnasium.Env[Observation, Any]):
     """A continuing task: one step is one period of the robot; only a fault or a time limit ends an episode.
 
-    A step sends its request at once, waits one period, and reads the newest frame. Observations are Box(0, 1)
-    float32 of shape (n_channels,), scaled by the robot's specified ranges; readings outside are clipped and counted.
-    Actions are Discrete(5) by name, or with `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request
-    (forward, left, counter-clockwise; a robot that cannot move to its left has two).
+    A step sends its request at once, waits one period, and reads the newest frame. Observations are
+    Box(0, 1) float32 of shape (n_channels,), scaled by the robot's specified ranges; readings
+    outside are clipped and counted. Actions are Discrete(5) by name, or with
+    `action_type="velocity"` Box(-1, 1, (3,)): shares of the largest request (forward, left,
+    counter-clockwise; a robot that cannot move to its left has two).
 
-    `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts), stale, gap, applied
-    (0 or 1), obeyed (if the body has a rule for it: `drives.Obedience`), battery_low, battery_urgent (if the robot
-    measures its batteries: `BatteryGauge`), manoeuvre_steps (of a reset, else 0), docked (if the body can dock; 1 after
-    a reset that docked, else 0), then the body's own (`Frame.extras`). `reset` and `step` return the same keys.
-    `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears its traces there.
+    `info` is flat and numeric: t, sensor_age_s, overrun_s (seconds), crc_errors, clipped (counts),
+        stale, gap, applied
+    (0 or 1), obeyed (if the body has a rule for it: `drives.Obedience`), battery_low,
+    battery_urgent (if the robot
+    measures its batteries: `BatteryGauge`), manoeuvre_steps (of a reset, else 0), docked (if the
+        body can dock; 1 after
+    a reset that docked, else 0), then the body's own (`Frame.extras`). `reset` and `step` return
+    the same keys.
+    `gap` is 1 if a frame does not follow from the last one, as after every reset: a learner clears
+        its traces there.
 
     Args:
         backend: The body. It is opened by the first reset, never here.
@@ -64,14 +70,15 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         task: Name of the reward (`horde_env.tasks`); no reward when None.
 
     Attributes:
-        manoeuvre_frames: The frames of the last reset's drive, in order; while charging, which may take hours, one in
-            60 s is kept.
+        manoeuvre_frames: The frames of the last reset's drive, in order; while charging, which may
+            take hours, one in 60 s is kept.
         manoeuvre_observations: Their scaled observations, in the same order.
         manoeuvre_at: Number of each frame's step among the `manoeuvre_steps`, from 1.
         fault: The BackendLost that truncated the last episode, or None.
 
     Raises:
-        ValueError: If `action_type`, `render_mode` or `task` is unknown, or the robot lacks the sensors of the task.
+        ValueError: If `action_type`, `render_mode` or `task` is unknown, or the robot lacks the
+            sensors of the task.
         BackendUnavailable: If `render_mode` is "human" and there is no display.
     """
 
@@ -155,14 +162,16 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode: restart the body, or drive from its position with `options={"manoeuvre": name}`.
 
-        "centre" drives to the middle (2 s at most; with a seed, or in a first reset, from a new start). "dock" drives
-        to the dock (60 s at most), charges until the batteries are full or for `charge_s` seconds, and backs off; info
-        has `docked` 1 if it did. "stay" does nothing. `metadata["manoeuvres"]` names what the body can do. A physical
+        "centre" drives to the middle (2 s at most; with a seed, or in a first reset, from a new
+        start). "dock" drives to the dock (60 s at most), charges until the batteries are full or
+        for `charge_s` seconds, and backs off; info has `docked` 1 if it did. "stay" does nothing.
+        `metadata["manoeuvres"]` names what the body can do. A physical
         body cannot be placed: a reset without options drives it to the middle.
 
         Args:
             seed: Seeds all randomness of this environment and its body.
-            options: None, or {"manoeuvre": "centre", "dock" or "stay"}, "dock" also with {"charge_s": seconds}.
+            options: None, or {"manoeuvre": "centre", "dock" or "stay"}, "dock" also with
+                {"charge_s": seconds}.
 
         Returns:
             The first observation, and info with `gap` 1 and `manoeuvre_steps`.
@@ -170,7 +179,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
         Raises:
             ValueError: If the options name anything else, or a manoeuvre that this body cannot do.
             BackendUnavailable: If the body cannot be opened.
-            BackendLost: If the body stopped answering during the drive; the next reset asks it for a fresh start.
+            BackendLost: If the body stopped answering during the drive; the next reset asks it for
+                a fresh start.
         """
         super().reset(seed=seed)
         manoeuvre, charge_s = spaces.reset_options(options, self.metadata["manoeuvres"])
@@ -265,8 +275,10 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def emergency_stop(self, reason: str) -> bool:
         """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so.
 
-        Any thread may call this. `metadata["stop_options"]` are the options of the command `horde-robot stop` that does
-        the same from another process, by name: robot, backend, port and perhaps parity. It is empty if there is none.
+        Any thread may call this. `metadata["stop_options"]` are the options of the command
+        `horde-robot stop` that does
+        the same from another process, by name: robot, backend, port and perhaps parity. It is empty
+            if there is none.
         """
         stop = getattr(self.backend, "emergency_stop", None)
         return stop is not None and bool(stop(reason))
@@ -274,11 +286,13 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Send the action's request at once, let one period pass, and return what the body then senses.
 
-        A body that stops answering, or a recorded life at its end, truncates the episode with its last observation.
+        A body that stops answering, or a recorded life at its end, truncates the episode with its
+        last observation.
 
         Raises:
             ValueError: If the action is not one of the action space; nothing was sent.
-            gymnasium.error.ResetNeeded: Before the first reset, after `close`, and after a lost body.
+            gymnasium.error.ResetNeeded: Before the first reset, after `close`, and after a lost
+                body.
         """
         frame = self._frame
         if frame is None:
@@ -307,7 +321,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
     def wait_for_rest(self, limit_s: float) -> bool:
         """Wait until the body reports that its wheels are at rest; return whether it did within `limit_s` seconds.
 
-        Any thread may call this, after `emergency_stop`. True at once for a body that reports nothing between steps.
+        Any thread may call this, after `emergency_stop`. True at once for a body that reports
+        nothing between steps.
         """
         wait = getattr(self.backend, "wait_for_rest", None)
         return wait is None or bool(wait(limit_s))

@@ -33,37 +33,46 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
 
     Args:
         kind: The robot, one of `robot.ROBOTS`.
-        backend: One of its backends, "simulator", "serial", ...; `robot.environments` lists the arguments of each.
-        **arguments: action_type, render_mode and task of `PenEnv`, and those that the backend has of these:
+        backend: One of its backends, "simulator", "serial", ...; `robot.environments` lists the
+            arguments of each.
+        **arguments: action_type, render_mode and task of `PenEnv`, and those that the backend has
+            of these:
 
             realtime: Take 0.1 s per step instead of running at full speed.
-            battery_scale: Capacity of the batteries, a share of the robot's own; smaller ones show charging sooner.
-            physics: Physics engine: "bullet" (PyBullet) or "planar" (numba, the same poses, faster). When None,
-                PyBullet if it is installed and the robot has it.
-            lamp_moves: Changes of the pen during each run: robot time in seconds, name of a lamp in `assets/pen.toml`,
-                its new position (x, y, z in metres). Pictures show the pen before them.
-            friction_changes: Changes of the robot during each run: robot time in seconds, "clockwise" or
-                "counterclockwise", factor on the friction of the wheels' axles while the robot turns that way.
+            battery_scale: Capacity of the batteries, a share of the robot's own; smaller ones show
+                charging sooner.
+            physics: Physics engine: "bullet" (PyBullet) or "planar" (numba, the same poses,
+                faster). When None, PyBullet if it is installed and the robot has it.
+            lamp_moves: Changes of the pen during each run: robot time in seconds, name of a lamp in
+                `assets/pen.toml`, its new position (x, y, z in metres). Pictures show the pen
+                before them.
+            friction_changes: Changes of the robot during each run: robot time in seconds,
+                "clockwise" or "counterclockwise", factor on the friction of the wheels' axles while
+                the robot turns that way.
             layout: The room's file; `assets/room.toml` when None.
-            log: A log of the robot, a CSV file, gzipped or not; or the folder of a run of `horde learn`.
-            port: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT" or "rfc2217://HOST:PORT"; for drops
-                "HOST:PORT" or "HOST" (port 2330). When None, the port in the robot's file
+            log: A log of the robot, a CSV file, gzipped or not; or the folder of a run of `horde
+                learn`.
+            port: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT" or "rfc2217://HOST:PORT";
+                for drops "HOST:PORT" or "HOST" (port 2330). When None, the port in the robot's file
                 (`horde_env.hardware.robot_file`), as for parity and baudrate.
             parity: The robot's is "odd"; a pseudo terminal may take "none" alone.
             baudrate: Bits per second.
             robot: Name of the robot; that of its kind by default.
-            signs: Channel -> -1 if its readings run against the specification; those of the robot's file when None.
-            latch: The emergency stop (`horde_env.hardware.latch`); the robot's own when None, and none for an emulated
-                robot.
+            signs: Channel -> -1 if its readings run against the specification; those of the robot's
+                file when None.
+            latch: The emergency stop (`horde_env.hardware.latch`); the robot's own when None, and
+                none for an emulated robot.
             settings: Time limits of commands and of reconnection.
-            guarded: Open the port in a guardian process, which stops the robot if this program ends or hangs.
+            guarded: Open the port in a guardian process, which stops the robot if this program ends
+                or hangs.
             link: How an emulated robot is reached, "serial" or "drops".
             speed: As `realtime`, faster by this factor, with the emulated robot in its own thread.
             faults: Rates per second of faults, as "loss=0.5,unplug=0.01".
             seed: Seed of faults and noise, in addition to that of `reset`.
 
     Raises:
-        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed, or if there is no such recording.
+        BackendUnavailable: If `physics` is "bullet" and PyBullet is not installed, or if there is
+            no such recording.
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
     """
@@ -99,14 +108,16 @@ VECTOR_ONLY = ("num_envs", "max_episode_steps", "autoreset_mode")
 def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any, Any, Any]:
     """Return many simulated robots as a vector environment; what `gymnasium.make_vec` calls.
 
-    A robot without a kernel for many of them is stepped one after the other, by Gymnasium's `SyncVectorEnv`.
+    A robot without a kernel for many of them is stepped one after the other, by Gymnasium's
+    `SyncVectorEnv`.
 
     Args:
         kind: As in `make_env`.
         backend: As in `make_env`.
-        **arguments: num_envs, max_episode_steps and autoreset_mode of `PenVectorEnv`; action_type, task, battery_scale
-            and physics as in `make_env`. Only the planar engine can step many robots in a kernel: `physics` is then
-            "planar" or None. A robot without such a kernel has all arguments of `make_env`.
+        **arguments: num_envs, max_episode_steps and autoreset_mode of `PenVectorEnv`; action_type,
+            task, battery_scale and physics as in `make_env`. Only the planar engine can step many
+            robots in a kernel: `physics` is then "planar" or None. A robot without such a kernel
+            has all arguments of `make_env`.
 
     Raises:
         TypeError: If it has no such argument.

@@ -1,6 +1,7 @@
 """RobotSpec: every channel of a robot with its name, group, unit and ranges, its actions and its geometry.
 
-The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to quantise.
+The numbers are in `assets/NAME.toml`. Raw units are the wire's integers; the simulators use them to
+quantise.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ class Channel:
         name: `group` or `group_member`, unique.
         group: What kind of sensor it is.
         unit: SI unit, "1" for a share of full scale.
-        lsb, offset: SI value = lsb * raw + offset. An lsb of 0 marks a channel that is not on the wire.
+        lsb, offset: SI value = lsb * raw + offset. An lsb of 0 marks a channel that is not on the
+            wire.
         raw_low, raw_high: Range of the wire's integer, inclusive.
         low, high: The specified SI range, which becomes 0..1.
         angle_rad: Direction of the sensor, counter-clockwise from forward; nan if it has none.
-        aggregate: One value from a step's packets: the "newest", "mean2" of the last two, or "any" of all.
-        is_sensor: True for a prediction target, False for a command or state that the robot reports.
+        aggregate: One value from a step's packets: the "newest", "mean2" of the last two, or "any"
+            of all.
+        is_sensor: True for a prediction target, False for a command or state that the robot
+            reports.
     """
 
     name: str
@@ -95,13 +99,15 @@ class RobotSpec:
         actions: The discrete actions in their order.
         period_s: Duration of one step, in seconds.
         packet_period_s: Time between two sensor packets of the body, in seconds.
-        largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,); 0 along an axis it cannot move in.
+        largest_request: Largest request per axis (m/s, m/s, rad/s), shape (3,); 0 along an axis it
+            cannot move in.
         axes: The axes it can move along, among 0 (x), 1 (y) and 2 (yaw): those of `last_request`.
-        low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape (n_channels,).
+        low, high, lsb, offset, raw_low, raw_high: The channels' numbers as arrays of shape
+            (n_channels,).
         is_mean, is_any: Which channels are aggregated so, shape (n_channels,).
-        drive, body, battery: The tables of the same name in the TOML file; the last may be missing. It has the volts at
-            which the lowest battery is low, urgent and full enough (`low_v`, `urgent_v`, `full_v`), and those of the
-            bus at a dock (`dock_v`), if a voltage shows it.
+        drive, body, battery: The tables of the same name in the TOML file; the last may be missing.
+            It has the volts at which the lowest battery is low, urgent and full enough (`low_v`,
+            `urgent_v`, `full_v`), and those of the bus at a dock (`dock_v`), if a voltage shows it.
         tile_layout: Text of the robot's tile layout.
     """
 
@@ -204,8 +210,8 @@ class RobotSpec:
         """Scale SI values by the specified ranges to [0, 1].
 
         Returns:
-            The observation, float32 of shape (n_channels,), and the number of readings that had to be clipped. A
-            reading that is not finite counts as clipped and becomes 0.
+            The observation, float32 of shape (n_channels,), and the number of readings that had to
+            be clipped. A reading that is not finite counts as clipped and becomes 0.
         """
         if self._to_unit is None:  # imported here, because a robot's description needs no compiler
             from horde_env._jit import scale_to_unit

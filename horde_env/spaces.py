@@ -36,7 +36,8 @@ def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
 def discrete_request(action: Any, requests: Floats) -> Floats:
     """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
 
-    An array of one integer is accepted, too: vector environments and policies of other libraries return such.
+    An array of one integer is accepted, too: vector environments and policies of other libraries
+        return such.
 
     Raises:
         ValueError: If `action` is not an integer from 0 to n_actions - 1.
@@ -55,7 +56,8 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
 def velocity_request(action: Any, largest: Floats, n: int | None = None) -> Floats:
     """Return the request (m/s, m/s, rad/s) of shares of the largest one along its nonzero axes, shape (3,).
 
-    `action` has shares in [-1, 1], shape (n_axes,); of `n` robots (n, n_axes), for requests of shape (n, 3).
+    `action` has shares in [-1, 1], shape (n_axes,); of `n` robots (n, n_axes), for requests of
+    shape (n, 3).
 
     Raises:
         ValueError: If `action` is not n_axes numbers in [-1, 1] per robot.
@@ -137,9 +139,9 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
 def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
     """Return the data for drawing robot and place from above, as lists; metres and radians.
 
-    "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle, channel) position,
-    direction and channel index of each reflectance sensor; "lights" are (x, y, "lamp" or "beacon"), "ranges" the values
-    at 0 and 1 of each channel, in its unit.
+    "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle,
+    channel) position, direction and channel index of each reflectance sensor; "lights" are (x, y,
+    "lamp" or "beacon"), "ranges" the values at 0 and 1 of each channel, in its unit.
     """
     plan = {}
     if spec.name in ROBOTS:

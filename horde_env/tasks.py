@@ -1,8 +1,8 @@
 """Rewards by name, for training a controller; a Horde needs none.
 
-A task is a pure function of (observation before, request, observation after, robot); observations are scaled to
-[0, 1], the request is (vx m/s, vy m/s, yaw rate rad/s), and rewards lie in [-1, 1] per step. With a leading axis, of
-robots, it returns an array, or one reward for all.
+A task is a pure function of (observation before, request, observation after, robot); observations
+are scaled to [0, 1], the request is (vx m/s, vy m/s, yaw rate rad/s), and rewards lie in [-1, 1]
+per step. With a leading axis, of robots, it returns an array, or one reward for all.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
         def make_backend(self) -> Backend:
             return MyRobot(port="loop://")
 
-pytest runs every `test_...` method against a new body; nothing here imports pytest. Set `deterministic = False` for a
-body that its seed does not reproduce, and `obeys = False` for a recording, which ignores commands. Wrap a body that
-waits for its own deadlines in `PacedBody(body, clock)`.
+pytest runs every `test_...` method against a new body; nothing here imports pytest. Set
+`deterministic = False` for a body that its seed does not reproduce, and `obeys = False` for a
+recording, which ignores commands. Wrap a body that waits for its own deadlines in `PacedBody(body,
+clock)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A first life on any system: `python tests/smoke.py FOLDER` learns by the command, then in two threads at once.
 
-The simulated Critterbot lives for 2,000 steps on the planar engine, with its recording, snapshot and report. Then two
-Hordes of 100 questions learn 500 steps each from random walks, at the same time; each must come out as alone.
+The simulated Critterbot lives for 2,000 steps on the planar engine, with its recording, snapshot
+and report. Then two Hordes of 100 questions learn 500 steps each from random walks, at the same
+time; each must come out as alone.
 """
 
 from __future__ import annotations

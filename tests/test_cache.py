@@ -1,7 +1,7 @@
 """Numba's cache folder: a temporary one if no other is writable; the program runs without any, too.
 
-Each test runs a process in which numba finds no folder but NUMBA_CACHE_DIR, as in a hardened container, or for a user
-without a home directory or write access to the package.
+Each test runs a process in which numba finds no folder but NUMBA_CACHE_DIR, as in a hardened
+container, or for a user without a home directory or write access to the package.
 """
 
 from __future__ import annotations

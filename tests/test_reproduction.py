@@ -58,7 +58,8 @@ def test_an_experiment_runs_whole(
 ) -> None:
     """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`.
 
-    In narrow blocks, whose kernels compile in a third of the time: this alone is TD(lambda) in the span engine.
+    In narrow blocks, whose kernels compile in a third of the time: this alone is TD(lambda) in the
+        span engine.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
     name = problem.__name__.split(".")[-2]
@@ -96,9 +97,9 @@ def test_the_whole_reproduction_on_the_robot(
 ) -> None:
     """`horde reproduce all`: every experiment on the simulator, with its page; a second run reuses everything.
 
-    Lives are shorter than at `--scale quick`, with fewer runs and policies, and two of the rules are compared. The
-    small worlds, tested elsewhere, give their known answers. Jobs run in this process, but are pickled, as those of the
-    paper's scale are.
+    Lives are shorter than at `--scale quick`, with fewer runs and policies, and two of the rules
+    are compared. The small worlds, tested elsewhere, give their known answers. Jobs run in this
+    process, but are pickled, as those of the paper's scale are.
     """
     monkeypatch.setattr(chain, "N_RUNS", 10)
     monkeypatch.setattr(chain, "GAMMAS", (0.9,))

@@ -149,7 +149,8 @@ TRIED = {
 """A life of 700 steps in the simulator, seed 1, has bit-identical weights with each of them."""
 
 REFUSED = {
-    # 0.61.0 and 0.61.2 never finish compiling `kernels.runs.list_of` (400 s, 1.4 GB); 0.69 is untested.
+    # 0.61.0 and 0.61.2 never finish compiling `kernels.runs.list_of` (400 s, 1.4 GB); 0.69 is
+    # untested.
     "numba": ("0.61.0", "0.61.2", "0.69.0"),
     "tyro": ("0.8.14", "2.0.0"),
 }

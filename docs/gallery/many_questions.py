@@ -1,6 +1,7 @@
 """A hundred thousand questions: the time of a step, of the 100 ms that a robot at 10 Hz allows.
 
-The picture shows the times in many_questions.csv; `python docs/gallery/many_questions.py --measure` updates them.
+The picture shows the times in many_questions.csv; `python docs/gallery/many_questions.py --measure`
+updates them.
 """
 
 import sys

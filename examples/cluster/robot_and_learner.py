@@ -1,9 +1,9 @@
 """Robot and learner on different computers: five demons here, on whose predictions the robot acts, 795 in shards.
 
-The behaviour takes the action for which its demon predicts the most room. The shards learn the paper's 795 questions
-from the same stream with any delay; the robot waits for none of them. Run it:
-python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards run on that Ray cluster
-(examples/cluster/node.sh), without one in processes of this machine.
+The behaviour takes the action for which its demon predicts the most room. The shards learn the
+paper's 795 questions from the same stream with any delay; the robot waits for none of them. Run it:
+python examples/cluster/robot_and_learner.py [steps] [HOST:PORT]. With an address the shards run on
+that Ray cluster (examples/cluster/node.sh), without one in processes of this machine.
 """
 
 import sys

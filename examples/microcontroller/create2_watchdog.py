@@ -2,8 +2,9 @@
 
     computer ── UART 0 ── board ── UART 1 ── Create 2        both 115200 8N1; the robot's TXD gives 5 V: divide it
 
-It forwards all bytes, and sends the stop when the computer has been silent for 0.5 s. That covers a pulled cable and a
-computer without power, which no program on the computer can. Power it from Vpwr (200 mA at most).
+It forwards all bytes, and sends the stop when the computer has been silent for 0.5 s. That covers a
+pulled cable and a computer without power, which no program on the computer can. Power it from Vpwr
+(200 mA at most).
 """
 
 SILENCE_MS = 500

@@ -31,11 +31,14 @@ class BenchConfig:
     """Measure what learning costs on this machine; progress goes to stderr.
 
     Attributes:
-        json: Print one JSON object, null where something was not or could not be measured; else a table.
+        json: Print one JSON object, null where something was not or could not be measured; else a
+            table.
         out: Folder for bench.json, the object.
-        only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile, cluster.
+        only: Sections to run, with commas between: w1, w2, w10k, w50k, max, env, life, tile,
+            cluster.
         skip: Sections to leave out.
-        stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before the timing.
+        stream: "synthetic", 53 random walks, or "simulator", the simulated robot's, recorded before
+            the timing.
         quick: Few steps: to see that it works, not to be quoted.
         full: The paper's 7.3 hours of life too, simulator included.
     """

@@ -48,7 +48,8 @@ class Effort(NamedTuple):
     first: int  # steps that do not count: arrays grow, kernels are compiled
     chunk: int  # steps of each later chunk
     n_chunks: int
-    # First steps of a chunk that do not count: the caches hold what the competitor before it left there
+    # First steps of a chunk that do not count: the caches hold what the competitor before it left
+    # there
     warm_up: int
 
     @property
@@ -81,9 +82,10 @@ def measure(
 ) -> dict[str, Times]:
     """Return how long each competitor's steps take: a chunk of them at a time, in turn, from t = 0.
 
-    Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all threads get time to
-    sleep, because idle threads of one program slow down the next. `others` are efforts of competitors that take another
-    number of steps, in as many chunks.
+    Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all
+        threads get time to
+    sleep, because idle threads of one program slow down the next. `others` are efforts of
+    competitors that take another number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
     minimum_s = dict.fromkeys(steps, 0)
@@ -127,8 +129,9 @@ _BYTES_PER_DEMON = 55_000
 _PROBE = 10_000
 _WORST_OVER_MEAN = 1.5
 _FEW = 100  # demons, enough for the same kernels
-# States that no step uses: with them the stream's tiles take 4 MB, for which NumPy requests huge pages. Without
-# them a step of the same engine takes about a tenth longer, and older figures could not be compared.
+# States that no step uses: with them the stream's tiles take 4 MB, for which NumPy requests huge
+# pages. Without them a step of the same engine takes about a tenth longer, and older figures could
+# not be compared.
 _SPARE = 64
 _TRIES = 4  # Hordes of growing, or shrinking, size
 
@@ -137,8 +140,8 @@ _TRIES = 4  # Hordes of growing, or shrinking, size
 class Bench:
     """One run of the benchmark; `say` prints a line of progress.
 
-    `stream` are the states, and `coder` is a tile coder of the same size. Raise BadInput if the source is "simulator"
-    and it is not installed.
+    `stream` are the states, and `coder` is a tile coder of the same size. Raise BadInput if the
+    source is "simulator" and it is not installed.
     """
 
     effort: Effort
@@ -424,8 +427,9 @@ def available_memory() -> int | None:
 def run(config: BenchConfig) -> dict[str, Any]:
     """Measure the chosen sections, print the figures and return them; with `out`, write bench.json too.
 
-    The object has exactly the keys of `KEYS`, in order, null for a value that was not measured. Raise BadInput if a
-    section is unknown, the folder cannot be written, or `stream` is "simulator" and the simulator is not installed.
+    The object has exactly the keys of `KEYS`, in order, null for a value that was not measured.
+    Raise BadInput if a section is unknown, the folder cannot be written, or `stream` is "simulator"
+    and the simulator is not installed.
     """
     sections = config.sections()
     if config.out is not None:

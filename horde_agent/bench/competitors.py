@@ -1,9 +1,11 @@
 """The timed programs: Hordes learning from a stream, and baselines for the same questions.
 
-The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled dense pass; tests
-compare them with the Horde. They follow the benchmark's rules: trace rule "clipped", w rule "importance-weighted",
-scalar MSPBE estimate, predictions of all demons. `SharedTraces` has one trace per group and skips groups with rho = 0;
-`OwnTraces` and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes per feature
+The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled
+dense pass; tests compare them with the Horde. They follow the benchmark's rules: trace rule
+"clipped", w rule "importance-weighted", scalar MSPBE estimate, predictions of all demons.
+`SharedTraces` has one trace per group and skips groups with rho = 0;
+`OwnTraces` and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth:
+    24 bytes per feature
 and step, read and written, in float32.
 """
 
@@ -53,8 +55,8 @@ class Rates(NamedTuple):
 class SharedTraces:
     """Demons start[g]..start[g + 1] share the trace of group g and its gamma, shape (n_groups,).
 
-    theta and w have shape (n_features, n_demons), float32. The order "C" stores the weights of a feature together, "F"
-    those of a demon.
+    theta and w have shape (n_features, n_demons), float32. The order "C" stores the weights of a
+    feature together, "F" those of a demon.
     """
 
     def __init__(
@@ -76,7 +78,8 @@ class SharedTraces:
     def learn(self, tiles_t: Tiles, tiles_tp1: Tiles, rho: Reals, c: Reals) -> Reals:
         """Learn from one transition between tiles, (n_active,), and return predictions at tiles_tp1, (n_demons,).
 
-        rho is pi(a)/b(a) of each group, shape (n_groups,), c the cumulant of each demon, shape (n_demons,).
+        rho is pi(a)/b(a) of each group, shape (n_groups,), c the cumulant of each demon, shape
+        (n_demons,).
         """
         v_tp1: Reals = self.theta[tiles_tp1].sum(0)
         delta = c + self.gamma_demon * v_tp1 - self.v
@@ -226,8 +229,9 @@ class DenseFused:
 class Learning:
     """A Horde that learns from transition t when it is called with t: policies, checks and predictions included.
 
-    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise. With `shards` it is
-    a `ShardedHorde`, and `asked` are the arguments of its `learn` for a requested prediction.
+    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise.
+    With `shards` it is a `ShardedHorde`, and `asked` are the arguments of its `learn` for a
+    requested prediction.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The benchmark stream: 53 bounded random walks, 6065 features of which 457 are active, 30 % changing per step.
 
-212 one-dimensional tilings of 8 tiles, 128 pairs of 4 x 4, 116 pairs of 4 x 5, and a bias. Sensors differ in how fast
-they wander and in their noise, both log-uniform.
+212 one-dimensional tilings of 8 tiles, 128 pairs of 4 x 4, 116 pairs of 4 x 5, and a bias. Sensors
+differ in how fast they wander and in their noise, both log-uniform.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ SIMULATOR = "horde_env:CritterbotPen-v0"
 def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
     """Run the simulated robot under the sticky random behaviour; return its stream of `n_states` and tile coder.
 
-    `seed` is used for the robot and for its behaviour. Raise BadInput if the simulator is not installed.
+    `seed` is used for the robot and for its behaviour. Raise BadInput if the simulator is not
+    installed.
     """
     try:
         env = gymnasium.make(SIMULATOR, disable_env_checker=True)

@@ -1,9 +1,12 @@
 """The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch, columns.
 
-Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128 + the signal (130
-Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its report.
+Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
+    + the signal (130
+Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its
+report.
 
-Each command imports its modules when it is run, so that help and refusals need no compiler and answer at once.
+Each command imports its modules when it is run, so that help and refusals need no compiler and
+answer at once.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ SCALARS = "tensorboard"  # of `export`
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `horde` with these words, by default the program's own, and return the exit code.
 
-    Errors of the program (bugs) are raised. A closed terminal or a broken pipe does not end a command.
+    Errors of the program (bugs) are raised. A closed terminal or a broken pipe does not end a
+    command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with unfailing(), handling_signals() as signals:

@@ -136,7 +136,8 @@ def _begin_job(
 ) -> Job:
     """Make a job and begin it; print a line if kernels are compiled.
 
-    A resumed run has learned from its recording before its first reset, so a fault of the reset is no bad input.
+    A resumed run has learned from its recording before its first reset, so a fault of the reset is
+    no bad input.
     """
     console = Console(stderr=True)
     with CompileNotice(console).installed():

@@ -43,11 +43,12 @@ class ExportConfig:
 
     Attributes:
         run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own viewers), `minari` or
-            `lerobot` (a data set of the transitions learned from) or `tensorboard` (scalars: NMSRE, MSPBE, cycle times,
-            faults).
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own
+            viewers), `minari` or `lerobot` (a data set of the transitions learned from) or
+            `tensorboard` (scalars: NMSRE, MSPBE, cycle times, faults).
         out: Folder or file to write; `export` in the run's folder when None.
-        predictions: With `parquet`: also write the predictions at each row, by the newest snapshot's weights.
+        predictions: With `parquet`: also write the predictions at each row, by the newest
+            snapshot's weights.
         follow: With `tensorboard`: continue until the run ends.
     """
 
@@ -86,11 +87,15 @@ class WarmConfig:
 class ResumeConfig:
     """Resume an interrupted run from its latest snapshot and recording.
 
-    Exact: with --backend simulator, and for a data set, the result equals that of an uninterrupted run, bit for bit.
-    Not exact: a real or an emulated robot and an environment of --env cannot be set back. Such a run learns from the
-    rows recorded since the snapshot and continues after a gap, which the summary counts, with new random numbers.
+    Exact: with --backend simulator, and for a data set, the result equals that of an uninterrupted
+        run, bit for bit.
+    Not exact: a real or an emulated robot and an environment of --env cannot be set back. Such a
+        run learns from the
+    rows recorded since the snapshot and continues after a gap, which the summary counts, with new
+    random numbers.
 
-    It imports the environment that the run's config.toml names (--env), but runs no command from there.
+    It imports the environment that the run's config.toml names (--env), but runs no command from
+    there.
 
     Attributes:
         run: The run's folder.

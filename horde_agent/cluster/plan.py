@@ -1,8 +1,9 @@
 """Divide demons among shards, between flush groups of the whole Horde's layout, so that the bits are the same.
 
-A demon's numbers depend on other demons only through its flush group: which demons of its update rule are flushed
-together, and when. A shard is some of the flush groups; `ShardContext` gives their position in the whole layout. A
-question about a prediction or a found policy is in the shard of the demon that it reads.
+A demon's numbers depend on other demons only through its flush group: which demons of its update
+rule are flushed together, and when. A shard is some of the flush groups; `ShardContext` gives their
+position in the whole layout. A question about a prediction or a found policy is in the shard of the
+demon that it reads.
 """
 
 from __future__ import annotations
@@ -216,7 +217,8 @@ class Plan:
     ) -> list[int]:
         """Return the memory that each shard needs, in bytes; `has_copy`: the state is copied for a snapshot.
 
-        Raise ClusterError if all machines together have less `memory`, in bytes, or fewer cores than shards.
+        Raise ClusterError if all machines together have less `memory`, in bytes, or fewer cores
+        than shards.
         """
         needed = [
             _PROCESS_BYTES + (1 + has_copy) * self._bytes_of(part, n_features) for part in parts

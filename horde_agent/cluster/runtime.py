@@ -1,7 +1,9 @@
 """Ray: start or join it, create actors that hold shards, and call them.
 
-Measured with Ray 2.60, two cores and four actors (p50, there and back): 1.4 KB as a direct argument take 1.6 ms, by
-`ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. Direct arguments below 100 KB travel with the call, so steps are
+Measured with Ray 2.60, two cores and four actors (p50, there and back): 1.4 KB as a direct argument
+    take 1.6 ms, by
+`ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. Direct arguments below 100 KB travel with the
+call, so steps are
 sent as one argument of bytes, and so is the reply: three arguments and a tuple take a third longer.
 """
 
@@ -48,9 +50,10 @@ _LOOPBACK_VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 def _import_ray(address: str | None) -> Any:
     """Return Ray's module, configured for token authentication; raise ClusterError if it is not installed.
 
-    Ray replaces a loopback address by another one of this machine, and then listens on all networks, unless
-    ENABLE_RAY_CLUSTER is off. It reads this setting and the kind of authentication when it is imported. If it was
-    imported before, the setting is changed here, and a Ray started here requires a token anyway.
+    Ray replaces a loopback address by another one of this machine, and then listens on all
+    networks, unless ENABLE_RAY_CLUSTER is off. It reads this setting and the kind of authentication
+    when it is imported. If it was imported before, the setting is changed here, and a Ray started
+    here requires a token anyway.
     """
     is_here = address is None or address.partition(":")[0] in ("127.0.0.1", "localhost")
     if "ray" not in sys.modules:
@@ -75,8 +78,8 @@ class Unreachable(Exception):
 class Reply:
     """A reply that may not have arrived yet.
 
-    `Cluster.result` waits for it in Ray itself. `has_arrived` needs a future; its notification takes 0.1 ms more.
-    `ray.wait` takes as long in every call.
+    `Cluster.result` waits for it in Ray itself. `has_arrived` needs a future; its notification
+    takes 0.1 ms more. `ray.wait` takes as long in every call.
     """
 
     reference: Any
@@ -87,8 +90,8 @@ class Cluster:
     """A Ray cluster, started here or joined.
 
     Args:
-        address: Of a running cluster, "auto" for the one on this machine; None starts one that only this program can
-            reach: on loopback, with a token, without a dashboard.
+        address: Of a running cluster, "auto" for the one on this machine; None starts one that only
+            this program can reach: on loopback, with a token, without a dashboard.
         n_cpus: Number of cores of a cluster started here, one for each shard.
 
     Attributes:
@@ -118,7 +121,8 @@ class Cluster:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         _remove_stale_folders()
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        # Ray opens its own folder to all users; nobody else can enter this one, which has the mode 0700.
+        # Ray opens its own folder to all users; nobody else can enter this one, which has the mode
+        # 0700.
         # A short name: paths of sockets have at most 107 bytes
         own_folder = os.path.join(self._folder, "r")
         atexit.register(self.close)

@@ -1,7 +1,8 @@
 """A shard: a plain `Horde` of some of the demons, and the messages that it receives and returns.
 
-The stream consists of entries of a fixed size, 1.4 KB each for the paper's features. Several entries are sent in one
-message; a change of the demons or of their weights is the last entry of its message. This module does not use Ray.
+The stream consists of entries of a fixed size, 1.4 KB each for the paper's features. Several
+entries are sent in one message; a change of the demons or of their weights is the last entry of its
+message. This module does not use Ray.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class ClusterError(ValueError):
 class ShardLost(RuntimeError):
     """A shard's process or machine is gone, and with it what its demons learned since the last snapshot.
 
-    Return to an earlier state: `horde resume RUN` does this for a run; otherwise make a new `ShardedHorde`, `restore`
+    Return to an earlier state: `horde resume RUN` does this for a run; otherwise make a new
+        `ShardedHorde`, `restore`
     the latest `state()`, and send the stream since then again.
     """
 
@@ -74,7 +76,8 @@ class ShardLost(RuntimeError):
 def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
     """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type.
 
-    Action, probability b, observation and tiles are those of a transition; fields that the verb does not use are zero.
+    Action, probability b, observation and tiles are those of a transition; fields that the verb
+    does not use are zero.
     """
     tile: type[np.unsignedinteger[Any]] = np.uint16
     if n_features > 1 << 16:
@@ -187,9 +190,10 @@ class Shard:
         """Process the entries of a message, and return a packed `Report`.
 
         Args:
-            message: Packed: the entries, one after another; number of channels of their observations; the shard's part
-                of the change in the last entry, "add", ... and its argument; demons to return predictions of after it,
-                by position in the shard, (n_requested,), or None.
+            message: Packed: the entries, one after another; number of channels of their
+                observations; the shard's part of the change in the last entry, "add", ... and its
+                argument; demons to return predictions of after it, by position in the shard,
+                (n_requested,), or None.
         """
         rows, n_channels, change, requested = pickle.loads(message)
         horde = self.horde
@@ -275,8 +279,8 @@ class Shard:
     def restore(self, source: State | str, n_entries: int) -> int:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
 
-        `source` is what `state` returned, or the folder with the snapshots of all shards after `n_entries` entries.
-        Raise ClusterError if the snapshot is missing or damaged.
+        `source` is what `state` returned, or the folder with the snapshots of all shards after
+        `n_entries` entries. Raise ClusterError if the snapshot is missing or damaged.
         """
         if isinstance(source, dict):
             state = source

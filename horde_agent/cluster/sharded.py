@@ -60,8 +60,8 @@ class ShardedHorde(ShardStream):
         real_valued: Must be False: ShardedHorde supports tile features only.
         shards: Number of processes, or "auto": one for each core.
         address: Of a running Ray cluster; None starts Ray on this machine only.
-        folder: For the shards' snapshots, writable by all machines; without it, `state` returns all weights to this
-            process.
+        folder: For the shards' snapshots, writable by all machines; without it, `state` returns all
+            weights to this process.
         patience_s: Seconds without a reply after which a shard counts as lost.
 
     Attributes:
@@ -162,8 +162,8 @@ class ShardedHorde(ShardStream):
     def begin(self, observation: NDArray[Any], tiles: Tiles, *, ask: Sequence[str] = ()) -> Floats:
         """Start a stream: `Horde.begin`; `ask` as in `learn`. The first call waits for every shard.
 
-        The observation, (n_channels,), has the same number of channels in every call; `tiles` have the shape
-        (n_active,). Raise ValueError as `Horde.begin`.
+        The observation, (n_channels,), has the same number of channels in every call; `tiles` have
+        the shape (n_active,). Raise ValueError as `Horde.begin`.
         """
         state = self._inputs.checked(observation, tiles)
         self._send(BEGIN, state, requested=self._requested_of(ask))
@@ -187,11 +187,12 @@ class ShardedHorde(ShardStream):
     ) -> Floats:
         """Learn from one transition to an observation, (n_channels,), and its tiles, (n_active,): `Horde.learn`.
 
-        In eager mode the call waits for the shards of the demons in `ask`; in deferred mode it returns the latest
-        predictions that have arrived.
+        In eager mode the call waits for the shards of the demons in `ask`; in deferred mode it
+        returns the latest predictions that have arrived.
 
         Returns:
-            Predictions of the demons in `ask` by the new weights, float64, shape (len(ask),); NaN if none has arrived.
+            Predictions of the demons in `ask` by the new weights, float64, shape (len(ask),); NaN
+            if none has arrived.
 
         Raises:
             ValueError: As `Horde.learn` does.
@@ -244,7 +245,8 @@ class ShardedHorde(ShardStream):
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta of every demon, (n_demons, n_features), to zero when None: `Horde.reset_weights`.
 
-        Raise ValueError if `theta` does not fit (`check_weights`), or is given and a question finds a policy.
+        Raise ValueError if `theta` does not fit (`check_weights`), or is given and a question finds
+        a policy.
         """
         if theta is not None and any(question.finds_policy for question in self.questions):
             raise ValueError(DIFFERENT_WEIGHTS)
@@ -412,9 +414,9 @@ class ShardedHorde(ShardStream):
     def add(self, questions: Sequence[GVF]) -> None:
         """Add questions during a life or before it: `Horde.add`.
 
-        They are added to the shard with the fewest demons, or to the one with the prediction or policy that they need.
-        That shard gets a new layout, which changes rounding only; the other shards continue bit for bit. Raise
-        ValueError as `Horde.add`; nothing has changed.
+        They are added to the shard with the fewest demons, or to the one with the prediction or
+        policy that they need. That shard gets a new layout, which changes rounding only; the other
+        shards continue bit for bit. Raise ValueError as `Horde.add`; nothing has changed.
         """
         new = named(questions, self._channels)
         if not new:
@@ -474,9 +476,9 @@ class ShardedHorde(ShardStream):
     def state(self) -> State:
         """Return everything that later learning depends on.
 
-        With a folder, each shard copies its state after this entry of the stream and writes it there in the background
-        (`wait_for_snapshot`), and the returned state contains the number of the entry only. Without one, all weights
-        are returned.
+        With a folder, each shard copies its state after this entry of the stream and writes it
+        there in the background (`wait_for_snapshot`), and the returned state contains the number of
+        the entry only. Without one, all weights are returned.
         """
         states = State()
         if (folder := self._folder_of_life()) is not None:
@@ -501,7 +503,8 @@ class ShardedHorde(ShardStream):
     def restore(self, state: State) -> None:
         """Continue, bit for bit, from what `state` returned, with the same questions in as many shards.
 
-        Raise ClusterError if the number of shards or demons differs, or a shard's snapshot is missing or damaged.
+        Raise ClusterError if the number of shards or demons differs, or a shard's snapshot is
+        missing or damaged.
         """
         saved_sizes = untext(state["own/sharded"])
         sizes = {"n_shards": len(self._links), "n_demons": self.n_demons}

@@ -199,8 +199,9 @@ class ShardStream:
     ) -> None:
         """Start a process with `n_threads` for each shard, and make its Horde.
 
-        `demons` are the positions of each one's demons in the whole Horde, ascending, shape (n_demons,), `specs` their
-        arguments and `n_bytes` their memory. Raise ClusterError if one cannot be made, or has other versions.
+        `demons` are the positions of each one's demons in the whole Horde, ascending, shape
+        (n_demons,), `specs` their arguments and `n_bytes` their memory. Raise ClusterError if one
+        cannot be made, or has other versions.
         """
         for number, own in enumerate(demons):
             actor = self._cluster.actor(number, n_threads, n_bytes[number])
@@ -254,17 +255,20 @@ class ShardStream:
     ) -> None:
         """Append an entry to the stream, and send it unless it waits for others; raise ShardLost if a shard is gone.
 
-        In eager mode, if predictions are requested, only their shards are sent the entry now; the others get it by
-        `_send_postponed`, after the replies, because shards on the same processors would delay them.
+        In eager mode, if predictions are requested, only their shards are sent the entry now; the
+        others get it by `_send_postponed`, after the replies, because shards on the same processors
+        would delay them.
 
         Args:
             verb: BEGIN, LEARN, LEARN_LAST, CATCH_UP or CHANGE.
             state: Observation, (n_channels,), and tiles, (n_active,), of the state reached.
             action: Action taken.
             probability: b(action).
-            requested: Positions of the demons to return predictions of, (n_requested,), by number of their shard.
-            change: "add", "remove", "reset", "offsets" or "save", and its argument by number of the shard: pickled
-                questions; names; theta of shape (n, n_features), or None for zeros; offsets, (n,); a folder.
+            requested: Positions of the demons to return predictions of, (n_requested,), by number
+                of their shard.
+            change: "add", "remove", "reset", "offsets" or "save", and its argument by number of the
+                shard: pickled questions; names; theta of shape (n, n_features), or None for zeros;
+                offsets, (n,); a folder.
         """
         self._send_postponed()
         if state is not None and state[0].size != self._n_channels:

@@ -92,8 +92,8 @@ class Interface:
         coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
-        flatten: Turns the environment's discrete observations into flat arrays of these channels; None
-            if they are flat arrays.
+        flatten: Turns the environment's discrete observations into flat arrays of these channels;
+            None if they are flat arrays.
 
     Examples:
         >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
@@ -113,17 +113,21 @@ class Interface:
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
         """Read the interface from an environment's spaces and metadata.
 
-        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s" and "tile_layout".
-        The defaults are obs_0.., action_0.., 1 s, and a layout made from the space. A channel's "range", [low, high] in
-        its unit, is stored with a recording and must be the same to resume it; its "step" is the quantisation step of
-        the observation, which determines the nearly constant returns. A wrapper that changes the observation may set
-        its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the frame before the
-        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no questions. Discrete
+        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s"
+        and "tile_layout". The defaults are obs_0.., action_0.., 1 s, and a layout made from the
+        space. A channel's "range", [low, high] in its unit, is stored with a recording and must be
+        the same to resume it; its "step" is the quantisation step of the observation, which
+        determines the nearly constant returns. A wrapper that changes the observation may set
+        its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the
+            frame before the
+        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no
+        questions. Discrete
         observations are those of `TabularObservation`: one tile per state.
 
         Raises:
-            ValueError: If the observation is neither a flat Box of floats nor discrete, the action space not Discrete
-                from 0, or the metadata does not fit them. The message names a wrapper that converts the space.
+            ValueError: If the observation is neither a flat Box of floats nor discrete, the action
+                space not Discrete from 0, or the metadata does not fit them. The message names a
+                wrapper that converts the space.
         """
         if not isinstance(env, gymnasium.Env):
             raise ValueError(_NOT_ONE.format(type(env).__name__))
@@ -188,11 +192,13 @@ class Interface:
     ) -> Interface:
         """Return an interface that also codes the predictions of the previous step: n_features and n_active grow.
 
-        Create questions about Gibbs policies, which depend on n_features, from the returned interface.
+        Create questions about Gibbs policies, which depend on n_features, from the returned
+        interface.
 
         Args:
             questions: The questions of the Horde, or at least those that are fed back.
-            tables: `[[feedback]]` tables, as in `Feedback.of`: tilings and range of each prediction.
+            tables: `[[feedback]]` tables, as in `Feedback.of`: tilings and range of each
+                prediction.
 
         Raises:
             ValueError: If predictions are fed back already, or a table is wrong.
@@ -216,9 +222,11 @@ class Interface:
         """Return the active tiles of an (unscaled) observation, shape (n_active,).
 
         Args:
-            observation: The observation, shape (n_channels,), or a discrete one as the environment returns it.
+            observation: The observation, shape (n_channels,), or a discrete one as the environment
+                returns it.
             predictions: Predictions of the previous step that are fed back,
-                `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning of a stream.
+                `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning
+                of a stream.
 
         Raises:
             ValueError: If an argument has a wrong shape, or predictions are given without feedback.

@@ -54,8 +54,8 @@ def parts_of(space: spaces.Space[Any], name: str = "") -> list[Part]:
     """Return the parts of an observation space, in the order of its numbers.
 
     Raises:
-        UnreadableSpace: If a part is no Discrete, MultiDiscrete, MultiBinary or Box, or a Box of more than
-            `MOST_NUMBERS` numbers.
+        UnreadableSpace: If a part is no Discrete, MultiDiscrete, MultiBinary or Box, or a Box of
+            more than `MOST_NUMBERS` numbers.
     """
     if isinstance(space, spaces.Dict):
         prefix = name and f"{name}_"
@@ -113,8 +113,8 @@ def _flat_numbers(space: spaces.Space[Any], observation: Any) -> list[float]:
 class TabularNumbers:
     """Turns discrete observations into flat ones: each number, the number of the joint state, the last reward.
 
-    A single Discrete space has the number of the state alone. The joint state is left out if a part is real-valued, or
-    if there are more than `MOST_STATES`.
+    A single Discrete space has the number of the state alone. The joint state is left out if a part
+    is real-valued, or if there are more than `MOST_STATES`.
 
     Attributes:
         space: The flat observation space.
@@ -227,9 +227,10 @@ def unused_name(name: str, used_names: Sequence[str]) -> str:
 class TabularObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Discrete, MultiDiscrete, MultiBinary, or Tuple and Dict observations with such parts, as a flat Box.
 
-    The channels are each number of the observation by name, then "state", the number of the joint state, which alone
-    has tiles, one per state, so that a Horde's weights are a table; and "reward", the last reward, 0 after a reset. A
-    single Discrete space has "state" and "reward" only. Beyond `MOST_STATES` states, or with real-valued parts, each
+    The channels are each number of the observation by name, then "state", the number of the joint
+    state, which alone has tiles, one per state, so that a Horde's weights are a table; and
+    "reward", the last reward, 0 after a reset. A single Discrete space has "state" and "reward"
+    only. Beyond `MOST_STATES` states, or with real-valued parts, each
     number has its own tiles: one per value, or those of `TileCoder.default`.
 
     `Interface.of`, `Life` and `horde learn --env` wrap discrete environments themselves.
@@ -238,7 +239,8 @@ class TabularObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment.
 
     Raises:
-        ValueError: If the observation contains something else than numbers, or a Box of more than `MOST_NUMBERS`.
+        ValueError: If the observation contains something else than numbers, or a Box of more than
+            `MOST_NUMBERS`.
 
     Examples:
         >>> from horde_agent import Interface

@@ -44,7 +44,8 @@ def make_body(
         backend: As in `horde learn --backend`; "gymnasium" for `env_id`.
         port: Of a physical robot.
         parity: Of its serial line; None uses the robot's file.
-        env_id: An id of Gymnasium; "MODULE:ID" imports a module first, also one of the current folder.
+        env_id: An id of Gymnasium; "MODULE:ID" imports a module first, also one of the current
+            folder.
         wrap: Wrappers of that environment, as in `horde learn --wrap`.
         robot: As in `horde learn --robot`.
         log: Read by the backend "replay".
@@ -52,11 +53,12 @@ def make_body(
         physics: Engine of a simulator; the installed one when None.
         lamp_moves: Changes of the simulated pen during the life.
         friction_changes: Changes of the simulated robot during the life.
-        in_process: Run the simulator in a separate process if that is faster, which it is not with physics="planar".
+        in_process: Run the simulator in a separate process if that is faster, which it is not with
+            physics="planar".
 
     Raises:
-        ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such backend, or an
-            environment does not fit its wrappers.
+        ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such
+            backend, or an environment does not fit its wrappers.
     """
     schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
     changes: dict[str, Any] = {
@@ -101,7 +103,8 @@ def make_body(
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
     """Make an environment; the module before a colon may also be in the current folder, as for `python -m`.
 
-    Modules of the current folder come after the installed ones, so that a file `random.py` there replaces no other.
+    Modules of the current folder come after the installed ones, so that a file `random.py` there
+    replaces no other.
 
     Raises:
         ImportError: If there is no such module.

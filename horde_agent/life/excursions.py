@@ -2,11 +2,13 @@
 
     behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
     behave ──(battery low, no excursion under way, or urgent)──► dock ──► behave
-                                 └─(still low: pause, then retry; too many failures in a row: the life ends)
+                                 └─(still low: pause, then retry; too many failures in a row: the
+                                 life ends)
 
-An excursion suspends learning, follows one target policy, and compares the return (`measures/returns.py`) with its
-prediction. Its actions are drawn from the policy's own probabilities, which are recorded as b and enter no ratio. A
-robot whose `info` lacks `battery_low` and `battery_urgent` (0 or 1) is never sent to a dock.
+An excursion suspends learning, follows one target policy, and compares the return
+(`measures/returns.py`) with its prediction. Its actions are drawn from the policy's own
+probabilities, which are recorded as b and enter no ratio. A robot whose `info` lacks `battery_low`
+and `battery_urgent` (0 or 1) is never sent to a dock.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """
@@ -42,7 +44,8 @@ class ExcursionConfig:
     """When an excursion begins and how long it lasts.
 
     Raises:
-        ValueError: If the probability is not in [0, 1], or the horizon not a whole number of at least 1.
+        ValueError: If the probability is not in [0, 1], or the horizon not a whole number of at
+            least 1.
     """
 
     # Probability of an interruption before each behaviour action, in [0, 1]
@@ -93,10 +96,10 @@ class Excursions:
             rng: Source of the interruption, of the tested policy and of the action, in this order.
             observation: In the environment's own units, float64, shape (n_inputs,).
             tiles: Its active features, shape (n_active,).
-            broken: Whether the observation does not follow from the one before, or the action was not applied: an
-                excursion ends at once, and the behaviour forgets its last action.
-            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins, because it would be
-                discarded. The same random numbers are drawn.
+            broken: Whether the observation does not follow from the one before, or the action was
+                not applied: an excursion ends at once, and the behaviour forgets its last action.
+            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins,
+                because it would be discarded. The same random numbers are drawn.
 
         Returns:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.
@@ -178,7 +181,8 @@ class DockingConfig:
     """When to retry a docking that failed to charge the battery.
 
     Raises:
-        ValueError: If the pause is negative or infinite, or `attempts` is not a whole number of at least 1.
+        ValueError: If the pause is negative or infinite, or `attempts` is not a whole number of at
+            least 1.
     """
 
     pause_s: float = 30.0  # time until the next attempt, in seconds

@@ -136,8 +136,8 @@ class Experience:
     def _take(self, observation: Any, info: RobotInfo, flags: int) -> None:
         """Make an observation the current one, not yet observed by the student.
 
-        If a reading is not finite, the observation repeats the one before it, as one that is stale does, and the next
-        one is a gap.
+        If a reading is not finite, the observation repeats the one before it, as one that is stale
+        does, and the next one is a gap.
         """
         values = self._values_of(observation)
         if self._follows_not_finite:

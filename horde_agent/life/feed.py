@@ -5,8 +5,10 @@ now.json        counts, times, measures and a line for each shard; replaced at m
 demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of the last minute; replaced every 2 s
 curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
 
-Observations and actions are not repeated here: the page reads the end of the record. A file is replaced as a whole, so
-that a reader never sees half of it. If a file cannot be written, for example on a full disk, the feed ends.
+Observations and actions are not repeated here: the page reads the end of the record. A file is
+    replaced as a whole, so
+that a reader never sees half of it. If a file cannot be written, for example on a full disk, the
+feed ends.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class Feed(LifeHooks):
     Args:
         folder: The run's folder; `live/` is created in it.
         interface, horde: Of the life.
-        picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and 1 of each channel
-            stand for ("ranges"); empty if unknown.
+        picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and
+            1 of each channel stand for ("ranges"); empty if unknown.
         total: Steps of the life, or None.
         clock: Seconds, of a monotonic clock.
 

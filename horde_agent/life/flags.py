@@ -1,6 +1,7 @@
 """Flags of an observation, made from `info`, and which transitions are learned from.
 
-These rules hold for a life, the stable-baselines3 callback, an imported log and a replayed stream alike.
+These rules hold for a life, the stable-baselines3 callback, an imported log and a replayed stream
+alike.
 """
 
 from __future__ import annotations

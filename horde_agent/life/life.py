@@ -1,8 +1,9 @@
 """A life: environment and Horde at a fixed period, acting before learning.
 
-For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a worker thread, calls
-`env.step(a_t)`, and joins the worker: the time from observation to action does not depend on the number of demons. A
-`ProcessEnv` moves in its own process while this one learns. With `InPlace` the job is done before the step.
+For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a
+worker thread, calls `env.step(a_t)`, and joins the worker: the time from observation to action does
+not depend on the number of demons. A `ProcessEnv` moves in its own process while this one learns.
+With `InPlace` the job is done before the step.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class StepEvent(NamedTuple):
     """What an observer receives after each step. Arrays are not copied: copy what you keep."""
 
     row: Row  # the observation, the action taken there, and how the observation came about
-    # The life: counts, the student with its predictions and scores, the Horde. Learning has been joined
+    # The life: counts, the student with its predictions and scores, the Horde. Learning has been
+    # joined
     life: Life
 
 
@@ -80,12 +82,15 @@ class Life(Experience):
     """One robot's life: behaves, learns, runs test excursions, and docks when its battery is low.
 
     Args:
-        env: Any Gymnasium environment with a flat Box observation and Discrete actions. `horde_agent.life.robot` lists
-            what else a robot may offer. Test excursions run if it can drive to the centre.
+        env: Any Gymnasium environment with a flat Box observation and Discrete actions.
+            `horde_agent.life.robot` lists what else a robot may offer. Test excursions run if it
+            can drive to the centre.
         horde: Learns and predicts.
-        behaviour: Chooses the actions and their probabilities: `StickyRandom`, `Follow(policy)`, or any object with
-            `draw(rng, observation, tiles)`, which returns an action and its probability b, and `forget()`.
-        rng: Source of the behaviour, of the excursions and of the environment's seed: same seed, same life.
+        behaviour: Chooses the actions and their probabilities: `StickyRandom`, `Follow(policy)`, or
+            any object with `draw(rng, observation, tiles)`, which returns an action and its
+            probability b, and `forget()`.
+        rng: Source of the behaviour, of the excursions and of the environment's seed: same seed,
+            same life.
         interface: Channels, actions and tile coder; read from the environment when None.
         excursions: When excursions begin and how long they last.
         docking: What to do when docking does not help.
@@ -95,16 +100,17 @@ class Life(Experience):
 
     Attributes:
         steps: Number of periods (100 ms on the robots), excursions and drives included.
-        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no faults. A resume of a
-            robot that cannot be restored is a gap.
-        n_not_finite: Observations with a reading that was not finite. Each repeats the one before it and is a gap.
+        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no
+            faults. A resume of a robot that cannot be restored is a gap.
+        n_not_finite: Observations with a reading that was not finite. Each repeats the one before
+            it and is a gap.
         t: Robot time of the latest observation in seconds; NaN if the robot has no clock.
         n_not_applied: Steps in which the action was not applied (safety stop, charging).
-        link_losses, s_without_link: Number of losses of the link, and their total duration in seconds; None if the
-            robot does not report them.
+        link_losses, s_without_link: Number of losses of the link, and their total duration in
+            seconds; None if the robot does not report them.
         cycle_s: Durations of the cycles, step and learning included, in seconds.
-        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each step, in seconds;
-            empty if the robot does not report them.
+        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each
+            step, in seconds; empty if the robot does not report them.
         body: What the robot offers beyond Gymnasium's methods.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
         dockings: When the life docks, and how often it did.
@@ -113,7 +119,8 @@ class Life(Experience):
         is_out_of_battery: Whether the life stopped because docking did not charge the battery.
 
     Raises:
-        ValueError: If an argument is invalid, or the Horde, the behaviour and the environment do not fit together.
+        ValueError: If an argument is invalid, or the Horde, the behaviour and the environment do
+            not fit together.
 
     Examples:
         >>> import gymnasium
@@ -179,8 +186,10 @@ class Life(Experience):
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, in a new life with the same arguments.
 
-        A restorable robot is opened and restored; with any other the life continues after a gap, in `begin`. The random
-        numbers continue from those of the state, so another life with such a robot and the same state repeats them:
+        A restorable robot is opened and restored; with any other the life continues after a gap, in
+        `begin`. The random
+        numbers continue from those of the state, so another life with such a robot and the same
+            state repeats them:
         `draw_from` others.
         """
         assert not self._has_begun, "a life that has begun cannot be restored"
@@ -219,13 +228,17 @@ class Life(Experience):
     def add(self, questions: Sequence[GVF]) -> None:
         """Add questions: between two runs, or in an observer.
 
-        Their demons start with zero weights; they learn from the next transition on, are scored from now on, and their
-        policies are tested. Everything else continues: the other demons' weights and scores, an excursion that is
-        under way, the record and the observers. It takes about as long as making the Horde: choose a moment at which a
+        Their demons start with zero weights; they learn from the next transition on, are scored
+        from now on, and their
+        policies are tested. Everything else continues: the other demons' weights and scores, an
+            excursion that is
+        under way, the record and the observers. It takes about as long as making the Horde: choose
+            a moment at which a
         real robot can wait.
 
         Raises:
-            ValueError: If a name is taken, or a question does not fit the others or the body; nothing has changed.
+            ValueError: If a name is taken, or a question does not fit the others or the body;
+                nothing has changed.
         """
         new = named(questions, self.interface.names)
         check_questions(new, self.interface)
@@ -237,8 +250,8 @@ class Life(Experience):
         """Remove questions, when `add` may be called; an excursion under way continues for the others.
 
         Raises:
-            ValueError: If a name is unknown, no demon would be left, or another demon or the tile coder needs the
-                prediction of one of them; nothing has changed.
+            ValueError: If a name is unknown, no demon would be left, or another demon or the tile
+                coder needs the prediction of one of them; nothing has changed.
         """
         if isinstance(names, str):
             names = names
@@ -282,8 +295,10 @@ class Life(Experience):
     def run(self, steps: int) -> None:
         """Live for a number of periods, excursions and drives included; call it again to continue.
 
-        A drive that is under way at the end is finished, but what exceeds `steps` is not counted. Nothing is shown
-        meanwhile, also in a notebook: an observer may print `event.life`, or `horde_agent.life.observers.Progress`
+        A drive that is under way at the end is finished, but what exceeds `steps` is not counted.
+        Nothing is shown
+        meanwhile, also in a notebook: an observer may print `event.life`, or
+            `horde_agent.life.observers.Progress`
         shows what `horde learn` shows.
 
         Raises:

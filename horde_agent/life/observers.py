@@ -134,11 +134,12 @@ class MspbeWatch(LifeHooks):
     """Determine which MSPBE estimates are valid: those after `updates_needed` updates of w with rho > 0, from now on.
 
     Attributes:
-        updates_needed: Updates of each question's w that its estimate needs, by the step sizes of its own update rule,
-            shape (n_demons,); inf if the rule has no w and so no estimate.
+        updates_needed: Updates of each question's w that its estimate needs, by the step sizes of
+            its own update rule, shape (n_demons,); inf if the rule has no w and so no estimate.
 
     Raises:
-        RuntimeError: When it is read, if demons were added or removed, but not by `Life.add` or `Life.remove`.
+        RuntimeError: When it is read, if demons were added or removed, but not by `Life.add` or
+            `Life.remove`.
     """
 
     def __init__(self, horde: AnyHorde) -> None:
@@ -267,7 +268,8 @@ class Progress(LifeHooks):
     def is_due(self, horde: AnyHorde) -> bool:
         """Return whether it is time for an update and no step is deferred.
 
-        Flushing deferred steps for it would change the batches and so the rounding: weights would depend on the clock.
+        Flushing deferred steps for it would change the batches and so the rounding: weights would
+            depend on the clock.
         """
         return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 
@@ -371,9 +373,10 @@ class Follower(LifeHooks):
                 life.run(steps)
             follower.close()                                    # waits until every row was learned from
 
-    The life never waits. The student's weights are those of learning from the record, to the bit. Rows that exceed a
-    queue of `most_waiting` are dropped, and the next row follows a gap. If the student raises, the life continues;
-    `close` raises the exception. Do not use the student elsewhere until `close` has returned.
+    The life never waits. The student's weights are those of learning from the record, to the bit.
+    Rows that exceed a queue of `most_waiting` are dropped, and the next row follows a gap. If the
+    student raises, the life continues; `close` raises the exception. Do not use the student
+    elsewhere until `close` has returned.
 
     Attributes:
         student: As given.

@@ -1,7 +1,8 @@
 """Any registered Gymnasium environment in a separate process: it moves on one core, learning uses another.
 
-Requests and replies are pickles, in memory that both processes share or on a socket that no other process can open. The
-standard input of the environment's process carries orders without a reply; it is closed when this process ends.
+Requests and replies are pickles, in memory that both processes share or on a socket that no other
+process can open. The standard input of the environment's process carries orders without a reply; it
+is closed when this process ends.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class EnvironmentGone(RuntimeError):
 class Line:
     """One end of a line between two processes, of which each waits for the other's message before it sends its own.
 
-    A message is a pickle. It passes through memory that both share, if it fits and the receiver is awake, and otherwise
-    through the socket, after its size. Through the socket alone, a life with PyBullet takes 1.1 times as long.
+    A message is a pickle. It passes through memory that both share, if it fits and the receiver is
+    awake, and otherwise through the socket, after its size. Through the socket alone, a life with
+    PyBullet takes 1.1 times as long.
 
     Args:
         end: This process's end of the socket.
@@ -148,9 +150,9 @@ class Line:
 class ProcessEnv(gymnasium.Env[Any, Any]):
     """An environment that runs in another process, with the same results to the bit.
 
-    `step` is `send`, then `receive`; the robot moves while the caller works between the two. An exception in the
-    environment is raised here by `receive` or `reset`, with the same class name and message. The process ignores
-    Ctrl-C, and ends when this one does.
+    `step` is `send`, then `receive`; the robot moves while the caller works between the two. An
+    exception in the environment is raised here by `receive` or `reset`, with the same class name
+    and message. The process ignores Ctrl-C, and ends when this one does.
 
     Args:
         name: An id of `gymnasium.make`, such as "horde_env:CritterbotPen-v0".
@@ -158,7 +160,8 @@ class ProcessEnv(gymnasium.Env[Any, Any]):
 
     Attributes:
         metadata: The environment's.
-        manoeuvre_frames, manoeuvre_observations, manoeuvre_at: Of the drive in the last reset, if it has them.
+        manoeuvre_frames, manoeuvre_observations, manoeuvre_at: Of the drive in the last reset, if
+            it has them.
 
     Raises:
         Exception: Whatever making the environment raises, with its class name.

@@ -1,7 +1,7 @@
 """The interface between a life and its robot: everything a life reads beyond Gymnasium's own methods.
 
-Any Gymnasium environment will do. One that lacks these attributes or info keys cannot drive, dock or be restored, and
-each of its steps counts as whole.
+Any Gymnasium environment will do. One that lacks these attributes or info keys cannot drive, dock
+or be restored, and each of its steps counts as whole.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ class RobotInfo(NamedTuple):
         applied: Whether the robot carried out the command.
         stale: Whether no new packet arrived.
         obeyed: Whether the robot carries out commands at all.
-        battery_low, battery_urgent: Whether to dock, and whether to interrupt a test excursion for it.
+        battery_low, battery_urgent: Whether to dock, and whether to interrupt a test excursion for
+            it.
         crc_errors, clipped: Damaged packets and values out of range since the last step.
-        link_losses, s_without_link: Losses of the link since the last step, and their duration in seconds; None if
-            the robot does not report them.
-        overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not reported.
+        link_losses, s_without_link: Losses of the link since the last step, and their duration in
+            seconds; None if the robot does not report them.
+        overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not
+            reported.
         manoeuvre_steps: Periods that the drive of this reset took; None if not reported.
         x_m, y_m, heading_rad: Pose, of a simulator.
         action, b: Action taken next and its probability, of a recorded life.
@@ -85,12 +87,14 @@ class RobotBody:
     """What a robot's environment offers beyond Gymnasium's methods.
 
     Args:
-        env: Any environment. These attributes of `env.unwrapped` are used if they are there: `manoeuvre_frames`,
-            `manoeuvre_observations` and `manoeuvre_at` (of the drive in the last reset), `save_state()`,
-            `restore_state(state)`, `end_manoeuvre()`, `emergency_stop(reason)`, `wait_for_rest(limit_s)` and
-            `disobedience`. Keys of its `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels,
-            "tile_layout", "notes" and "stop_options", the options of the command `horde-robot stop` that stops it from
-            another process, by name. With that key, `emergency_stop` and `wait_for_rest` may be called in any thread.
+        env: Any environment. These attributes of `env.unwrapped` are used if they are there:
+            `manoeuvre_frames`, `manoeuvre_observations` and `manoeuvre_at` (of the drive in the
+            last reset), `save_state()`, `restore_state(state)`, `end_manoeuvre()`,
+            `emergency_stop(reason)`, `wait_for_rest(limit_s)` and `disobedience`. Keys of its
+            `metadata`: "manoeuvres", "restorable", "picture", "ranges" of channels, "tile_layout",
+            "notes" and "stop_options", the options of the command `horde-robot stop` that stops it
+            from another process, by name. With that key, `emergency_stop` and `wait_for_rest` may
+            be called in any thread.
 
     Attributes:
         can_drive: Whether it drives to the centre after a test excursion.
@@ -120,8 +124,8 @@ class RobotBody:
     def drive_frames(self) -> Iterator[tuple[int, RobotInfo, Any]]:
         """Yield the frames of the drive in the last reset, without the last one, which the reset returned.
 
-        Each has the period of the drive in which it was sampled, from 1 on, its info, and its observation as the
-        environment returns it, None if it does not keep them.
+        Each has the period of the drive in which it was sampled, from 1 on, its info, and its
+        observation as the environment returns it, None if it does not keep them.
         """
         frames = []
         if self.can_drive:

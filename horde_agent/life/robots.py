@@ -1,8 +1,9 @@
 """Several robots that share a Horde and take turns, each with its own body, behaviour and random numbers.
 
-A robot behaves and learns for TURN steps, then the next one continues where it stopped, in a fixed order. An excursion
-and the drive after it belong to one turn. So the recording is the sequence of all transitions in the order in which
-they are learned from, and learning from it again gives the same weights, to the bit. Steps are those of all robots.
+A robot behaves and learns for TURN steps, then the next one continues where it stopped, in a fixed
+order. An excursion and the drive after it belong to one turn. So the recording is the sequence of
+all transitions in the order in which they are learned from, and learning from it again gives the
+same weights, to the bit. Steps are those of all robots.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ _OF_ROBOT = (
 class Robots(Life):
     """A life of several robots that take turns: see `Life`, whose counts are those of all robots.
 
-    Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose turn it is.
+    Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose
+    turn it is.
 
     Args:
         envs: An environment for each robot, all of one kind.
         horde: Learns from all robots: `Horde.select_stream`.
         behaviours: A behaviour policy for each robot.
-        rngs: Random numbers of each robot; robot k begins as a life of one robot with the same numbers.
+        rngs: Random numbers of each robot; robot k begins as a life of one robot with the same
+            numbers.
         **options: As of `Life`.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Learning from a stream of observations and actions, live or recorded.
 
-The student draws no random numbers and uses no environment, so learning from the recorded stream gives the same
-weights, to the bit, as the life.
+The student draws no random numbers and uses no environment, so learning from the recorded stream
+gives the same weights, to the bit, as the life.
 """
 
 from __future__ import annotations
@@ -232,8 +232,9 @@ class Student:
     def encode(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
 
-        Predictions that are fed back are those of the observation before, by the weights of that time. In an excursion
-        weights do not change, and the predictions are made here. Call it once for each observation, before `observe`.
+        Predictions that are fed back are those of the observation before, by the weights of that
+        time. In an excursion weights do not change, and the predictions are made here. Call it once
+        for each observation, before `observe`.
         """
         if (
             self._fed_back is None
@@ -250,9 +251,9 @@ class Student:
     def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
-        Nothing is learned across a gap, from a step that was not applied or has a stale frame, or in an excursion.
-        `tiles` are from `encode`; None to encode it here. Raise RuntimeError if demons were added or removed without
-        `rearrange`.
+        Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
+        in an excursion. `tiles` are from `encode`; None to encode it here. Raise RuntimeError if
+        demons were added or removed without `rearrange`.
         """
         if self.horde.names is not self._names:
             raise RuntimeError(
@@ -287,9 +288,9 @@ class Student:
     ) -> None:
         """Set the phase, and the action chosen with probability `b` at the newest observation, before `step`.
 
-        The first step of an excursion stores the predictions, and so does every `horizon`-th learning step of the
-        behaviour, for its on-policy test. `policy` is the tag of the policy that an excursion follows; without one its
-        constant action identifies it.
+        The first step of an excursion stores the predictions, and so does every `horizon`-th
+        learning step of the behaviour, for its on-policy test. `policy` is the tag of the policy
+        that an excursion follows; without one its constant action identifies it.
         """
         if phase is not self._phase:
             self._test = None
@@ -422,8 +423,8 @@ def relearn(
 def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
     """Yield each row: observation, action, b(a), phase, flags, step, policy, robot.
 
-    A row outside a drive with a reading that is not finite, as older versions recorded it, is left out, and the next
-    one follows a gap.
+    A row outside a drive with a reading that is not finite, as older versions recorded it, is left
+    out, and the next one follows a gap.
     """
     for part in _finite_parts(parts):
         columns = [
@@ -458,8 +459,8 @@ def predict_along(
 ) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
-    Predictions that are fed back begin again after each gap, as in a life. `before` are those at the row before the
-    first one, (n_demons,), if there is one.
+    Predictions that are fed back begin again after each gap, as in a life. `before` are those at
+    the row before the first one, (n_demons,), if there is one.
     """
     out = np.empty((len(stream), horde.n_demons))
     begin = encoder(interface)

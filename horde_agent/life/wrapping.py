@@ -49,8 +49,8 @@ class Wrapping(NamedTuple):
     """A wrapper of `--wrap`.
 
     Attributes:
-        argument: What follows its name and a colon: "" for nothing, "N" for a whole number, "KEYS" for keys with plus
-            signs between.
+        argument: What follows its name and a colon: "" for nothing, "N" for a whole number, "KEYS"
+            for keys with plus signs between.
         wrap: Wraps an environment, given the argument's text.
     """
 

@@ -6,8 +6,10 @@ One record per excursion:
     online                     mean online NMSRE after it
     prediction, return         of the policy's demons, in the order of its `demons`; NaN if a demon was not tested
 
-When demons are added or removed, a further file is begun ("NAME-2.rec"); `stays` in its header is the former index of
-each demon. Records of earlier files are read in the current layout: without the removed demons, and NaN for the added
+When demons are added or removed, a further file is begun ("NAME-2.rec"); `stays` in its header is
+the former index of
+each demon. Records of earlier files are read in the current layout: without the removed demons, and
+    NaN for the added
 ones. A month of the paper's questions takes 0.5 GB, so the table is read in chunks.
 """
 
@@ -114,7 +116,8 @@ class ExcursionTable:
     ) -> None:
         """Append an excursion of a policy, by its name, that began at `step`; if the disk is full it waits in memory.
 
-        `online` is the mean online NMSRE after it; `values` are predictions and returns of the `demons`, all (n,).
+        `online` is the mean online NMSRE after it; `values` are predictions and returns of the
+        `demons`, all (n,).
         """
         k = [policy.name for policy in self.policies].index(policy)
         record = self._empty(1)

@@ -2,12 +2,15 @@
 
     NMSRE = trace of (prediction - g)^2 / Var[g]
 
-over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10 excursions and starts at
-the first error; Var[g] is over all excursions, so that predicting the mean scores about 1. Constant returns (Var <
-1e-12) score exactly 1. NaN means that an excursion did not test a demon.
+over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10
+excursions and starts at the first error; Var[g] is over all excursions, so that predicting the mean
+scores about 1. Constant returns (Var < 1e-12) score exactly 1. NaN means that an excursion did not
+test a demon.
 
-A question is nearly constant if Var[g] < step^2 / 12, the variance of the error of rounding one reading to the
-quantisation step of its channel (Bennett 1948): rounding alone can then cause this variance, and a very large NMSRE.
+A question is nearly constant if Var[g] < step^2 / 12, the variance of the error of rounding one
+reading to the
+quantisation step of its channel (Bennett 1948): rounding alone can then cause this variance, and a
+    very large NMSRE.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """
@@ -29,8 +32,8 @@ NO_VARIANCE = 1e-12
 def error_trace(errors: Floats, latest: Floats | None = None) -> Floats:
     """Return the exponential trace of squared errors along the first axis, shape (n_excursions, n).
 
-    It continues from `latest`, shape (n,), if that is given, and updates it in place. It is NaN before the first error,
-    and does not change if an error is NaN.
+    It continues from `latest`, shape (n,), if that is given, and updates it in place. It is NaN
+    before the first error, and does not change if an error is NaN.
     """
     if latest is None:
         latest = np.full(errors.shape[1:], np.nan)
@@ -57,7 +60,8 @@ def normalise(error: Floats, variance: Floats) -> Floats:
 def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps: Floats) -> Floats:
     """Return the quantisation step of each question's channel, (n_demons,), from those of all channels, (n_channels,).
 
-    It is in the units of the channels; NaN if a question's return is no sum of one channel, or the step is unknown.
+    It is in the units of the channels; NaN if a question's return is no sum of one channel, or the
+    step is unknown.
     """
     step_sizes = np.full(n_demons, np.nan)
     for policy in policies:
@@ -109,7 +113,8 @@ def variance_of(returns: Floats) -> Floats:
 def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
     """Return the NMSRE of predictions made with fixed weights: mean squared error over variance, shape (n,).
 
-    Predictions and returns are of shape (n_returns, n); the variance, (n,), is of these or more returns.
+    Predictions and returns are of shape (n_returns, n); the variance, (n,), is of these or more
+    returns.
     """
     return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
 

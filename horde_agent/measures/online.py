@@ -1,6 +1,7 @@
 """Online measures of a Horde's learning: UDE, RUPEE, and when its MSPBE estimates are valid.
 
-The MSPBE estimates themselves are computed by the engines: the scalar one is a trace of delta (e.w), the vector one m.w
+The MSPBE estimates themselves are computed by the engines: the scalar one is a trace of delta
+    (e.w), the vector one m.w
 with m a trace of delta e. Both depend on w, and are valid once it has moved.
 
 Sources: White (2015), chapter 7; White, Modayil & Sutton (2012), section 5; Kong (1992).
@@ -25,9 +26,9 @@ _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error
 def updates_until_valid(config: LearnerConfig) -> float:
     """Return the number of updates with rho > 0 after which an MSPBE estimate is valid.
 
-    It is inf if w never changes, or if the update rule has no w and so no estimate. Both estimates begin at 0 with w,
-    and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates. With n active tiles ||phi||^2 = n and
-    alpha_w = step_size secondary_ratio / n.
+    It is inf if w never changes, or if the update rule has no w and so no estimate. Both estimates
+    begin at 0 with w, and w has moved most of its way after some 1 / (alpha_w ||phi||^2) updates.
+    With n active tiles ||phi||^2 = n and alpha_w = step_size secondary_ratio / n.
     """
     rate = config.step_size * config.secondary_ratio
     if rate <= 0.0 or not has_estimate(config):
@@ -72,8 +73,8 @@ class UnbiasedTrace:
 class UDE:
     """Unexpected demon error: |trace of rho delta| / (standard deviation of rho delta so far + 1e-6).
 
-    With delta instead of rho delta, as first published, it does not settle off-policy: at rho = 0 the mean error need
-    not be 0. The trace has the step size beta0; White (2015) takes 10 alpha.
+    With delta instead of rho delta, as first published, it does not settle off-policy: at rho = 0
+    the mean error need not be 0. The trace has the step size beta0; White (2015) takes 10 alpha.
 
     Source: White (2015), chapter 7.
     """
@@ -125,15 +126,16 @@ class RUPEE:
         h <- h + alpha_h (delta e - (h.phi) phi)
         d <- d + (beta0 / n) (delta e - d),   n <- n + beta0 (1 - n)
 
-    h has the update of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m. So a second engine
-    learns them, with the TD errors as its cumulants and alpha = 0.
+    h has the update of w under "every-step", and d (1 - (1 - beta0)^t) after t steps that of m. So
+    a second engine learns them, with the TD errors as its cumulants and alpha = 0.
 
         rupee = horde.new_rupee(beta0)
         horde.begin(observation, tiles); rupee.begin(tiles)
         horde.learn(...); rupee.learn(tiles, horde.signals, horde.td_error)
 
     Args:
-        engine: A new engine for the same demons, with alpha = 0, alpha_w = alpha_h, and the options of `rupee_config`.
+        engine: A new engine for the same demons, with alpha = 0, alpha_w = alpha_h, and the options
+            of `rupee_config`.
         config: These options.
 
     Source: White (2015), chapter 7, with alpha_h = 5 alpha and beta0 as in `rupee_beta0`.

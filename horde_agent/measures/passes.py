@@ -1,8 +1,9 @@
 """Two-pass NMSRE from the table of excursions, read in chunks: a month has 200,000 excursions.
 
-The two-pass NMSRE needs the variance of all returns before its first value. The first pass computes the variances and
-the last error traces (`policy_scores`); a second one the values for tables and pictures: all of them in order
-(`nmsre_along`), a thinned curve (`curves`), or some predictions and returns (`dots`).
+The two-pass NMSRE needs the variance of all returns before its first value. The first pass computes
+the variances and the last error traces (`policy_scores`); a second one the values for tables and
+pictures: all of them in order (`nmsre_along`), a thinned curve (`curves`), or some predictions and
+returns (`dots`).
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def nmsre_along(
 ) -> Iterator[tuple[int, PolicyScores, Floats, float]]:
     """Yield each excursion in order: its first step, its policy's scores, the NMSRE after it, and the online mean.
 
-    The two-pass NMSRE has the shape (n,), for the policy's n demons; the online mean is over all demons.
+    The two-pass NMSRE has the shape (n,), for the policy's n demons; the online mean is over all
+    demons.
     """
     by_number = {scores.number: scores for scores in some}
     traces = {k: np.full(len(scores.policy.demons), np.nan) for k, scores in by_number.items()}
@@ -143,8 +145,8 @@ def dots(
 ) -> dict[int, tuple[Floats, Floats]]:
     """Return predictions and returns of the second half of each policy's excursions, at most `MOST_DOTS` of them.
 
-    `columns` are places among a policy's demons, (m,), by its number; both results have the shape (n_shown, m). One
-    pass.
+    `columns` are places among a policy's demons, (m,), by its number; both results have the shape
+    (n_shown, m). One pass.
     """
     shown = {scores.number: _shown(len(scores.step)) for scores in some if scores.number in columns}
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}

@@ -1,7 +1,7 @@
 """Online NMSRE: accumulate each completed excursion and append it to the table of excursions.
 
-The online NMSRE uses the variance of the returns so far. The two-pass NMSRE of reports is computed from the table
-(`passes`).
+The online NMSRE uses the variance of the returns so far. The two-pass NMSRE of reports is computed
+from the table (`passes`).
 """
 
 from __future__ import annotations

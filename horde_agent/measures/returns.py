@@ -2,14 +2,19 @@
 
     g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
 
-`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded stream, backwards. A
-question with an outcome z adds (1 - gamma) z to c, and gamma may be a function of the state.
+`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded
+stream, backwards. A question with an outcome z adds (1 - gamma) z to c, and gamma may be a function
+of the state.
 
-Policies other than the behaviour are tested by excursions, the behaviour itself while it acts and learns: every
-`horizon` learning steps the predictions are stored, and the return over the following steps is measured.
+Policies other than the behaviour are tested by excursions, the behaviour itself while it acts and
+    learns: every
+`horizon` learning steps the predictions are stored, and the return over the following steps is
+measured.
 
-Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while its excursion of 5
-s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the target policy.
+Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while
+    its excursion of 5
+s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the
+target policy.
 """
 
 from __future__ import annotations
@@ -48,7 +53,8 @@ def returns_along(
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
-        gamma: Constant continuations, a number or of shape (...); or those on reaching each row, shape (n_rows, ...).
+        gamma: Constant continuations, a number or of shape (...); or those on reaching each row,
+            shape (n_rows, ...).
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
         last: Return from the last row, if the stream continues.
     """
@@ -70,8 +76,8 @@ class PolicyUnderTest(NamedTuple):
     Attributes:
         action: The policy's only action, or NO_ACTION.
         demons: Their positions in the Horde, shape (n,).
-        channel: The observation channel that is each one's cumulant, shape (n,); NO_CHANNEL where its return is not
-            the discounted sum of one channel's readings.
+        channel: The observation channel that is each one's cumulant, shape (n,); NO_CHANNEL where
+            its return is not the discounted sum of one channel's readings.
         gamma: Their constant continuations, shape (n,); NaN for NO_CHANNEL.
         name: What records call the policy.
         target: The policy; None if it was read from a file.
@@ -107,7 +113,8 @@ class PolicyUnderTest(NamedTuple):
     ) -> tuple[int, float]:
         """Return an action of the policy, and the probability with which it was drawn.
 
-        The observation is in the environment's own units, shape (n_channels,); `tiles` are its features, (n_active,).
+        The observation is in the environment's own units, shape (n_channels,); `tiles` are its
+        features, (n_active,).
         """
         if self.action != NO_ACTION:
             return self.action, 1.0
@@ -120,8 +127,8 @@ def policies_under_test(
 ) -> list[PolicyUnderTest]:
     """Return the target policies of the questions, in order of appearance, with the demons that can be tested by each.
 
-    All but the behaviour itself, and questions that are not to be tested (`GVF.tested`). Policies keep the `names` that
-    they had before, by identity.
+    All but the behaviour itself, and questions that are not to be tested (`GVF.tested`). Policies
+    keep the `names` that they had before, by identity.
     """
     by_policy: dict[Hashable, list[int]] = {}
     for i, question in enumerate(questions):
@@ -140,8 +147,8 @@ def policies_under_test(
 def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
     """Return the behaviour itself with the demons that on-policy returns test; an empty list if there are none.
 
-    Left out are questions with `tested=False`, and those about another demon's prediction: that prediction would have
-    to be computed at each step, which ends batches of deferred steps.
+    Left out are questions with `tested=False`, and those about another demon's prediction: that
+    prediction would have to be computed at each step, which ends batches of deferred steps.
     """
     demons = [
         i
@@ -215,8 +222,9 @@ class TestExcursion:
     Attributes:
         demons: Positions in the Horde of those tested, shape (n,).
         predictions: Of the tested demons, float64, shape (n,).
-        returns: The return so far, in the units of the cumulants, with c_{t+k+1} + (1 - gamma_{t+k+1}) z_{t+k+1} as its
-            terms, shape (n,); NaN where a question's function gave no number, or a continuation outside [0, 1].
+        returns: The return so far, in the units of the cumulants, with c_{t+k+1} + (1 -
+            gamma_{t+k+1}) z_{t+k+1} as its terms, shape (n,); NaN where a question's function gave
+            no number, or a continuation outside [0, 1].
         n_terms: Terms so far.
     """
 
@@ -248,8 +256,9 @@ class TestExcursion:
     ) -> None:
         """Add the term of the next observation, in the environment's units, shape (n_inputs,).
 
-        Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`, which returns
-        another demon's prediction there by its name. If the stream `terminated` there, no further term can come.
+        Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`,
+        which returns another demon's prediction there by its name. If the stream `terminated`
+        there, no further term can come.
         """
         terms = observation[self._channel]
         gamma = self._gamma
@@ -311,7 +320,8 @@ class TestExcursion:
     def rearrange(self, place: Integers) -> None:
         """Continue after demons were added or removed; removed ones are no longer tested.
 
-        `place` is the new position of each former demon of the Horde, -1 if it was removed, shape (n_before,).
+        `place` is the new position of each former demon of the Horde, -1 if it was removed, shape
+        (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
         self.predictions = self.predictions[stays]

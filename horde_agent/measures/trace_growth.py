@@ -21,12 +21,14 @@ INFINITE_VARIANCE_FROM = 1.0
 def trace_growth(target: ArrayLike, behaviour: ArrayLike, gamma: float, lam: float) -> float:
     """Return the factor by which E[e^2] grows per step under the trace rule "plain".
 
-    The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the spectral radius of
-    M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action. From 1 on the variance is infinite.
-    Raise ValueError if the target takes an action that the behaviour never takes.
+    The trace is multiplied by rho gamma lambda on each step, so its second moment grows with the
+    spectral radius of M[l, a] = pi(a)^2 / b(a | l), times (gamma lambda)^2; l is the last action.
+    From 1 on the variance is infinite. Raise ValueError if the target takes an action that the
+    behaviour never takes.
 
     Args:
-        target: pi(a), shape (n_actions,); for a policy that depends on the state, its values in some state.
+        target: pi(a), shape (n_actions,); for a policy that depends on the state, its values in
+            some state.
         behaviour: b(a | l), shape (n_actions, n_actions), or (n_actions,) without memory.
         gamma: Continuation.
         lam: Trace decay.
@@ -87,7 +89,8 @@ def unsafe_rules(
 def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]:
     """Return a warning for each time scale at which "plain" traces have heavy tails or infinite variance.
 
-    Only targets of one action with constant gamma and lambda are checked: other ratios depend on the state.
+    Only targets of one action with constant gamma and lambda are checked: other ratios depend on
+        the state.
     """
     counts: Counter[tuple[float, float, int]] = Counter()
     for question in questions:

@@ -3,8 +3,9 @@
     import horde_agent  # registers them
     env = gymnasium.make("horde_agent/RandomWalk-v0")
 
-An observation is the state's number, coded by one tile per state, and the last reward; `env.unwrapped.problem` has the
-transition matrices, policies, features and exact values. The streams of `conditioning` are continuing and have none.
+An observation is the state's number, coded by one tile per state, and the last reward;
+`env.unwrapped.problem` has the transition matrices, policies, features and exact values. The
+streams of `conditioning` are continuing and have none.
 """
 
 from __future__ import annotations

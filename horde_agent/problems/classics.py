@@ -35,7 +35,8 @@ def random_walk(kind: str = "tabular") -> Problem:
     Args:
         kind: One of `FEATURES`.
 
-    Source: Sutton et al. (2009) for the features; Ghiassian et al. (2020), figure 1, for the policies and rewards.
+    Source: Sutton et al. (2009) for the features; Ghiassian et al. (2020), figure 1, for the
+        policies and rewards.
     """
     reward = np.zeros((2, WALK_STATES))
     reward[0, 0] = -1.0
@@ -58,7 +59,8 @@ BOYAN_STATES = 12
 def boyan_chain() -> Problem:
     """Return the chain: one or two steps right with reward -3, the step into the end -2; on-policy, undiscounted.
 
-    States 10 and 11 go one step, whatever the action. The four features interpolate between states 0, 4, 8 and 12.
+    States 10 and 11 go one step, whatever the action. The four features interpolate between states
+    0, 4, 8 and 12.
 
     Source: Boyan (2002); actions as in the code of Ghiassian et al. (2020).
     """
@@ -86,8 +88,9 @@ STAR_STATES = 7
 def baird() -> Problem:
     """Return the star: "dashed" goes to one of the first six states, "solid" to the last; reward 0, gamma .99, no end.
 
-    The behaviour is dashed 6/7 of the time, the target always solid. Feature 0 is 1 in the first six states and 2 in
-    the last; each state has another feature, which is 2, or 1 for the last. Semi-gradient TD diverges on it.
+    The behaviour is dashed 6/7 of the time, the target always solid. Feature 0 is 1 in the first
+    six states and 2 in the last; each state has another feature, which is 2, or 1 for the last.
+    Semi-gradient TD diverges on it.
 
     Source: Baird (1995); Sutton & Barto (2018), section 11.2, with one feature more of state 7.
     """
@@ -114,8 +117,8 @@ N_ONES = 3
 def collision(rng: np.random.Generator) -> Problem:
     """Return the problem: eight states in a row, start in one of the first four, reward 1 for forward from the last.
 
-    The behaviour goes forward in the first four states and turns half of the time in the others; turning there ends the
-    episode with 0. The target is always forward; gamma .9.
+    The behaviour goes forward in the first four states and turns half of the time in the others;
+    turning there ends the episode with 0. The target is always forward; gamma .9.
 
     Args:
         rng: Draws the features: three ones in six bits for each state.

@@ -1,9 +1,11 @@
 """Classical conditioning as streams without actions: trace conditioning, trace patterning and noisy patterning.
 
-A trial begins with conditioned stimuli (CS), 4 steps long. The unconditioned stimulus (US), 2 steps long, follows one
-inter-stimulus interval (ISI, onset to onset) later, and the next trial 80 to 120 steps after the onset of the US.
+A trial begins with conditioned stimuli (CS), 4 steps long. The unconditioned stimulus (US), 2 steps
+long, follows one inter-stimulus interval (ISI, onset to onset) later, and the next trial 80 to 120
+steps after the onset of the US.
 
-Source: Rafiee, Abbas, Ghiassian, Kumaraswamy, Sutton, Ludvig & White (2023), Adaptive Behavior 31, and their program.
+Source: Rafiee, Abbas, Ghiassian, Kumaraswamy, Sutton, Ludvig & White (2023), Adaptive Behavior 31,
+    and their program.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ tilings = 1
 class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
     """A stream of trials; a subclass draws their CS and distractors.
 
-    The observation has one number for each stimulus, 1 while it is on: the US, the CS, the distractors. The reward is
+    The observation has one number for each stimulus, 1 while it is on: the US, the CS, the
+        distractors. The reward is
     the US. The one action has no effect, and an episode never ends.
     """
 
@@ -115,8 +118,8 @@ class TraceConditioning(Conditioning):
     """One CS, which the US follows in every trial.
 
     Args:
-        isi: Mean interval from the onset of the CS to that of the US, in steps; each trial's deviates from it by at
-            most a third.
+        isi: Mean interval from the onset of the CS to that of the US, in steps; each trial's
+            deviates from it by at most a third.
         n_distractors: Number of stimuli that come at random.
 
     Raises:
@@ -142,14 +145,17 @@ class TraceConditioning(Conditioning):
 class Patterning(Conditioning):
     """Several CS: the US follows certain patterns of them, which half of the trials have.
 
-    With the default interval the US begins as the CS end (noisy patterning); with a longer one it is trace patterning.
+    With the default interval the US begins as the CS end (noisy patterning); with a longer one it
+    is trace patterning.
 
     Args:
-        isi: As in `TraceConditioning`; at the length of the CS, 4 steps, it is the same in every trial.
+        isi: As in `TraceConditioning`; at the length of the CS, 4 steps, it is the same in every
+            trial.
         n_cs: Number of CS; the patterns have n_cs / 2 of them on.
         n_patterns: Number of patterns that the US follows.
         noise: Probability with which a trial's outcome is inverted.
-        n_distractors: Number of further stimuli, each on with probability 1/2 at the beginning of a trial.
+        n_distractors: Number of further stimuli, each on with probability 1/2 at the beginning of a
+            trial.
         task: Seed of the choice of the patterns.
 
     Raises:

@@ -29,10 +29,12 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 class ProblemEnv(gymnasium.Env[Observation, np.int64]):
     """A small problem whose observation is the state's number and the last reward.
 
-    The tile layout has one tile per state and the end, number S, so that a Horde's weights are a table of values.
+    The tile layout has one tile per state and the end, number S, so that a Horde's weights are a
+    table of values.
 
     Args:
-        problem: The problem; its behaviour and features are for the reader, the environment uses neither.
+        problem: The problem; its behaviour and features are for the reader, the environment uses
+            neither.
         render_mode: None; there is nothing to draw.
     """
 

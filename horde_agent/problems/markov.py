@@ -24,7 +24,8 @@ class SmallMDP:
     """An MDP of S states and N actions.
 
     Attributes:
-        transition: P(s'|s, a), shape (N, S, S); where a row sums to less than 1 the rest is the end of the episode.
+        transition: P(s'|s, a), shape (N, S, S); where a row sums to less than 1 the rest is the end
+            of the episode.
         reward: Expected reward of an action, shape (N, S).
         start: Distribution of the first state, shape (S,).
 
@@ -78,8 +79,10 @@ class SmallMDP:
 
         The policies are of shape (S, N); the behaviour gives the distribution of states.
 
-        Source: the rho in the trace turn what follows a state into the target's own, so that with D = diag(d_b)
-        E_b[delta e] = Phi' D (I - gamma lambda P)^{-1} (r + gamma P Phi theta - Phi theta); Maei (2011), chapter 7.
+        Source: the rho in the trace turn what follows a state into the target's own, so that with D
+            = diag(d_b)
+        E_b[delta e] = Phi' D (I - gamma lambda P)^{-1} (r + gamma P Phi theta - Phi theta); Maei
+        (2011), chapter 7.
         """
         P, r = self.under(target)
         n = len(r)

@@ -30,7 +30,8 @@ _STATE = {cell: s for s, cell in enumerate(CELLS)}
 def rooms(*, high_variance: bool = False) -> Problem:
     """Return the problem: 11 x 11 cells in four rooms, four actions, no end; eight questions with gamma .9.
 
-    A question is about the shortest way from a room, or from its other hallway, to one of its two hallways: the reward
+    A question is about the shortest way from a room, or from its other hallway, to one of its two
+        hallways: the reward
     is 1 on arriving there, and shortest ways are equally probable. The behaviour is uniform.
 
     Args:

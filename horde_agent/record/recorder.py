@@ -56,12 +56,14 @@ _log = logging.getLogger(__name__)
 class Recorder:
     """Writes rows to files, or keeps them in memory.
 
-    A thread writes rows to the file within 0.2 s and syncs them to disk within ten seconds. If the disk is
-    full, recording pauses with a warning and resumes when there is space; until then rows wait in memory.
+    A thread writes rows to the file within 0.2 s and syncs them to disk within ten seconds. If the
+    disk is full, recording pauses with a warning and resumes when there is space; until then rows
+    wait in memory.
 
     Args:
         n_inputs: Length of an observation.
-        path: File to write (its folder must exist, the file must not); None keeps the rows in memory.
+        path: File to write (its folder must exist, the file must not); None keeps the rows in
+            memory.
         header: Further facts for the header; JSON types only.
         segment_s: Maximum duration of a file in seconds, by `period_s` of the header.
         segment_bytes: Maximum size of a file.
@@ -70,7 +72,8 @@ class Recorder:
         n_rows: Rows so far.
         n_lost: Rows dropped because disk and memory were full; the row after them is a gap.
         since: Sound rows after the known ones, found by `resume`.
-        differs_at: Step of the first row that differs from the recorded one (`resume`); None if none does.
+        differs_at: Step of the first row that differs from the recorded one (`resume`); None if
+            none does.
 
     Raises:
         FileExistsError: If the file exists.
@@ -124,9 +127,10 @@ class Recorder:
     def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
         """Return a recorder that continues a recording after `after` known rows; files change in `open_last` only.
 
-        If the rows after these are redone, in a simulation, they are only compared, and from the first row that differs
-        (`differs_at`) on, rows are replaced. A last row with phase END, and all rows from the first damaged one on, are
-        redone without a comparison. If they are not redone, damaged rows stay in the file; the next row is a gap.
+        If the rows after these are redone, in a simulation, they are only compared, and from the
+        first row that differs (`differs_at`) on, rows are replaced. A last row with phase END, and
+        all rows from the first damaged one on, are redone without a comparison. If they are not
+        redone, damaged rows stay in the file; the next row is a gap.
 
         Raises:
             FileNotFoundError: If there is no recording.

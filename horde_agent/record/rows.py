@@ -1,15 +1,16 @@
 """A recorded run as fixed-size binary records: observation, action and its probability at each step.
 
-Row i contains the observation after i steps and the action taken *from* it. A file is one JSON line, padded with
-spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of it is readable. The JSON line names
+Row i contains the observation after i steps and the action taken *from* it. A file is one JSON
+line, padded with spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of
+it is readable. The JSON line names
 every field, its type and its place:
 
     header = json.loads(open("life.rec", "rb").readline())
-    rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]], offset=header["offset"])
-    (a field's shape is a list in JSON; `read` below turns it into a tuple)
+    rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]],
+    offset=header["offset"]) (a field's shape is a list in JSON; `read` below turns it into a tuple)
 
-After an hour of robot time, or 64 MB, recording continues in "life-2.rec" and so on. Each row ends with the CRC-32 of
-the bytes before it. A kill loses at most 0.2 s of rows, a power failure 10 s.
+After an hour of robot time, or 64 MB, recording continues in "life-2.rec" and so on. Each row ends
+with the CRC-32 of the bytes before it. A kill loses at most 0.2 s of rows, a power failure 10 s.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class Row(NamedTuple):
         t: Robot time in seconds; NaN if the robot has no clock.
         observation: Observation, float32, shape (n_inputs,).
         action: Discrete action taken from it, or NO_ACTION.
-        b: Probability with which that action was drawn, by the behaviour policy or in an excursion by the policy that
-            is tested (1 if it always takes one action); NaN without an action.
+        b: Probability with which that action was drawn, by the behaviour policy or in an excursion
+            by the policy that is tested (1 if it always takes one action); NaN without an action.
         phase, flags: See `Phase` and `Flag`.
         pose: x (m), y (m), heading (rad); NaN if unknown. For pictures only.
         policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
@@ -177,11 +178,13 @@ def read(
 ) -> Stream:
     """Read a recording from all its files; damaged rows are omitted, reported and listed in `faults`.
 
-    The row after a damaged or missing one gets the flag GAP: it does not follow from the row before it.
+    The row after a damaged or missing one gets the flag GAP: it does not follow from the row before
+        it.
 
     Args:
         path: The first file.
-        newest: Number of rows at the end to read, damaged ones included; all when None: months do not fit in memory.
+        newest: Number of rows at the end to read, damaged ones included; all when None: months do
+            not fit in memory.
         columns: Names of the fields to keep; all when None.
         on_fault: Called with each fault; it is logged by default.
 
@@ -218,9 +221,10 @@ def read_in_parts(
 
     Args:
         path: The first file.
-        since: Number of the first row, damaged ones included, from the end if it is negative; earlier rows are not
-            read. All rows when None.
-        on_fault: Called with each fault of a part before the part is yielded; it is logged by default.
+        since: Number of the first row, damaged ones included, from the end if it is negative;
+            earlier rows are not read. All rows when None.
+        on_fault: Called with each fault of a part before the part is yielded; it is logged by
+            default.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -275,7 +279,8 @@ def _missing_before(segment: Segment, previous: _EndOfFile | None) -> list[str]:
 def _sound_rows(segment: Segment, expected: int | None) -> tuple[NDArray[Any], int]:
     """Return the sound rows of a file, and the number of the row after the last of them.
 
-    A row is a gap unless it has the number that is expected after the sound row before it; None expects the first.
+    A row is a gap unless it has the number that is expected after the sound row before it; None
+    expects the first.
     """
     rows = segment.records
     if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):

@@ -1,11 +1,12 @@
 """Files of fixed-size records with a CRC-32 each; any prefix of a file is readable.
 
-A file is one JSON line, padded with spaces to a multiple of 64 bytes, followed by the records. The line names every
-field, its type and its place. The last field of a record is the CRC-32 of the bytes before it. A long file continues in
-"NAME-2.rec" and so on, each with its own header line; `first` there is the number of records in the files before it.
+A file is one JSON line, padded with spaces to a multiple of 64 bytes, followed by the records. The
+line names every field, its type and its place. The last field of a record is the CRC-32 of the
+bytes before it. A long file continues in "NAME-2.rec" and so on, each with its own header line;
+`first` there is the number of records in the files before it.
 
-Truncated records are at the very end, after a power failure or on a full disk; damaged ones are before sound records.
-Readers leave out both and say so.
+Truncated records are at the very end, after a power failure or on a full disk; damaged ones are
+before sound records. Readers leave out both and say so.
 """
 
 from __future__ import annotations
@@ -131,8 +132,9 @@ def read_pieces(
 ) -> Iterator[Segment]:
     """Yield one file of records in pieces of about `n_bytes`, all at once when None, each as a segment; at least one.
 
-    `n_torn`, the bytes of an incomplete last record, is set in the last piece only. Records before number `since` of
-    the life are not read. Raise FileNotFoundError, or ValueError if the file holds no records of the format `kind`.
+    `n_torn`, the bytes of an incomplete last record, is set in the last piece only. Records before
+    number `since` of the life are not read. Raise FileNotFoundError, or ValueError if the file
+    holds no records of the format `kind`.
     """
     with path.open("rb") as file:
         header, dtype = _header_of(file, path, kind)
@@ -211,8 +213,8 @@ def _is_started(path: Path) -> bool:
 def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
     """Return the newest files of a record, from that which holds record number `since` on, and `since`.
 
-    A negative number counts from the end, and is replaced. Older files are not read. Raise FileNotFoundError, or
-    ValueError if one that is looked at holds no records of this kind.
+    A negative number counts from the end, and is replaced. Older files are not read. Raise
+    FileNotFoundError, or ValueError if one that is looked at holds no records of this kind.
     """
     found: list[Path] = []
     for file in reversed(started_files(path)):

@@ -6,8 +6,9 @@ checkpoint/000000036000/       the state after 36,000 steps
     small.bin                  arrays of less than 64 KB, one after the other
     student.horde...npy        any other array, by its name
 
-A snapshot is written into a temporary folder, which is synced and then renamed, so that a snapshot with its final name
-is complete. The newest two are kept. If one is damaged, the one before it is used.
+A snapshot is written into a temporary folder, which is synced and then renamed, so that a snapshot
+with its final name is complete. The newest two are kept. If one is damaged, the one before it is
+used.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def write(
 ) -> Path:
     """Write a snapshot into a folder, remove incomplete ones and all but the newest `kept`, and return its own folder.
 
-    The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the manifest.
+    The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the
+    manifest.
 
     Raises:
         RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.

@@ -51,15 +51,17 @@ class ReproduceConfig:
     """Run the paper's experiments and write a page with each claim and its measurement.
 
     Attributes:
-        experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and their test
-            excursions), `reset` (the measures when the weights are lost, and when the lamp moves), `policies` (1,000
-            and 10,000 Gibbs policies), `loop` (predictions fed back as features), or `all` of these; `league` (every
-            update rule on the 795 questions); `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160
-            predictions at four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by
-            traces and by predictions fed back), `swifttd` (a step size per weight), `measures` (RUPEE and UDE) or
-            `horde2011` (times, and a policy that seeks the light); or `later`, all experiments of later papers.
-        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper` (lives as long as the
-            paper's).
+        experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and
+            their test excursions), `reset` (the measures when the weights are lost, and when the
+            lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
+            as features), or `all` of these; `league` (every update rule on the 795 questions);
+            `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
+            four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory
+            by traces and by predictions fed back), `swifttd` (a step size per weight), `measures`
+            (RUPEE and UDE) or `horde2011` (times, and a policy that seeks the light); or `later`,
+            all experiments of later papers.
+        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper`
+            (lives as long as the paper's).
         seeds: Number of lives, seeded 0, 1, ...
         backend: The body, as in `horde learn`: `simulator`, `serial`, `drops` or `emulated`.
         port: Port of a real robot.

@@ -87,10 +87,13 @@ class Result:
 def run_experiment(name: str, study: Study) -> Result:
     """Measure, judge the claims and draw the figures of an experiment: a folder of three modules.
 
-    * `problem` has `TITLE` and `gather(study)`, which measures, or reads cached results. It returns the data that all
-      else takes, and everything needed to repeat the measurement except the study's seeds, by name.
-    * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read the result.
-    * `figure` has `pictures(data)`, figures of matplotlib with their captions by name, and perhaps `tables(data)`.
+    * `problem` has `TITLE` and `gather(study)`, which measures, or reads cached results. It returns
+      the data that all else takes, and everything needed to repeat the measurement except the
+      study's seeds, by name.
+    * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read
+      the result.
+    * `figure` has `pictures(data)`, figures of matplotlib with their captions by name, and perhaps
+      `tables(data)`.
     """
     problem, claims, figure = (
         import_module(f"{__package__}.{name}.{part}") for part in ("problem", "claims", "figure")

@@ -1,7 +1,8 @@
 """Learning from a recorded life, for experiments: learning steps, tests and returns are determined once.
 
-`student.relearn` gives the same weights and the same scores but for rounding, by walking every row. Here returns are
-known before anything is learned, rows of excursions are not coded, and a Horde may defer its work until a test.
+`student.relearn` gives the same weights and the same scores but for rounding, by walking every row.
+Here returns are known before anything is learned, rows of excursions are not coded, and a Horde may
+defer its work until a test.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Learned(NamedTuple):
 
     predictions: Floats  # as returned by `predict_at_tests`, each made by the weights of its time
     seconds: float  # wall-clock time of the updates and the predictions
-    # Duration of each update of all demons, its features included, in milliseconds, shape (n_updates,)
+    # Duration of each update of all demons, its features included, in milliseconds, shape
+    # (n_updates,)
     ms: Floats
 
     @property
@@ -150,7 +152,8 @@ def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) 
     """Return what the weights as they are now predict before each test excursion.
 
     Returns:
-        Predictions of the demons about the policy of each excursion, shape (n_tests, n): equally many for each policy.
+        Predictions of the demons about the policy of each excursion, shape (n_tests, n): equally
+            many for each policy.
     """
     encode = encoder(interface)
     observation = lessons.stream.rows["observation"]
@@ -192,7 +195,8 @@ def latest_nmsre(
 ) -> Floats:
     """Return each question's NMSRE of the latest test at some learning steps, NaN before it, (n_at, n_questions).
 
-    Predictions are those of `predict_at_tests`, of the same shape; `at` are increasing numbers of updates, (n_at,).
+    Predictions are those of `predict_at_tests`, of the same shape; `at` are increasing numbers of
+    updates, (n_at,).
     """
     step = lessons.stream.rows["step"].astype(np.int64)
     n_learned = dict(

@@ -1,7 +1,7 @@
 """The lives that every experiment learns from: simulated once for each seed, then learned from under any settings.
 
-Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the life that
-`horde learn` simulates with the same seed and all of its questions.
+Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the
+life that `horde learn` simulates with the same seed and all of its questions.
 
     paths = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
     for row in horde_agent.record.read(paths[0]).rows: ...
@@ -121,7 +121,8 @@ def simulate_life(study: Study, wanted: LifeSpec) -> Path:
         finally:
             env.close()
 
-    # Lives of all experiments lie in one folder: each setting that is not a default is part of the name.
+    # Lives of all experiments lie in one folder: each setting that is not a default is part of the
+    # name.
     options = []
     if behaviour is not sticky_random:
         options = [behaviour.__name__]

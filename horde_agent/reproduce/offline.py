@@ -1,10 +1,12 @@
 """The best off-line linear predictors: how far are the demons from what their features allow?
 
-Ridge regression is shown the returns of training excursions, at each step with enough of its return left. LSTD(lambda)
-solves the demons' own equations, E_b[delta e] = 0, on the learning stream, with their traces (rule "clipped").
+Ridge regression is shown the returns of training excursions, at each step with enough of its return
+left. LSTD(lambda) solves the demons' own equations, E_b[delta e] = 0, on the learning stream, with
+their traces (rule "clipped").
 
-The ridge is chosen for each question on training excursions; all is scored on others. Source: Boyan (2002),
-LSTD(lambda); Modayil, White & Sutton (2014) compare their predictions with the best off-line solution.
+The ridge is chosen for each question on training excursions; all is scored on others. Source: Boyan
+(2002), LSTD(lambda); Modayil, White & Sutton (2014) compare their predictions with the best
+off-line solution.
 """
 
 from __future__ import annotations
@@ -53,8 +55,10 @@ class LiveFeatures:
 class Problem:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
-    Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no sensor's usual
-    reading. If fewer rows than features will be added, a system of their size gives the same theta: with E and X the
+    Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no
+    sensor's usual
+    reading. If fewer rows than features will be added, a system of their size gives the same theta:
+        with E and X the
     rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
     """
 
@@ -84,7 +88,8 @@ class Problem:
     def solve(self, ridge: float | Floats) -> Floats:
         """Return theta from the rows so far, shape (n_live, n_questions).
 
-        The `ridge`, a number or each question's, (n_questions,), is eta over the mean of A's diagonal.
+        The `ridge`, a number or each question's, (n_questions,), is eta over the mean of A's
+        diagonal.
         """
         theta = np.empty_like(self._b)
         ridges = np.broadcast_to(ridge, self.constant.shape)
@@ -157,8 +162,8 @@ class LifeRows:
     def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
-        The cumulants are channels, shape (n_questions,). Only transitions by that action count: elsewhere rho = 0, and
-        the trace with it.
+        The cumulants are channels, shape (n_questions,). Only transitions by that action count:
+        elsewhere rho = 0, and the trace with it.
         """
         rows = self.lessons.stream.rows
         lessons = self.lessons
@@ -262,7 +267,8 @@ def offline(
 ) -> Offline:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
-    The questions are about constant actions, with channels as their cumulants and one constant lambda.
+    The questions are about constant actions, with channels as their cumulants and one constant
+    lambda.
 
     Raises:
         ValueError: If the questions' lambdas differ, or are functions.

@@ -1,8 +1,8 @@
 """Independent runs of the update rules on a small problem, compiled: every rule's own kernel on real-valued features.
 
-The learners of a batch share a run's trajectory and features; each has its own step size, trace decay and question. The
-error of a learner is the length of a vector that is linear in its weights, |M theta - m|, such as the root mean squared
-error of its values or the root MSPBE.
+The learners of a batch share a run's trajectory and features; each has its own step size, trace
+decay and question. The error of a learner is the length of a vector that is linear in its weights,
+|M theta - m|, such as the root mean squared error of its values or the root MSPBE.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from horde_agent.types import Bools, Floats, Integers
 PLAIN, ADAGRAD, EXTRAGRADIENT = range(3)
 """How an update is applied.
 
-PLAIN: as it is. ADAGRAD: with the step size alpha / (sqrt(sum of squared updates) + 1e-8) for each weight (Duchi, Hazan
-& Singer, 2011). EXTRAGRADIENT: as the rule would make it from the weights after it (Mahadevan et al., 2014: proximal
-GTD2, of `gtd2`).
+PLAIN: as it is. ADAGRAD: with the step size alpha / (sqrt(sum of squared updates) + 1e-8) for each
+    weight (Duchi, Hazan
+& Singer, 2011). EXTRAGRADIENT: as the rule would make it from the weights after it (Mahadevan et
+al., 2014: proximal GTD2, of `gtd2`).
 """
 
 LARGEST_ERROR = 1e100
@@ -55,7 +56,8 @@ class Variant:
         """Return the learner's options.
 
         Args:
-            zeta: ABTD's parameter; psi = 2 zeta + max(0, 2 zeta - 1) (psi_max - 2), as in `abtd` for psi_0 = 1.
+            zeta: ABTD's parameter; psi = 2 zeta + max(0, 2 zeta - 1) (psi_max - 2), as in `abtd`
+                for psi_0 = 1.
         """
         psi = 2.0 * zeta + max(0.0, 2.0 * zeta - 1.0) * (self.psi_max - 2.0)
         options: Any = {"trace_rule": rules.rule(self.algorithm).TRACE_RULE or "plain"}
@@ -160,7 +162,8 @@ class Stream(NamedTuple):
 def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, every: int) -> Floats:
     """Learn from a trajectory and return the errors, shape (n_evaluations, Q, d / Q).
 
-    A question's learners skip the steps from states where it is not defined, which clears their traces.
+    A question's learners skip the steps from states where it is not defined, which clears their
+    traces.
     """
     variant = batch.variant
     questions = problem.questions

@@ -1,14 +1,16 @@
 """Study: the input of an experiment: output folder, scale, seeds, robot, cache and worker processes.
 
-An experiment caches expensive results and runs independent work in spawned processes, one per core, with progress:
+An experiment caches expensive results and runs independent work in spawned processes, one per core,
+    with progress:
 
     @cached(Scores)  # a NamedTuple
     def learn(study: Study, seed: int) -> Scores: ...
 
-    scores = study.in_parallel({seed: Job(f"seed {seed}", learn, (study, seed)) for seed in study.seeds})
+    scores = study.in_parallel({seed: Job(f"seed {seed}", learn, (study, seed)) for seed in
+    study.seeds})
 
-A job is a module-level function and its arguments. Its result is pickled: write large results to a file and return the
-path.
+A job is a module-level function and its arguments. Its result is pickled: write large results to a
+file and return the path.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ class Study:
     def cached(self, name: str, make: Callable[[Path], None]) -> Path:
         """Return a cached file; make it first if it is missing. Several processes may do this for different names.
 
-        A folder belongs to one scale, backend and version (see `command`): all else that a file depends on is in its
+        A folder belongs to one scale, backend and version (see `command`): all else that a file
+            depends on is in its
         name.
 
         Args:
@@ -94,8 +97,8 @@ class Study:
     def in_parallel(self, jobs: Mapping[Key, Job]) -> dict[Key, Any]:
         """Run jobs in spawned processes, one per core, and return their results by the same keys, in the same order.
 
-        Ctrl-C ends all. At the quick scale they are done one after another in this process: starting worker
-        processes, which load all kernels again, takes longer.
+        Ctrl-C ends all. At the quick scale they are done one after another in this process:
+        starting worker processes, which load all kernels again, takes longer.
         """
         if self.is_quick:
             results = run_here(list(jobs.values()), self.say)
@@ -111,8 +114,8 @@ Work = Callable[Concatenate[Study, Arguments], Arrays]
 def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
     """Return the decorator of a job that is done once for the same arguments; its result is cached.
 
-    Its other arguments are numbers, strings, paths, and tuples of numbers and strings; `kind` is the class of its
-    result, a NamedTuple of arrays and numbers.
+    Its other arguments are numbers, strings, paths, and tuples of numbers and strings; `kind` is
+    the class of its result, a NamedTuple of arrays and numbers.
     """
 
     def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
@@ -173,7 +176,8 @@ def run_jobs(
 ) -> list[Any]:
     """Run jobs in worker processes and return their results in order.
 
-    There is one worker per core when `n_workers` is None. `say` takes a line of progress every ten seconds.
+    There is one worker per core when `n_workers` is None. `say` takes a line of progress every ten
+    seconds.
 
     Raises:
         JobFailed: If a job fails. The workers are terminated then, and on Ctrl-C.
@@ -217,7 +221,8 @@ def run_jobs(
 def run_here(jobs: Sequence[Job], say: Callable[[str], None]) -> list[Any]:
     """Run jobs one after another in this process and return their results in order.
 
-    A single job uses all threads; several use one each, as in worker processes, and so compile the same kernels.
+    A single job uses all threads; several use one each, as in worker processes, and so compile the
+    same kernels.
     """
     progress = _Progress(jobs, say)
     results = []

@@ -104,53 +104,66 @@ class LearnConfig:
 
     Attributes:
         robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
-        backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the robot over its
-            on-board driver), `emulated` (the simulator behind the robot's own bytes), `replay` (a recorded log),
-            `gymnasium` (any environment, named by `--env`) or `data` (a data set, named by `--data`).
-        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or package:Id-v0, with
-            flat Box or discrete observations and Discrete actions. Packages of the current folder are found, too.
-        wrap: Wrappers of that environment, the innermost first, as keep:KEY+KEY,flatten,float,discretize:N,limit:N.
-        port: Port of a real robot, unless its file names one (`horde-robot check --save`): for serial a device
-            (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for drops HOST:2330.
-        parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even` or `none` (a pseudo
-            terminal supports only `none`). The Create 2 has none.
-        log: The log to replay; or the folder of a run, to learn from again, off-policy, with its recorded action
-            probabilities; or any robot's CSV or Parquet file, with --columns.
-        data: Table of observations and actions to learn from, off-policy if their probabilities are known: a Parquet,
-            CSV or npz file, or a folder of Parquet files, described by --columns; or the folder of a LeRobot data set.
+        backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the
+            robot over its on-board driver), `emulated` (the simulator behind the robot's own
+            bytes), `replay` (a recorded log), `gymnasium` (any environment, named by `--env`) or
+            `data` (a data set, named by `--data`).
+        env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or
+            package:Id-v0, with flat Box or discrete observations and Discrete actions. Packages of
+            the current folder are found, too.
+        wrap: Wrappers of that environment, the innermost first, as
+            keep:KEY+KEY,flatten,float,discretize:N,limit:N.
+        port: Port of a real robot, unless its file names one (`horde-robot check --save`): for
+            serial a device (/dev/serial/by-id/...), socket://HOST:PORT or rfc2217://HOST:PORT; for
+            drops HOST:2330.
+        parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even`
+            or `none` (a pseudo terminal supports only `none`). The Create 2 has none.
+        log: The log to replay; or the folder of a run, to learn from again, off-policy, with its
+            recorded action probabilities; or any robot's CSV or Parquet file, with --columns.
+        data: Table of observations and actions to learn from, off-policy if their probabilities are
+            known: a Parquet, CSV or npz file, or a folder of Parquet files, described by --columns;
+            or the folder of a LeRobot data set.
         minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
-        columns: TOML file that maps the columns of --data or --log to channels; `horde columns FILE` writes one.
+        columns: TOML file that maps the columns of --data or --log to channels; `horde columns
+            FILE` writes one.
         steps: Number of steps of 100 ms, including excursions and drives.
-        questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000 random Gibbs policies),
-            `nexting` (159 questions about the behaviour itself), or a TOML file.
-        trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's pseudo-code),
-            `tree-backup` or `abtd`.
+        questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000
+            random Gibbs policies), `nexting` (159 questions about the behaviour itself), or a TOML
+            file.
+        trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's
+            pseudo-code), `tree-backup` or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
-        step_size: Step size alpha of the primary weights, before the division by the number of active features.
-        offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500 transitions, or a
-            number for all.
+        step_size: Step size alpha of the primary weights, before the division by the number of
+            active features.
+        offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500
+            transitions, or a number for all.
         paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
-        behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control question NAME finds.
+        behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control
+            question NAME finds.
         epsilon: Probability of a random action with `--behaviour greedy:NAME`.
-        repeat: Probability that the random behaviour repeats its last action; otherwise it draws one uniformly.
+        repeat: Probability that the random behaviour repeats its last action; otherwise it draws
+            one uniformly.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Number of passes over the data, or over the first 70 % of a replayed log.
         realtime: Take one step per 100 ms, like the real robot.
-        snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never` writes only the one
-            at the end. Learning does not wait for them.
-        on_alarm: Command to call with the name of an alarm and a sentence: `diverged`, `overheating`,
-            `deadline`, `disk`, `silent` (docs/runs.md).
-        physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster) or `bullet`
-            (PyBullet; the Critterbot only). Their measured behaviour agrees, but not bit for bit.
-        watch: Show the run on a page in the browser, served by another process (`horde watch` shows any run).
-        shards: Number of processes for the demons, on Ray, or `auto`, one per processor (docs/cluster.md). The
-            weights are the same, bit for bit.
-        ray: Address of a Ray cluster for the shards, HOST:PORT; else one is started on this machine for the run.
-        robots: Number of simulated robots that take turns and learn one set of weights; robot k has the seed
-            `--seed` + k. `--steps` counts the steps of all.
+        snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
+            writes only the one at the end. Learning does not wait for them.
+        on_alarm: Command to call with the name of an alarm and a sentence: `diverged`,
+            `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
+        physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
+            or `bullet` (PyBullet; the Critterbot only). Their measured behaviour agrees, but not
+            bit for bit.
+        watch: Show the run on a page in the browser, served by another process (`horde watch` shows
+            any run).
+        shards: Number of processes for the demons, on Ray, or `auto`, one per processor
+            (docs/cluster.md). The weights are the same, bit for bit.
+        ray: Address of a Ray cluster for the shards, HOST:PORT; else one is started on this machine
+            for the run.
+        robots: Number of simulated robots that take turns and learn one set of weights; robot k has
+            the seed `--seed` + k. `--steps` counts the steps of all.
         seed: Seed of all random numbers: same seed, same run.
         config: TOML file that fills these settings by name; flags override it.
         out: New folder for the results.
@@ -317,8 +330,8 @@ def default_physics() -> str:
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
-    In a run's `config.toml`, tables (versions) and `out` are ignored. Raise BadInput if the file is missing, is not
-    TOML, or has an unknown or wrongly typed setting.
+    In a run's `config.toml`, tables (versions) and `out` are ignored. Raise BadInput if the file is
+    missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
         # Some editors write a byte order mark

@@ -1,9 +1,10 @@
 """How a command ends on a signal (Ctrl-C, SIGTERM, SIGHUP), and the causes that are recorded for the end of a run.
 
-Before a life begins, a signal raises an exception that ends the command. Python drops an exception that is raised in a
-finalizer, for example during compilation; it is then raised again, and a job ends before its first reset if there was a
-signal (`raise_seen`). During a life the first signal asks for an orderly end and the second one raises. The exit
-code is 128 + the first signal. A closed terminal or broken pipe ends nothing.
+Before a life begins, a signal raises an exception that ends the command. Python drops an exception
+that is raised in a finalizer, for example during compilation; it is then raised again, and a job
+ends before its first reset if there was a signal (`raise_seen`). During a life the first signal
+asks for an orderly end and the second one raises. The exit code is 128 + the first signal. A closed
+terminal or broken pipe ends nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ REPEAT_S = 0.1  # until a signal is handled again whose exception was lost in a 
 class Cause(Enum):
     """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description.
 
-    Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors under their names.
+    Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors
+        under their names.
     """
 
     STEPS = "steps", "all its steps were taken"
@@ -267,7 +269,8 @@ def handling_signals() -> Iterator[SignalHandler]:
 class Unfailing:
     """A text stream that never raises: after its first error, output is dropped.
 
-    Its file is then replaced by the null device, because the interpreter flushes the rest when it exits.
+    Its file is then replaced by the null device, because the interpreter flushes the rest when it
+    exits.
 
     Args:
         stream: Where to write.

@@ -97,8 +97,10 @@ class RunReader:
     def status(self, silent_s: float = SILENT_S) -> Table:
         """Return state, counts and times; those of a finished run are read from its summary.
 
-        After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process has locked its folder.
-        `can_stop` says whether there is something to stop: a robot that is open, or a physical one whose process died.
+        After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process
+        has locked its folder.
+        `can_stop` says whether there is something to stop: a robot that is open, or a physical one
+            whose process died.
         """
         status = self._json(self.live / "now.json")
         is_open = self._run.stop.is_file()
@@ -202,7 +204,8 @@ class RunReader:
     def families(self) -> list[Table]:
         """Return name and number of questions of each family, in their order; none if there are too many to show.
 
-        A family are consecutive questions whose names are the same but for the last part after a "/".
+        A family are consecutive questions whose names are the same but for the last part after a
+        "/".
         """
         names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
         families = [
@@ -273,8 +276,8 @@ class RunReader:
     def _returns(self, question: Table, steps: NDArray[Any]) -> NDArray[np.float64]:
         """Return the return from each step, sum gamma^k c_{t+1+k}, shape (n_steps,).
 
-        It is NaN unless the robot took the actions of the question's policy, without a gap, until at most FORGOTTEN of
-        it is missing.
+        It is NaN unless the robot took the actions of the question's policy, without a gap, until
+        at most FORGOTTEN of it is missing.
         """
         newest = max(self._json(self.live / "now.json").get("step", 0), steps.max())
         rows = self.record(int(min(newest - steps.min() + SHOWN, _MOST_ROWS))).rows
@@ -468,8 +471,9 @@ def export_scalars(
 ) -> Path:
     """Write a run's scalars to `out` or its `export/tensorboard`, and return the folder, for `tensorboard --logdir`.
 
-    With `follow`, continue until the run is over or its process has ended; `say` is called with a line at first. Raise
-    BadInput if the run does not exist or is empty, or tensorboard is not installed.
+    With `follow`, continue until the run is over or its process has ended; `say` is called with a
+    line at first. Raise BadInput if the run does not exist or is empty, or tensorboard is not
+    installed.
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / "tensorboard"

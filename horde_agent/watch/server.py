@@ -1,6 +1,7 @@
 """`horde watch RUN`: the live page's server, a separate process whose only effect on a run is the stop request.
 
-It listens on the loopback by default; on other addresses every request needs the token. Requests from other sites are
+It listens on the loopback by default; on other addresses every request needs the token. Requests
+from other sites are
 refused: by their Host header, and stop requests by the header `x-horde`.
 """
 
@@ -140,8 +141,9 @@ def make_app(
 ) -> Any:
     """Return the application for a run's folder; raise BadInput without one, or without the extra `dash`.
 
-    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run and returns whether
-    that is confirmed; `request_stop` when None. Once `is_ending`, each page receives a final message.
+    Every request needs the token, if there is one, as ?token= or as a cookie. `stop` stops the run
+    and returns whether that is confirmed; `request_stop` when None. Once `is_ending`, each page
+    receives a final message.
     """
     need_extras()
     from starlette.applications import Starlette
@@ -215,7 +217,8 @@ def make_app(
                     yield ": nothing new\n\n"
                 newest_step = newest
                 await asyncio.sleep(TICK_S)
-            # The run that started this server is over or dead when the server ends; another run may continue.
+            # The run that started this server is over or dead when the server ends; another run may
+            # continue.
             status = await asyncio.to_thread(reader.status, silent_s=0.0)
             yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
@@ -297,8 +300,10 @@ def _is_own(host: str) -> bool:
 def request_stop(folder: Path) -> StopAnswer:
     """Stop a run and its robot, and return whether that is confirmed; it blocks until then.
 
-    Two ways are tried, and the first confirmation counts: the run's process stops its robot and ends the run; for a
-    physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port. The command starts when the
+    Two ways are tried, and the first confirmation counts: the run's process stops its robot and
+        ends the run; for a
+    physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port. The
+    command starts when the
     process cannot be reached, and `HEAD_START_S` later at most: it needs a processor for a second.
     """
     run = RunFolder(folder)
@@ -376,7 +381,8 @@ def _is_loopback(host: str) -> bool:
 def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None) -> None:
     """Serve a run's page until Ctrl-C or SIGTERM, or until `wait_for_end`, called in another thread, returns.
 
-    Raise BadInput if the folder contains no run, the host or port cannot be listened on, or an extra is missing.
+    Raise BadInput if the folder contains no run, the host or port cannot be listened on, or an
+    extra is missing.
     """
     if not 0 <= config.port <= 65535:
         raise BadInput(f"--port must be from 0 to 65535, got {config.port}")

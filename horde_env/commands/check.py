@@ -1,11 +1,12 @@
 """The check of a robot: its readings at rest, then, if it may move, whether it follows its commands; and measurements.
 
-It works on any environment of this package. Nothing moves before `may_move` has agreed, and the check waits after every
-drive until the robot has stopped.
+It works on any environment of this package. Nothing moves before `may_move` has agreed, and the
+check waits after every drive until the robot has stopped.
 
-A measurement adds ten seconds at rest, and each action for a second and a half; it needs half a metre of room all
-round. Its results go into the robot's file, `[measured]`, in SI units: CHANNEL_at_rest and CHANNEL_noise (standard
-deviation) of noisy channels, CHANNEL_in_ACTION of wheels, currents and turning.
+A measurement adds ten seconds at rest, and each action for a second and a half; it needs half a
+metre of room all round. Its results go into the robot's file, `[measured]`, in SI units:
+CHANNEL_at_rest and CHANNEL_noise (standard deviation) of noisy channels, CHANNEL_in_ACTION of
+wheels, currents and turning.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ class Check:
     """One check of one robot; `lines()` runs it and yields its verdicts.
 
     Args:
-        env: An environment of this package, after its reset. The caller closes it, which stops the robot.
-        may_move: Called once, before the robot is moved: returns "" to continue, else why it is not moved.
+        env: An environment of this package, after its reset. The caller closes it, which stops the
+            robot.
+        may_move: Called once, before the robot is moved: returns "" to continue, else why it is not
+            moved.
         measures: Also measure a robot that has moved and passed its check.
     """
 
@@ -240,7 +243,8 @@ class Check:
 def judge_link(events: Sequence[StepEvent], before_t: float, spec: RobotSpec) -> list[Line]:
     """Judge the rates of frames, packets and checksum errors since the robot's time `before_t`, seconds.
 
-    Counts are compared with the elapsed time, because on a busy machine a step may take longer than a period.
+    Counts are compared with the elapsed time, because on a busy machine a step may take longer than
+    a period.
     """
     n = len(events)
     stale, gaps = (sum(bool(e.info[key]) for e in events) for key in ("stale", "gap"))

@@ -173,7 +173,8 @@ def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[An
 
     Raises:
         BadInput: If it cannot be opened.
-        Interrupted: At a signal; after the robot was closed if the signal comes while it is being closed.
+        Interrupted: At a signal; after the robot was closed if the signal comes while it is being
+            closed.
     """
     latch = None
     if target.is_physical:

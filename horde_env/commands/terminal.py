@@ -1,6 +1,7 @@
 """Text on a terminal: verdicts, and all channels of a robot, redrawn in place.
 
-A picture has a group to a row, each channel with its value, its unit and a bar within its range; it fits 80 x 24.
+A picture has a group to a row, each channel with its value, its unit and a bar within its range; it
+fits 80 x 24.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def block(
 ) -> str:
     """Return one picture of the robot: two rows about the connection, then all channels; no newline at the end.
 
-    `title` has the robot's name and backend, `values` all channels in SI units, shape (n_channels,).
+    `title` has the robot's name and backend, `values` all channels in SI units, shape
+    (n_channels,).
     """
     rate = tally.packets_per_s
     packets = "no packets"

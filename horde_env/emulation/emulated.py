@@ -25,13 +25,13 @@ from horde_env.robot import spec_of
 class EmulatedRobot(Backend):
     """A physical body connected to an emulated robot; each reset creates a new robot at a random pose.
 
-    A subclass names both, and further arguments of the body. Frames are those of the physical body, with the true pose
-    (x_m, y_m, heading_rad) in `extras`, for pictures only.
+    A subclass names both, and further arguments of the body. Frames are those of the physical body,
+    with the true pose (x_m, y_m, heading_rad) in `extras`, for pictures only.
 
-    `faults` are rates of random faults per second, as "loss=0.5,unplug=0.01"; `world` further arguments of the
-    emulator. `speed` is in seconds of the robot's time per second; when None, it runs in lockstep with the host: as
-    fast as possible, and reproducible by the seed. `seed` is added to the environment's, for other faults and noise
-    with the same actions.
+    `faults` are rates of random faults per second, as "loss=0.5,unplug=0.01"; `world` further
+    arguments of the emulator. `speed` is in seconds of the robot's time per second; when None, it
+    runs in lockstep with the host: as fast as possible, and reproducible by the seed. `seed` is
+    added to the environment's, for other faults and noise with the same actions.
     """
 
     make_emulator: Any  # a class of RobotEmulator

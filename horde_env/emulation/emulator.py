@@ -1,7 +1,7 @@
 """An emulated robot: its program and simulated body behind lines to which hosts connect, with faults.
 
-Time runs in a thread, or in lockstep with the host (`lockstep.LockstepClock`). Each robot's bytes are implemented in
-`robots.*.emulator`. `horde-robot emulate` runs one (`commands.serving.serve`).
+Time runs in a thread, or in lockstep with the host (`lockstep.LockstepClock`). Each robot's bytes
+are implemented in `robots.*.emulator`. `horde-robot emulate` runs one (`commands.serving.serve`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class RobotEmulator:
     """A robot with faults on any number of lines. It runs only by `start` or `advance`.
 
     Args:
-        robot: Its program and body, switched on, with `n_cycles` and `pose` (metres, radians). `receive(data, errors)`
-            passes bytes from the line, with the error flags set by damage to them; `cycle(look)` runs one tick and
-            returns the bytes that it sends, which without `look` may be an earlier packet, if the motion stays the
-            same; `close()` frees it. It may have `wake()` and `press(button)`.
+        robot: Its program and body, switched on, with `n_cycles` and `pose` (metres, radians).
+            `receive(data, errors)` passes bytes from the line, with the error flags set by damage
+            to them; `cycle(look)` runs one tick and returns the bytes that it sends, which without
+            `look` may be an earlier packet, if the motion stays the same; `close()` frees it. It
+            may have `wake()` and `press(button)`.
         faults: Its faults.
         delays: An endless sequence of each packet's delay after its tick, in seconds.
         tick_s: Duration of a tick, in seconds.

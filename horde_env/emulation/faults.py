@@ -8,8 +8,8 @@
     unread                       the host's bytes do not arrive; never random, so that it does not change the draws of
                                  the other faults
 
-Damage hits a random byte of a tick's traffic, in either direction. Damaged input sets the error flags of the robot's
-serial port; commands without a checksum may be misread.
+Damage hits a random byte of a tick's traffic, in either direction. Damaged input sets the error
+flags of the robot's serial port; commands without a checksum may be misread.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class LineFaults:
     def inject(self, kind: str, for_s: float | None = None) -> None:
         """Start a fault with the next tick; an active one continues until the later end.
 
-        `for_s` is its duration in seconds, random when None, ignored for damage and reboot. Damage waits for a byte to
-        hit; at most `MAX_PENDING` wait, the others are dropped and not counted.
+        `for_s` is its duration in seconds, random when None, ignored for damage and reboot. Damage
+        waits for a byte to hit; at most `MAX_PENDING` wait, the others are dropped and not counted.
 
         Raises:
             ValueError: If the fault is unknown or `for_s` is not positive.

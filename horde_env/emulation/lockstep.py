@@ -1,13 +1,15 @@
 """LockstepClock: an emulated robot and its host on one virtual clock, with the same bytes in each run.
 
-While the host waits for its deadline, the emulator computes its ticks. Their line is in memory: what the host writes is
-there before the next tick, and after each batch of ticks the clock makes the host read all that was sent. The host has
-no reader thread, and must not write from another one.
+While the host waits for its deadline, the emulator computes its ticks. Their line is in memory:
+    what the host writes is
+there before the next tick, and after each batch of ticks the clock makes the host read all that was
+sent. The host has no reader thread, and must not write from another one.
 
     clock, line = LockstepClock(), MemoryLine()
     emulator.add(line)
     clock.join(emulator, line)
-    body = SerialBody(PortConfig(line.url, parity="none"), clock, monotonic=clock.monotonic, sleep=clock.sleep,
+    body = SerialBody(PortConfig(line.url, parity="none"), clock, monotonic=clock.monotonic,
+    sleep=clock.sleep,
                       connect=line.connect, settings=LinkSettings(threaded=False))
 """
 
@@ -31,8 +33,8 @@ class LockstepClock:
 
     Args:
         period_s: Time between two deadlines, in seconds.
-        batch: Ticks between two reads of the host. Readings have the time of the read, by which a host detects gaps:
-            1 for a robot that sends fewer than a hundred packets per second.
+        batch: Ticks between two reads of the host. Readings have the time of the read, by which a
+            host detects gaps: 1 for a robot that sends fewer than a hundred packets per second.
     """
 
     missed = 0  # virtual time is never late

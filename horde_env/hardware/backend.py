@@ -43,7 +43,8 @@ class Mark(NamedTuple):
 def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
     """Return the strength of the dock's beacon, share of full scale, shape (8,); `known` if a packet is missing.
 
-    The beacon alternates from packet to packet, so the difference of two that are not neighbours says nothing.
+    The beacon alternates from packet to packet, so the difference of two that are not neighbours
+    says nothing.
     """
     if (
         newest.n_skipped
@@ -58,16 +59,19 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
 class PhysicalBody(Backend):
     """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and the abstract methods.
 
-    An exchange sends its command at once, waits for the clock's deadline and returns the newest frame. While the link
-    is lost, frames are stale and not applied, deadlines are met and reconnection runs in parallel. `link` lists the
-    other causes of a stop. A frame is a gap if it is the first, follows missing packets or a reconnection, or ends a
-    step longer than `LONGEST` periods, in which no action was held for one step.
+    An exchange sends its command at once, waits for the clock's deadline and returns the newest
+    frame. While the link is lost, frames are stale and not applied, deadlines are met and
+    reconnection runs in parallel. `link` lists the other causes of a stop. A frame is a gap if it
+    is the first, follows missing packets or a reconnection, or ends a step longer than `LONGEST`
+    periods, in which no action was held for one step.
 
     Args:
         config: Address and settings of the port.
-        clock: Waits for the end of a period; the environment's clock, which calls `begin` before an exchange.
+        clock: Waits for the end of a period; the environment's clock, which calls `begin` before an
+            exchange.
         settings: How long to hold a command, and how long to try to reconnect.
-        signs: Channel -> -1 where this robot's readings run against the specification (`robot_file`).
+        signs: Channel -> -1 where this robot's readings run against the specification
+            (`robot_file`).
         latch: The emergency stop that a person may set; none when None.
         monotonic: The time in seconds.
         sleep: Waits for that many seconds.
@@ -215,11 +219,13 @@ class PhysicalBody(Backend):
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) until the clock's deadline and return the newest frame.
 
-        While the latch is set or the supervisor objects, the stop is sent instead, and `applied` is False.
+        While the latch is set or the supervisor objects, the stop is sent instead, and `applied` is
+        False.
 
         Raises:
             ValueError: If `command` is not three finite numbers; nothing was sent.
-            BackendLost: If the robot did not reconnect in time; `dialect.stops` says what stops it then.
+            BackendLost: If the robot did not reconnect in time; `dialect.stops` says what stops it
+                then.
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.control(command)
@@ -260,10 +266,12 @@ class PhysicalBody(Backend):
     def emergency_stop(self, reason: str) -> bool:
         """Stop the motors now, and set the latch, if any, which stops them until cleared; return whether there is one.
 
-        Any thread may call this during a step: the latch holds before the stop is sent, so no other command follows.
+        Any thread may call this during a step: the latch holds before the stop is sent, so no other
+            command follows.
 
         Raises:
-            BackendUnavailable: If the latch cannot be written; the stop still holds in this process.
+            BackendUnavailable: If the latch cannot be written; the stop still holds in this
+                process.
         """
         with self._commanding:
             if self.latch is not None:
@@ -320,7 +328,8 @@ class PhysicalBody(Backend):
     def _make_frame(self, link: Link, share: Floats, *, applied: bool) -> Frame:
         """Return the frame of the period that ends now, from the readings since the last one.
 
-        `share` is the request (`RobotSpec.shares`), `applied` whether the link and the supervisor allowed it.
+        `share` is the request (`RobotSpec.shares`), `applied` whether the link and the supervisor
+        allowed it.
         """
         now_s = self._monotonic()
         epoch = link.epoch
@@ -377,9 +386,10 @@ class PhysicalBody(Backend):
     def _is_broken(self, last: Mark, mark: Mark) -> bool:
         """Return whether packets are missing between `last` and `mark`.
 
-        Packets have no sequence numbers: the expected number follows from the elapsed time, so packets read late by a
-        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than `GAP_S` is within
-        the robot's own jitter.
+        Packets have no sequence numbers: the expected number follows from the elapsed time, so
+            packets read late by a
+        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than
+        `GAP_S` is within the robot's own jitter.
         """
         if mark.epoch != last.epoch or mark.newest.state.breaks != last.newest.state.breaks:
             return True
@@ -409,7 +419,8 @@ class PhysicalBody(Backend):
             self._n_stale = self._n_stale + 1
         else:
             self._n_stale = 0
-        # At least two periods: after a pause of this machine packets have arrived that are not read yet.
+        # At least two periods: after a pause of this machine packets have arrived that are not read
+        # yet.
         if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
             link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s

@@ -1,9 +1,10 @@
 """EmergencyLatch: an emergency stop stored as one small file per robot, so it outlives the process that set it.
 
-While the file exists, no process may move the robot, whatever the content; removing the file is the only way to
-continue. A file that cannot be read counts as set.
+While the file exists, no process may move the robot, whatever the content; removing the file is the
+only way to continue. A file that cannot be read counts as set.
 
-The process that drives the robot writes a second file next to it when it has stopped the robot, as a confirmation.
+The process that drives the robot writes a second file next to it when it has stopped the robot, as
+a confirmation.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from horde_env.robot import DEFAULT_ROBOT
 class EmergencyLatch:
     """The emergency stop of one robot, shared by all processes of a user.
 
-    Its file is that of `default_path()` when None; the folder need not exist. A stop that could not be written still
-    holds in the process that set it.
+    Its file is that of `default_path()` when None; the folder need not exist. A stop that could not
+    be written still holds in the process that set it.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -63,7 +64,8 @@ class EmergencyLatch:
         """Set the latch; one that is set keeps its first reason. On a full disk its file is empty, without a reason.
 
         Raises:
-            BackendUnavailable: If the file cannot be written. The stop then holds in this process only.
+            BackendUnavailable: If the file cannot be written. The stop then holds in this process
+                only.
         """
         self.hold(reason)
         if self._stored_reason:

@@ -3,7 +3,8 @@
 What stops the motors:
 
     close(), exceptions, normal exit (atexit)
-                            two stops, 20 ms apart, and the dialect's last bytes after the braking ramp
+                            two stops, 20 ms apart, and the dialect's last bytes after the braking
+                            ramp
     Ctrl-C                  KeyboardInterrupt, as other exceptions. A partial command is completed with zeros before
                             the next one (`Port.write`)
     SIGTERM, SIGHUP         not handled here; by default they end the program as SIGKILL does. The command-line programs
@@ -32,9 +33,10 @@ from horde_env.hardware.stream import Counts, Reading, StreamParser
 class Dialect(NamedTuple):
     """The wire protocol of a robot: encoding, parsing and timing of commands and states.
 
-    `opening` begins a conversation on an open port, with the time in seconds: it yields while it waits, returns when
-    the port has two readings, or raises BackendUnavailable. `explain_parting` returns why the port may have been lost
-    meanwhile, by a reason.
+    `opening` begins a conversation on an open port, with the time in seconds: it yields while it
+        waits, returns when
+    the port has two readings, or raises BackendUnavailable. `explain_parting` returns why the port
+    may have been lost meanwhile, by a reason.
     """
 
     encode: Callable[[Any], bytes]  # of a control, to the bytes of one write
@@ -59,7 +61,8 @@ class Dialect(NamedTuple):
 class KeepAlive:
     """Repeats the last command every `repeat_s` for at most `hold_s`, then the stop, until the next command.
 
-    It has neither a thread nor a port: the link calls `due` and sends the result. A stop is `halt`, which brakes for
+    It has neither a thread nor a port: the link calls `due` and sends the result. A stop is `halt`,
+        which brakes for
     `ramp_s`, and `coast` from then on. `lapsed` says whether the last command became too old.
     """
 

@@ -1,7 +1,9 @@
 """A connection to a robot: the only file that imports pyserial.
 
-A reader thread converts bytes to readings on arrival and stores the last 32. Every failure of a port raises one of two
-errors: BackendUnavailable while it is opened, PortLost afterwards. A Port is one connection: to reconnect, close it and
+A reader thread converts bytes to readings on arrival and stores the last 32. Every failure of a
+port raises one of two
+errors: BackendUnavailable while it is opened, PortLost afterwards. A Port is one connection: to
+    reconnect, close it and
 create another.
 
 Source: pyserial 3.5.
@@ -44,8 +46,10 @@ N_KEPT = 32  # readings: no step has more
 class PromptSocket(socket.socket):
     """A connection that acknowledges received data at once, on platforms with TCP_QUICKACK.
 
-    The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's algorithm), and a
-    delayed acknowledgement takes 40 ms: drops would arrive in fours. The kernel resets the option, so
+    The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's
+    algorithm), and a
+    delayed acknowledgement takes 40 ms: drops would arrive in fours. The kernel resets the option,
+        so
     each read sets it.
     """
 
@@ -76,7 +80,8 @@ class Port:
         config: Address and settings.
         monotonic: The clock of the readings' times, in seconds.
         parser: Parses the stream.
-        fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write loses the port.
+        fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write
+            loses the port.
         connect: Opens the port; `serial_for_url` by default.
 
     Raises:
@@ -182,9 +187,10 @@ class Port:
     def write(self, data: bytes) -> None:
         """Send `data` in one write, even if reading has failed, so a stop can still arrive.
 
-        After a failed write nothing more is sent: the robot may hold a partial packet, and would read the header of the
-        next one as velocities. Begin the next connection with `Dialect.fill`. After an interrupted write (Ctrl-C) the
-        next write begins with it automatically.
+        After a failed write nothing more is sent: the robot may hold a partial packet, and would
+            read the header of the
+        next one as velocities. Begin the next connection with `Dialect.fill`. After an interrupted
+        write (Ctrl-C) the next write begins with it automatically.
 
         Raises:
             PortLost: If the port is gone, closed, or has no room for `write_timeout_s`, twice.
@@ -212,8 +218,8 @@ class Port:
     def _put(self, data: bytes) -> None:
         """Write, and retry once after a timeout: pyserial checks the clock after a complete write, too.
 
-        The retry distinguishes a machine that was busy for `write_timeout_s` from a line without room. A repeated
-        packet does no harm, and a partial one is completed by `fill`.
+        The retry distinguishes a machine that was busy for `write_timeout_s` from a line without
+        room. A repeated packet does no harm, and a partial one is completed by `fill`.
         """
         try:
             self._serial.write(self._fill + data if self._cut else data)

@@ -15,9 +15,11 @@ class PortConfig:
     """Address and settings of a port.
 
     Attributes:
-        url: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT", "rfc2217://HOST:PORT" or "loop://".
+        url: A device ("/dev/serial/by-id/..."), "socket://HOST:PORT", "rfc2217://HOST:PORT" or
+            "loop://".
         baudrate: Bits per second.
-        parity: The Critterbot's is odd. A pseudo terminal allows only "none" when it is opened a second time.
+        parity: The Critterbot's is odd. A pseudo terminal allows only "none" when it is opened a
+            second time.
         read_timeout_s: Longest wait of one read, thus of closing.
         write_timeout_s: Longest wait of one write; after two such waits the port counts as lost.
 
@@ -55,8 +57,8 @@ class LinkSettings:
         attempts: Largest number of reconnection attempts.
         first_pause_s: Pause after the first attempt; it doubles with each.
         longest_pause_s: The longest pause.
-        threaded: Run `Link.tend` in a thread. Otherwise each exchange calls it, for a clock that stands still between
-            exchanges.
+        threaded: Run `Link.tend` in a thread. Otherwise each exchange calls it, for a clock that
+            stands still between exchanges.
 
     Raises:
         ValueError: If a number is out of range.

@@ -17,8 +17,8 @@ from horde_env.robot import RobotSpec
 class Reading(NamedTuple):
     """One state and the circumstances of its arrival.
 
-    Every robot's state has `raw`, the channels in the order of RobotSpec in wire units, and `breaks`, the number of
-    interruptions so far that the packets' content showed.
+    Every robot's state has `raw`, the channels in the order of RobotSpec in wire units, and
+    `breaks`, the number of interruptions so far that the packets' content showed.
     """
 
     state: Any
@@ -48,8 +48,9 @@ class Counts(NamedTuple):
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
     """Return the raw channels of a step's readings (older first, at least two), shape (n_channels,).
 
-    A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the Critterbot's dock
-    alternates from packet to packet; "any" the largest, for contacts shorter than a step.
+    A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the
+    Critterbot's dock alternates from packet to packet; "any" the largest, for contacts shorter than
+    a step.
     """
     unwrapped = [reading.state.raw.copy() for reading in readings[-2:]]
     for raw, reading in zip(unwrapped, readings[-2:], strict=True):
@@ -69,8 +70,9 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
 class StreamParser(ABC):
     """Parses packets of one size and header in a stream with lost, inserted or changed bytes.
 
-    After an invalid candidate the search continues at the next byte, so a header within the readings or within a
-    damaged packet costs no valid packet. At most one packet's bytes are buffered.
+    After an invalid candidate the search continues at the next byte, so a header within the
+    readings or within a damaged packet costs no valid packet. At most one packet's bytes are
+    buffered.
     """
 
     header: bytes

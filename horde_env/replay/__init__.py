@@ -1,13 +1,18 @@
 """Recordings as robot bodies: `Recording` is what all have in common, `RecordedRun` the file in a run's folder.
 
-The file `log/life.rec` describes itself: its first line is JSON, of `offset` bytes, which names format, robot and
-fields; rows of fixed size follow, each with the CRC-32 of the bytes before it in its last field. To read it:
+The file `log/life.rec` describes itself: its first line is JSON, of `offset` bytes, which names
+    format, robot and
+fields; rows of fixed size follow, each with the CRC-32 of the bytes before it in its last field. To
+read it:
 
     header = json.loads(open("life.rec", "rb").readline())
-    rows = numpy.fromfile("life.rec", [tuple(field) for field in header["dtype"]], offset=header["offset"])
+    rows = numpy.fromfile("life.rec", [tuple(field) for field in header["dtype"]],
+    offset=header["offset"])
 
-A long run continues in "life-2.rec" and so on. Row i holds the observation after `step` periods, scaled to 0..1, and
-the action taken *from* it with its probability b: both are in the extras of the next frame. A row with a wrong CRC-32
+A long run continues in "life-2.rec" and so on. Row i holds the observation after `step` periods,
+scaled to 0..1, and
+the action taken *from* it with its probability b: both are in the extras of the next frame. A row
+    with a wrong CRC-32
 and a truncated end are dropped; the next row follows a gap, as after missing steps.
 """
 
@@ -71,9 +76,10 @@ class Piece(NamedTuple):
 class Recording(ABC):
     """A recorded stream as a Backend: `exchange` ignores its command; the last frame has `last` set.
 
-    Each reset plays the recording from its beginning. If it has actions and their probabilities, a frame has those that
-    led to it in `extras` (`action`, `b`). If they are invalid, they are -1 and NaN, and `applied` is False: nothing is
-    learned from that step. `notes` are remarks for a reader of results; faults of the file are added as they are read.
+    Each reset plays the recording from its beginning. If it has actions and their probabilities, a
+    frame has those that led to it in `extras` (`action`, `b`). If they are invalid, they are -1 and
+    NaN, and `applied` is False: nothing is learned from that step. `notes` are remarks for a reader
+    of results; faults of the file are added as they are read.
     """
 
     def __init__(self, path: Path, spec: RobotSpec | None) -> None:
@@ -107,7 +113,8 @@ class Recording(ABC):
         """Return the next frame, whatever the command.
 
         Raises:
-            BackendUnavailable: After the last frame, before the first reset, or if a further file cannot be read.
+            BackendUnavailable: After the last frame, before the first reset, or if a further file
+                cannot be read.
         """
         frame = next(self._frames, None)
         if frame is None:
@@ -147,8 +154,8 @@ def is_run(path: str | Path) -> bool:
 class RecordedRun(Recording):
     """The recording in a run's folder, or in its first file, as a Backend; see `Recording`.
 
-    A drive has no actions, so nothing is learned from it. Frames have the robot's pose if it was recorded. One file, an
-    hour of the run, is in memory at a time.
+    A drive has no actions, so nothing is learned from it. Frames have the robot's pose if it was
+    recorded. One file, an hour of the run, is in memory at a time.
 
     Raises:
         BackendUnavailable: If there is no such recording, or it is of another robot.

@@ -1,7 +1,8 @@
 """A body that slides and turns in the plane among fixed boxes, by PyBullet; the only file that imports it.
 
-Each tick applies a force to each of three joints (x, y, yaw). Each body has a client of 28 MB until it is closed.
-PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as processes.
+Each tick applies a force to each of three joints (x, y, yaw). Each body has a client of 28 MB until
+it is closed. PyBullet holds the interpreter lock while it steps, so bodies run in parallel only as
+processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Moved = tuple[float, float, float, float, float, float]  # the numbers of `Motio
 class PlanarBody:
     """A robot's body, of a URDF file with three joints, among boxes, with the methods of `planar.PlanarBody`.
 
-    If `is_restorable`, the forces since the last time without a contact are stored, for `save`. Call `contact_impulse`
+    If `is_restorable`, the forces since the last time without a contact are stored, for `save`.
+    Call `contact_impulse`
     regularly then: it discards them at such times.
 
     Raises:
@@ -62,7 +64,8 @@ class PlanarBody:
         # Bound once, since they run at every tick.
         p = self._p
         client = self._client
-        # Positional arguments take a third less than keywords; a torque needs no target positions and velocities.
+        # Positional arguments take a third less than keywords; a torque needs no target positions
+        # and velocities.
         self._push = partial(
             p.setJointMotorControlArray, self._body, _JOINTS, p.TORQUE_CONTROL, _UNUSED, _UNUSED
         )
@@ -83,8 +86,9 @@ class PlanarBody:
     def save(self) -> State:
         """Return the body's state, if it `is_restorable`.
 
-        PyBullet caches data of each contact, which affect the next bit and which its own saved states lack. A body
-        without contacts has no such data. So the state is the motion when it last had none, and the forces of each tick
+        PyBullet caches data of each contact, which affect the next bit and which its own saved
+        states lack. A body without contacts has no such data. So the state is the motion when it
+        last had none, and the forces of each tick
         since: replaying them gives the same bits (measured).
         """
         return {
@@ -147,7 +151,8 @@ class PlanarBody:
         p = self._p
         half = [size_x / 2, size_y / 2, height / 2]
         shape = p.createCollisionShape(p.GEOM_BOX, halfExtents=half, physicsClientId=self._client)
-        # Maximal coordinates: a plain rigid body costs a fifth less per step than a fixed multi-body.
+        # Maximal coordinates: a plain rigid body costs a fifth less per step than a fixed
+        # multi-body.
         box: int = p.createMultiBody(
             0,
             shape,

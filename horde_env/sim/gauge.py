@@ -14,8 +14,8 @@ from horde_env.sim.saving import number_of
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
 
-# Numbers of a gauge, of its limits (V, but SHARE), and of its places: first and last channel of the batteries, then the
-# channels of the bus and of charging, or -1.
+# Numbers of a gauge, of its limits (V, but SHARE), and of its places: first and last channel of the
+# batteries, then the channels of the bus and of charging, or -1.
 LOWEST_V, IS_BELOW, IS_URGENT, N_HELD, N_GAUGE = range(5)
 MOST_V, SHARE, LOW_V, URGENT_V, FULL_V, DOCK_V = range(6)
 FIRST, LAST, BUS, CHARGING = range(4)
@@ -25,7 +25,8 @@ FIRST, LAST, BUS, CHARGING = range(4)
 def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied: bool) -> None:
     """Process a frame's values, shape (n_channels,), for `BatteryGauge`; `applied`: its command was.
 
-    `gauge` changes in place: the lowest voltage (smoothed; NaN at first), whether it is low, urgent (0 or 1), and the
+    `gauge` changes in place: the lowest voltage (smoothed; NaN at first), whether it is low, urgent
+        (0 or 1), and the
     steps in a row in which the dock's charger blocked a request.
     """
     lowest = math.inf
@@ -68,8 +69,10 @@ class BatteryGauge:
 
     Low is judged with hysteresis from the voltage of the lowest battery, smoothed over 5 s.
 
-    A reading is ignored if the bus has 0 V, which no robot that answers can have, or if a battery exceeds the packet's
-    range: a robot's original simulator shows both, because its battery is a counter from 10,000 down.
+    A reading is ignored if the bus has 0 V, which no robot that answers can have, or if a battery
+    exceeds the packet's
+    range: a robot's original simulator shows both, because its battery is a counter from 10,000
+        down.
 
     `gauge`, `limits` and `at` are arguments of `read_gauge`.
     """

@@ -1,6 +1,7 @@
 """Choose the engine that moves the robot's body by its name: PyBullet if it is installed, else the planar engine.
 
-`bullet.PlanarBody` is the reference; `planar.PlanarBody` agrees with its poses and is many times faster.
+`bullet.PlanarBody` is the reference; `planar.PlanarBody` agrees with its poses and is many times
+faster.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
 """The planar engine: one rigid body in the plane under forces, among fixed obstacles. SI units.
 
-A step of dt is semi-implicit Euler: velocities from forces, then from contacts, then the pose from the velocities. With
-d the vector from the body's origin to its centre of mass, in the world, and omega the yaw rate, Newton and Euler give
+A step of dt is semi-implicit Euler: velocities from forces, then from contacts, then the pose from
+the velocities. With d the vector from the body's origin to its centre of mass, in the world, and
+omega the yaw rate, Newton and Euler give
 
     m (a + alpha x d - omega^2 d) = F        I_c alpha = torque - d x F        (x: the cross product in the plane)
 
-A contact acts along its normal n (from the obstacle to the body) at the lever r from the centre of mass. Its impulses
-are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that the body at most touches by the end of
-the step, or rebounds with a share of the speed of a hit; |lambda_t| <= mu lambda_n against sliding (Coulomb). A
-remaining overlap shrinks by the share RELEASE per step, which avoids a rebound.
+A contact acts along its normal n (from the obstacle to the body) at the lever r from the centre of
+mass. Its impulses are found by projected Gauss-Seidel over all contacts: lambda_n >= 0 such that
+the body at most touches by the end of the step, or rebounds with a share of the speed of a hit;
+|lambda_t| <= mu lambda_n against sliding (Coulomb). A remaining overlap shrinks by the share
+RELEASE per step, which avoids a rebound.
 
-Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses the same scheme, and the poses agree.
+Source: Catto (2005), Iterative dynamics with temporal coherence; PyBullet uses the same scheme, and
+    the poses agree.
 An obstacle is a box: a row (centre x, y, half size x, y).
 """
 
@@ -43,11 +46,13 @@ Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
 
 Facing = tuple[float, float]  # cosine and sine of the heading
 
-# Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts in the last step.
+# Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts
+# in the last step.
 X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
 # Numbers of `inertia`.
 MASS, INERTIA, CENTROID_X, CENTROID_Y, FRICTION, RESTITUTION, REACH, N_INERTIA = range(8)
-# Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across, target speed.
+# Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across,
+# target speed.
 NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
 
 
@@ -149,7 +154,8 @@ def find_contacts(
 
     `c` and `s` are cosine and sine of the heading.
 
-    Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at a polygon of the
+    Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at
+        a polygon of the
     body.
     """
     n = 0
@@ -284,8 +290,9 @@ def step(
 ) -> None:
     """Move the body (`Hull`) by one step of `dt` seconds among `obstacles`, boxes of shape (n_obstacles, 4).
 
-    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `contacts` is scratch, shape
-    (MOST_CONTACTS, N_COLUMNS). `force` is (Fx, Fy) of the world, N, at the body's origin, and the torque about it, N m.
+    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `contacts`
+    is scratch, shape (MOST_CONTACTS, N_COLUMNS). `force` is (Fx, Fy) of the world, N, at the body's
+    origin, and the torque about it, N m.
     """
     c, s = towards
     dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
@@ -313,10 +320,10 @@ class Hull(NamedTuple):
     """A rigid body in the plane, in its own frame (x forward, y left), for `step`.
 
     Attributes:
-        inertia: Its mass, inertia about the centre of mass, centre of mass, own friction and restitution, and the
-            distance of its farthest point from the origin; shape (N_INERTIA,).
-        corners: Corners of its convex pieces one after the other, each counter-clockwise, metres, shape (n_corners, 2);
-            a disc has one, its centre.
+        inertia: Its mass, inertia about the centre of mass, centre of mass, own friction and
+            restitution, and the distance of its farthest point from the origin; shape (N_INERTIA,).
+        corners: Corners of its convex pieces one after the other, each counter-clockwise, metres,
+            shape (n_corners, 2); a disc has one, its centre.
         pieces: First corner, number of corners of each piece, shape (n_pieces, 2).
         radii: Margin around a piece: the radius of a disc, 0 for a polygon; shape (n_pieces,).
     """

@@ -1,7 +1,7 @@
 """States of objects as named arrays, enough to continue bit for bit.
 
-A state is a flat dict with "/" in the names of nested objects' arrays. Values are arrays of numbers or texts, never
-pickled.
+A state is a flat dict with "/" in the names of nested objects' arrays. Values are arrays of numbers
+or texts, never pickled.
 """
 
 from __future__ import annotations

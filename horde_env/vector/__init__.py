@@ -41,9 +41,9 @@ def check_vector_arguments(
 class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     """Many robots, each bit for bit as in a `PenEnv` with the same seed; a step is one call of a parallel kernel.
 
-    Observations, rewards, flags and infos are those of `gymnasium.vector.SyncVectorEnv` over such environments. An
-    episode ends by `max_episode_steps` alone. The number of threads is numba's (NUMBA_NUM_THREADS); results do not
-    depend on it.
+    Observations, rewards, flags and infos are those of `gymnasium.vector.SyncVectorEnv` over such
+    environments. An episode ends by `max_episode_steps` alone. The number of threads is numba's
+    (NUMBA_NUM_THREADS); results do not depend on it.
 
     Args:
         env: An environment of one robot; the robots start in it one after the other.
@@ -51,12 +51,14 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             `robots.critterbot.simulator.fleet.SimulatedFleet`.
         num_envs: Number of robots.
         max_episode_steps: Truncates an episode after this number of steps; never if None.
-        autoreset_mode: NEXT_STEP (the step after an episode's end resets and ignores its action), SAME_STEP (the step
-            that ends it resets too, and puts the last observation and info under final_obs and final_info), or
-            DISABLED (reset it with `options={"reset_mask": mask}`).
+        autoreset_mode: NEXT_STEP (the step after an episode's end resets and ignores its action),
+            SAME_STEP (the step that ends it resets too, and puts the last observation and info
+            under final_obs and final_info), or DISABLED (reset it with `options={"reset_mask":
+            mask}`).
 
     Raises:
-        ValueError: If `num_envs` or `max_episode_steps` is not a positive integer, or the mode is unknown.
+        ValueError: If `num_envs` or `max_episode_steps` is not a positive integer, or the mode is
+            unknown.
     """
 
     def __init__(
@@ -127,7 +129,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
         Raises:
             ValueError: If the actions are not of the action space; no robot has moved.
-            gymnasium.error.ResetNeeded: Before the first reset, after close, and without autoreset after an episode.
+            gymnasium.error.ResetNeeded: Before the first reset, after close, and without autoreset
+                after an episode.
         """
         if self._fleet is None or not self._was_begun.all():
             raise ResetNeeded("not every robot has begun an episode: call reset() before step()")

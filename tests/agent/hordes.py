@@ -67,7 +67,8 @@ class RandomLife:
 
     Args:
         hordes: The Hordes; others may take their places.
-        p_break: Probability of a gap or a termination after a step, after which another stream begins.
+        p_break: Probability of a gap or a termination after a step, after which another stream
+            begins.
 
     Attributes:
         state: The latest observation and tiles.

@@ -1,8 +1,8 @@
 """Kill `horde export` at each of its operations on files: `python -m tests.agent.killed_exports RUN KIND OUT EVERY`.
 
-A forked child exports a run below OUT and kills itself at its k-th operation on a file there, for k = 1, 1 + EVERY, ...
-until a child ends by itself. For each, a line of JSON says what is there under the final name, and what a repeat
-returns.
+A forked child exports a run below OUT and kills itself at its k-th operation on a file there, for k
+= 1, 1 + EVERY, ... until a child ends by itself. For each, a line of JSON says what is there under
+the final name, and what a repeat returns.
 """
 
 from __future__ import annotations

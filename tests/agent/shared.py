@@ -75,7 +75,8 @@ def random_stream(
 ) -> RandomStream:
     """Return a stream in which rho (often 0), gamma, lambda, cumulant and outcome vary.
 
-    With `n_new`, feature 0 is always active and only `n_new` active features change per step; otherwise all do.
+    With `n_new`, feature 0 is always active and only `n_new` active features change per step;
+    otherwise all do.
     """
     rng = np.random.default_rng(seed)
     n_groups = max(group) + 1

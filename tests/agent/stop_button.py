@@ -1,7 +1,7 @@
 """Lives of emulated robots behind a pseudo terminal, whose live page's stop button is pressed while they drive.
 
-`python -m tests.agent.stop_button ROBOT N` prints the times from press to rest, of N presses in each motion and state
-of the feed.
+`python -m tests.agent.stop_button ROBOT N` prints the times from press to rest, of N presses in
+each motion and state of the feed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Press(NamedTuple):
     """What followed a press of the stop button.
 
     Attributes:
-        rest_s: Robot time from the press until the robot was at rest, and stayed so. On a machine that is too slow for
-            the emulator it is shorter than the time of a clock.
+        rest_s: Robot time from the press until the robot was at rest, and stayed so. On a machine
+            that is too slow for the emulator it is shorter than the time of a clock.
         answer_s: Time from the press until the page's answer.
         answer: The page's answer.
         latches: The emergency stops that are set afterwards, by robot.

@@ -77,7 +77,8 @@ def both() -> list[GVF]:
 def mixed() -> list[GVF]:
     """Return questions of three rules, two of the fast engine with three flush groups each, and one of the plain one.
 
-    One of the fast rules, and the plain one, have cumulants that are predictions of the other fast rule.
+    One of the fast rules, and the plain one, have cumulants that are predictions of the other fast
+    rule.
     """
     rules = (None, "tdrc:beta=0.5")
     questions = [
@@ -207,7 +208,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> LocalCluster:
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones.
 
-    Every test in double precision needs it: without, it alone compiles wide ones, 40 s for each rule.
+    Every test in double precision needs it: without, it alone compiles wide ones, 40 s for each
+        rule.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
 

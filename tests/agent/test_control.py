@@ -141,8 +141,10 @@ def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() 
 def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equal: int) -> None:
     """The step of theta is alpha (delta e - gamma (1 - lambda) (e.w) pb), pb = sum_a pi(a) phi(s', a).
 
-    Two steps from state 0 by action 0 move w there. In the second one the state reached is new: its actions have the
-    value 0, but for one that is worth less if two are equal. Each equal one gets its share of the correction.
+    Two steps from state 0 by action 0 move w there. In the second one the state reached is new: its
+        actions have the
+    value 0, but for one that is worth less if two are equal. Each equal one gets its share of the
+    correction.
     """
     alpha = 0.5
     alpha_w = 0.25

@@ -127,8 +127,8 @@ def general_excursion(question: GVF, horizon: int = 3) -> TestExcursion:
 def test_the_return_of_a_question_with_functions_follows_its_definition() -> None:
     """Observations (c, gamma, z) reached: (1, .5, 7), (2, .25, 8), (3, 0, 9).
 
-    1 + .5 x 7, then .5 (2 + .75 x 8), then .125 (3 + 1 x 9): 4.5 + 4 + 1.5 = 10. With the outcome's share as gamma
-    instead of 1 - gamma it is 4.5 + 2 + .375.
+    1 + .5 x 7, then .5 (2 + .75 x 8), then .125 (3 + 1 x 9): 4.5 + 4 + 1.5 = 10. With the outcome's
+    share as gamma instead of 1 - gamma it is 4.5 + 2 + .375.
     """
     test = general_excursion(
         GVF(

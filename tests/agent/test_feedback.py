@@ -27,7 +27,8 @@ BOUNDS = np.array([[0.0, -2.0, -np.inf], [1.0, 2.0, np.inf]])
 def test_in_the_cycle_world_only_feedback_distinguishes_the_states() -> None:
     """Five states look alike; with the loop every value is exact.
 
-    Without it they get one value, so the mean of squared errors is at least 5/6 of the variance of theirs: .26 squared.
+    Without it they get one value, so the mean of squared errors is at least 5/6 of the variance of
+        theirs: .26 squared.
     """
     assert np.abs(learn_ring(FED_BACK) - ring_values()).max() < 0.005
     assert best_without_memory() == pytest.approx(0.26, abs=0.005)
@@ -38,7 +39,8 @@ def test_in_the_cycle_world_only_feedback_distinguishes_the_states() -> None:
 def test_the_loop_needs_a_trace_to_unfold_in_the_cycle_world() -> None:
     """With lambda = 0 a state learns from the next one alone, which looks like its neighbours: a loop that is stuck.
 
-    Source: Tanner & Sutton (2005): TD(0) networks fail in the cycle world, TD(lambda) networks do not.
+    Source: Tanner & Sutton (2005): TD(0) networks fail in the cycle world, TD(lambda) networks do
+        not.
     """
     assert np.abs(learn_ring(FED_BACK, lam=0.0, n_steps=6_000) - ring_values()).max() > 0.1
 

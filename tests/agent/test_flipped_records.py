@@ -1,7 +1,9 @@
 """A changed byte in a record: every reader gives the same result, or says that something is damaged.
 
-One run is read in eight ways: learned from again, reported without its tables, resumed, exported as Parquet and MCAP,
-and learned from in its exports as Parquet, Minari and LeRobot. The ways to learn must agree about the same damage.
+One run is read in eight ways: learned from again, reported without its tables, resumed, exported as
+    Parquet and MCAP,
+and learned from in its exports as Parquet, Minari and LeRobot. The ways to learn must agree about
+the same damage.
 """
 
 from __future__ import annotations
@@ -192,7 +194,8 @@ class Reading:
 OF_ALL_ROWS = ("learn --backend replay", "report", "learn from Parquet")
 OF_EPISODES = ("learn from Minari", "learn from LeRobot")
 """Data sets without the rows of excursions and drives. They begin a stream less often after damage, which changes the
-order of sums, so weights are equal up to rounding only; they are the same, to the bit, without damage."""
+order of sums, so weights are equal up to rounding only; they are the same, to the bit, without
+damage."""
 
 
 def silently_different(found: dict[str, Result], sound: dict[str, Result]) -> list[str]:

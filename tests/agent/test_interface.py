@@ -254,10 +254,12 @@ CHANNELS = [{"name": f"light_{i}", "group": "light"} for i in range(3)] + [
 @pytest.mark.parametrize(
     ("observation", "tiles"),
     [
-        # light: 3 channels x 2 tilings x 4 cells = tiles 0..23; three pairs: 24..41; heat: 42, 43; bias: 44.
+        # light: 3 channels x 2 tilings x 4 cells = tiles 0..23; three pairs: 24..41; heat: 42, 43;
+        # bias: 44.
         ([0.0, 0.0, 0.0, 0.0], [0, 4, 8, 12, 16, 20, 24, 30, 36, 42, 44]),
         ([1.0, 1.0, 1.0, 1.0], [3, 7, 11, 15, 19, 23, 29, 35, 41, 43, 44]),
-        # 0.49 x 4 = 1.96: cell 1, and cell 2 of the tiling that is offset by a half. Pairs: (0, 1), (1, 2), (2, 0).
+        # 0.49 x 4 = 1.96: cell 1, and cell 2 of the tiling that is offset by a half. Pairs: (0, 1),
+        # (1, 2), (2, 0).
         ([0.49, 0.5, 0.9, 0.5], [1, 6, 10, 14, 19, 23, 25, 35, 40, 43, 44]),
     ],
 )

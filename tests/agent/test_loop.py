@@ -452,9 +452,9 @@ def final_errors(physics: str, seed: int, n_steps: int) -> np.ndarray:
 def test_three_lives_on_each_engine_end_with_the_same_errors() -> None:
     """Six lives of half an hour, split into two groups of three: the split by engine is not the most different one.
 
-    The difference is that of each question's mean log NMSRE, in the mean over questions. There are ten splits, and if
-    the engines differed, the split by engine would have the largest difference. Its median difference over all
-    questions is below 0.1, a tenth of the error.
+    The difference is that of each question's mean log NMSRE, in the mean over questions. There are
+    ten splits, and if the engines differed, the split by engine would have the largest difference.
+    Its median difference over all questions is below 0.1, a tenth of the error.
     """
     pytest.importorskip("pybullet")
     lives = np.array(

@@ -201,7 +201,8 @@ def test_a_horde_whose_rules_have_no_w_shows_no_estimate() -> None:
 def test_progress_shows_speed_scores_and_time_left() -> None:
     """250 of 1000 steps in 0.5 s: 500 steps/s, 50 times real time at 10 Hz, 1.5 s left (shown as 2).
 
-    Three questions have an online NMSRE of 1.3 / .25, .9 / .25 and 1 / 2.5e-11; the fourth has diverged.
+    Three questions have an online NMSRE of 1.3 / .25, .9 / .25 and 1 / 2.5e-11; the fourth has
+    diverged.
     """
     horde: Any = SimpleNamespace(
         max_trace=9.99, diverged=["a", "b", "c", "d"], names=["q", "r", "s", "a"]

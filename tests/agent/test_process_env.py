@@ -266,7 +266,8 @@ if __name__ == "__main__":
 def agent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """An agent in a new session, as in a terminal; it prints the id of the environment's process first.
 
-    Its standard input is closed, as by `horde learn <&-`: the socket must not take the number of a standard file.
+    Its standard input is closed, as by `horde learn <&-`: the socket must not take the number of a
+    standard file.
     """
     script = tmp_path / "agent.py"
     script.write_text(SCRIPT)

@@ -212,7 +212,8 @@ DETAILS: dict[str, Any] = {
     "unfinished": False,
 }
 QUESTIONS = [
-    # name, nmsre, variance, n_tests, mspbe_scalar, mspbe_vector, diverged, n_updates, mspbe_valid, nearly_constant
+    # name, nmsre, variance, n_tests, mspbe_scalar, mspbe_vector, diverged, n_updates, mspbe_valid,
+    # nearly_constant
     ["left/g0/a", 0.25, 1e-3, 41, 0.0, 0.0, 0, 1, 0, 0],
     ["left/g0/b", 1.0, 2e-3, 42, 0.0, 0.0, 0, 1, 0, 0],
     ["left/g0/c", 4.0, 3e-3, 43, 0.0, 0.0, 0, 1, 0, 1],

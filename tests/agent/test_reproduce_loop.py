@@ -92,8 +92,8 @@ def test_with_the_loop_open_the_tiles_code_what_outsiders_said_one_step_before()
 def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     """Touches come at random, once in about 60 steps, and all else stands still.
 
-    A constant prediction has an error of at least the variance, 1. Given the true time, the next value (gamma 0)
-    is known except at touches, which are one step in 60.
+    A constant prediction has an error of at least the variance, 1. Given the true time, the next
+    value (gamma 0) is known except at touches, which are one step in 60.
     """
     rng = np.random.default_rng(0)
     n_steps = 8 * MINUTE

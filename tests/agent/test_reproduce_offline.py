@@ -178,7 +178,8 @@ def two_states(rng: np.random.Generator, n_excursions: int) -> tuple[TrainingDat
 def test_both_solutions_explain_what_can_be_explained() -> None:
     """Var[g] = .36 / 4 between the states and .4^2 / 12 within them (gamma 0): .129 of it is noise, the mean scores 1.
 
-    At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 = .037 of 2.25.
+    At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 =
+    .037 of 2.25.
     """
     lessons, interface = two_states(np.random.default_rng(5), 400)
     gvfs = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]

@@ -77,9 +77,11 @@ def course(
 @pytest.mark.parametrize(
     ("curves", "aside", "expected"),
     [
-        # 20 samples: the last tenth is two. One peaks at 4 and ends at 1, the other stays at 2: (1 + 2) / (4 + 2).
+        # 20 samples: the last tenth is two. One peaks at 4 and ends at 1, the other stays at 2: (1
+        # + 2) / (4 + 2).
         ([[0.0, 4.0, *[3.0] * 16, 0.5, 1.5], [2.0] * 20], 0, (0.5, 0.5, 0.0, 200)),
-        # Ends of -.8 and -.2 of peaks of 1: the first is as far from 0 as a rise; both are no MSPBE.
+        # Ends of -.8 and -.2 of peaks of 1: the first is as far from 0 as a rise; both are no
+        # MSPBE.
         ([[1.0, *[-0.8] * 9], [1.0, *[-0.2] * 9]], 0, (-0.5, 0.5, 1.0, 100)),
         # An estimate that was set aside is 0 from then on, which would look like perfect learning.
         ([[8.0, *[0.0] * 9], [2.0] * 10], 1, (1.0, 0.0, 0.0, 100)),

@@ -98,7 +98,8 @@ def test_the_golden_returns_and_nmsre() -> None:
 def test_returns_with_a_small_variance_are_not_constant() -> None:
     """A magnetometer's returns have a variance of some 1e-6: an error of 4e-6 is four of them, and no score of 1.
 
-    Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1, .09, .181 x 1e-10.
+    Returns 0, 1e-5, 0, 1e-5 have a variance of 2.5e-11; predictions of 0 leave a trace of 0, .1,
+    .09, .181 x 1e-10.
     """
     assert normalise(np.array([5.0, 5.0]), np.array([1e-13, 2.0])).tolist() == [1.0, 2.5], (
         "the first is constant"

@@ -206,7 +206,8 @@ def live(pair: Pair, waiting: list[GVF], n_steps: int) -> None:
 
 
 LIVES = [
-    # flushed every ... steps (0: the default), trace rule, w rule, questions at first and later, steps
+    # flushed every ... steps (0: the default), trace rule, w rule, questions at first and later,
+    # steps
     (0, "clipped", "every-step", 18, 12, 250),
     (7, "plain", "importance-weighted", 18, 12, 250),
     # Small enough to run interpreted

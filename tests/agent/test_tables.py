@@ -116,7 +116,8 @@ def completed(
 def errors() -> ReturnErrors:
     """Five excursions of two policies; a fourth demon is never tested.
 
-    Demon 0: errors 4, 0, 0; returns 0, 2, 4 of variance 8/3. Demon 2: errors 1, 1, 1; returns 1, 1, 4 of variance 2.
+    Demon 0: errors 4, 0, 0; returns 0, 2, 4 of variance 8/3. Demon 2: errors 1, 1, 1; returns 1, 1,
+        4 of variance 2.
     Demon 1: errors 9 and 9, returns 0 and 6 of variance 9.
     """
     return_errors = ReturnErrors([LEFT, RIGHT], 4)
@@ -135,7 +136,8 @@ def column(lines: list[list[object]], name: str) -> list[Any]:
 def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnErrors) -> None:
     """In two passes, with the variance of the whole life; the trace keeps nine tenths of the first errors.
 
-    Demon 0: 4, 3.6, 3.24 over 8/3: 1.5, 1.35, 1.215. Demon 2: 1 over 2: .5 each time. Demon 1: 9 over 9: 1.
+    Demon 0: 4, 3.6, 3.24 over 8/3: 1.5, 1.35, 1.215. Demon 2: 1 over 2: .5 each time. Demon 1: 9
+        over 9: 1.
     """
     lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     assert column(lines, "mean_nmsre") == pytest.approx(
@@ -155,7 +157,8 @@ def test_the_curve_is_the_mean_over_the_questions_tested_by_then(errors: ReturnE
 def test_the_online_curve_has_the_variance_of_the_excursions_so_far(errors: ReturnErrors) -> None:
     """NaN until a demon was tested twice; then demon 0: 3.6 over 1, demon 2: exactly 1, as its returns are equal.
 
-    With the fourth excursion demon 1: 9 over 9. In the end all variances are those of the whole life.
+    With the fourth excursion demon 1: 9 over 9. In the end all variances are those of the whole
+        life.
     """
     lines = curve(errors, np.ones(4, dtype=bool), ("left", "right"), 0.1)
     online = column(lines, "mean_nmsre_online")
@@ -406,7 +409,8 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
 def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> None:
     """At gamma 0 the return is the next reading. Held out: 15 readings of 1 and 13 of 0; a row before a gap counts not.
 
-    A prediction of 3/4 errs by 1/16 and 9/16. The learned part always reads .5, and so its mean errs by 1/4.
+    A prediction of 3/4 errs by 1/16 and 9/16. The learned part always reads .5, and so its mean
+    errs by 1/4.
     """
     readings = [0.5] * 70 + [float(k % 2) for k in range(30)]
     readings[90] = 0.9

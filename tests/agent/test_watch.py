@@ -175,8 +175,9 @@ def test_a_return_is_shown_if_the_robot_followed_the_policy_without_a_break(
 ) -> None:
     """Gamma 0.5: a return needs six terms, after which .5^6 < .02 is missing. Row 20 of 40 breaks the stream.
 
-    From row t the terms are c_{t+1}, c_{t+2}, ...; the break ends them before c_20, or after it if the robot took
-    another action *from* row 20 or was reset at it. Those of an unbroken stream end with c_39.
+    From row t the terms are c_{t+1}, c_{t+2}, ...; the break ends them before c_20, or after it if
+    the robot took another action *from* row 20 or was reset at it. Those of an unbroken stream end
+    with c_39.
     """
     flags = [Flag.GAP if broken == "gap" and step == 20 else Flag.NONE for step in range(40)]
     actions = [1 if broken == "action" and step == 20 else 0 for step in range(40)]

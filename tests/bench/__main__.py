@@ -3,8 +3,8 @@
     python -m tests.bench                    # all of it: some ten minutes
     python -m tests.bench physics rules    # sections: physics, vector, rules, data, watch
 
-Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the ratios were measured
-in one run and do not.
+Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the
+ratios were measured in one run and do not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compare PPO on each task with a random and a hand-written policy: three seeds, a table and a picture.
 
-python -m tests.bench.baselines [--steps 30000] [--out FOLDER]. Reward per step is the mean over ten episodes of 50 s
-that no training saw, each begun at the same poses for all; PPO draws its actions there as it does when it learns.
+python -m tests.bench.baselines [--steps 30000] [--out FOLDER]. Reward per step is the mean over ten
+episodes of 50 s that no training saw, each begun at the same poses for all; PPO draws its actions
+there as it does when it learns.
 """
 
 from __future__ import annotations

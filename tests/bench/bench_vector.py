@@ -1,6 +1,7 @@
 """Steps per second of many robots, by turns: one call of a kernel, one environment, processes, and MuJoCo's Ant.
 
-Beside it the processor time of a step, all threads and processes together, which other programs hardly change.
+Beside it the processor time of a step, all threads and processes together, which other programs
+hardly change.
 
     python -m tests.bench.bench_vector [--ant] [--ppo]
 

@@ -2,11 +2,11 @@
 
     python -m tests.bench.reproduction runs/paper
 
-Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the verdicts on its claims
-(with the measurement if one is not reproduced), its first figure and links to its tables, for `facts` by a summary of
-the whole run, for `later` by the verdicts on the experiments of later papers, and in the README for `headline` by the
-final NMSRE of each life. Every claim and every table is a CSV file in docs/results. A folder may hold some of the
-experiments.
+Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the
+verdicts on its claims (with the measurement if one is not reproduced), its first figure and links
+to its tables, for `facts` by a summary of the whole run, for `later` by the verdicts on the
+experiments of later papers, and in the README for `headline` by the final NMSRE of each life. Every
+claim and every table is a CSV file in docs/results. A folder may hold some of the experiments.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def critterbot_before_dock(
 ) -> Iterator[Any]:
     """Yield a Critterbot 2 cm before its dock's contacts, facing them, and its machine.
 
-    The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or less.
+    The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or
+        less.
     """
     body = kind(battery_scale=0.005, physics="planar")
     with PenEnv(body, getattr(body, "clock", None)) as env:

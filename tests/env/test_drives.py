@@ -43,7 +43,8 @@ def test_it_nears_the_middle_from_nine_poses_in_ten(
 ) -> None:
     """From anywhere beyond 0.4 m, the distance to the middle falls by 40 % or more, also on other reflectance curves.
 
-    A wall is out of range 0.72 m from the body's centre, so simply avoiding walls would end 0.28 m from the middle.
+    A wall is out of range 0.72 m from the body's centre, so simply avoiding walls would end 0.28 m
+    from the middle.
     """
     body = ToyBody(reach_m=reach_m, gain=gain, lag_s=lag_s)
     rng = np.random.default_rng(1)

@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.sim, pytest.mark.hardware]
 OFTEN = "loss=2,flip=2,burst=2,stall=0.4,unplug=0.2,reboot=0.1,low_battery=0.05,heat=0.05,stuck_wheel=0.3"
 # Heat and low voltage: the packet, the supervisor's verdict, the frame of the command after it
 SHOWN_AFTER_S = 0.3
-# A cut must have shown in a frame for so long after its end: the handshake of a robot at its console
+# A cut must have shown in a frame for so long after its end: the handshake of a robot at its
+# console
 NOTICED_S = 2.5
 STOPPED_CYCLES = 200  # of stops alone, in which every ramp ends: 2 s from 100 units to -100
 SILENT_CYCLES = 300  # without a command, in which the robot's patience and every ramp end

@@ -37,8 +37,10 @@ class SlowSignals:
     """What `kernels.checks.finish_signals` writes, from the arrays that it was given, before it changes them.
 
     Attributes:
-        rho, cumulant, largest, longest, bound, totals: As in `SignalArrays`; cumulant is that of each demon.
-        is_broken: Whether the last transition had a number that is not finite or larger than `max_finite`.
+        rho, cumulant, largest, longest, bound, totals: As in `SignalArrays`; cumulant is that of
+            each demon.
+        is_broken: Whether the last transition had a number that is not finite or larger than
+            `max_finite`.
     """
 
     def __init__(self, of: SignalArrays) -> None:

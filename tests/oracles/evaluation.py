@@ -35,7 +35,8 @@ def truncated_return(
 def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) -> Floats:
     """Return the NMSRE of one question after each of its excursions, by the variance over all of them (off-line).
 
-    The trace of squared errors starts at the first one; without variance the NMSRE is 1. `tau` is in excursions.
+    The trace of squared errors starts at the first one; without variance the NMSRE is 1. `tau` is
+    in excursions.
     """
     p = np.asarray(predictions, dtype=np.float64)
     g = np.asarray(returns, dtype=np.float64)
@@ -51,8 +52,8 @@ def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) ->
 def true_mspbe(theta: ArrayLike, A: ArrayLike, b: ArrayLike, C: ArrayLike) -> float:
     """Return MSPBE(theta) = E[delta e]' E[phi phi']^{-1} E[delta e] of an MDP with known expectations (eq. 8).
 
-    A is E[e (gamma phi_{t+1} - phi_t)'], (n, n), b E[c e], so that E[delta e] = A theta + b, and C E[phi phi'], which
-    may be singular (Baird's star).
+    A is E[e (gamma phi_{t+1} - phi_t)'], (n, n), b E[c e], so that E[delta e] = A theta + b, and C
+    E[phi phi'], which may be singular (Baird's star).
     """
     g = np.asarray(A) @ np.asarray(theta) + np.asarray(b)
     return float(g @ np.linalg.pinv(np.asarray(C, dtype=np.float64), hermitian=True) @ g)

@@ -102,7 +102,8 @@ class SlowAVR:
         self, setpoint: int, clicks: int, current: int, bus: int, *, in_duties: bool = False
     ) -> tuple[int, int]:
         """Return (output before the cap, duty after it)."""
-        # The current limit: up by one to all but 1 of the setpoint, down by one to 0; then it is taken off the size.
+        # The current limit: up by one to all but 1 of the setpoint, down by one to 0; then it is
+        # taken off the size.
         if current > 30:
             self.taken_off = sorted([0, self.taken_off + 1, max(abs(setpoint) - 1, 0)])[1]
         else:
@@ -150,8 +151,8 @@ def slow_force(
 ) -> np.ndarray:
     """Return (Fx, Fy, torque) of the wheels on the body, world frame.
 
-    `velocity` is (vx, vy, yaw rate) of the world, `driven` the motors' currents with their signs in bytes, `k` the
-    module of the constants.
+    `velocity` is (vx, vy, yaw rate) of the world, `driven` the motors' currents with their signs in
+    bytes, `k` the module of the constants.
     """
     turn = np.array(
         [[np.cos(heading), -np.sin(heading), 0], [np.sin(heading), np.cos(heading), 0], [0, 0, 1]]

@@ -160,8 +160,8 @@ def _scalar(data: Data) -> Finding:
 def _gap(curves: list[Curves]) -> str:
     """Return why the estimates differ: the samples that w and the trace share, or a drift of w.
 
-    vector_t - scalar_t is the trace of delta_k e_k.(w_t - w_k), exactly. With E[delta e] in the place of the trace only
-    the drift is left.
+    vector_t - scalar_t is the trace of delta_k e_k.(w_t - w_k), exactly. With E[delta e] in the
+    place of the trace only the drift is left.
     """
     alone, older = (
         np.mean(

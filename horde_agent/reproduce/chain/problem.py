@@ -171,7 +171,8 @@ def live(
         runs: Changed in place.
         gamma: The continuation.
         act: Returns the next actions: True for right, shape (n_runs,).
-        new_theta: Returns what theta becomes after episode 1000, (n, 5), in runs by their numbers, (n,).
+        new_theta: Returns what theta becomes after episode 1000, (n, 5), in runs by their numbers,
+            (n,).
     """
     # The last row is the end
     phi = np.vstack([PHI, np.zeros(N_STATES)])
@@ -199,8 +200,8 @@ def live(
 def learn(seed: int, gamma: float) -> Recorded:
     """Learn in all runs, and return their weights and estimates, with a first axis of runs.
 
-    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the generator seeded by
-    (seed, k).
+    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the
+    generator seeded by (seed, k).
     """
     actions = []
     fresh = np.zeros((N_RUNS, N_STATES))
@@ -245,7 +246,8 @@ def squared_lengths(m: Floats, C: Floats) -> Floats:
     return np.asarray((along * (~is_null / np.where(is_null, 1.0, size))[:, None, :]).sum(axis=2))
 
 
-# The windows in which curves are compared, in episodes: all before the change, the rise of w, after it, the change.
+# The windows in which curves are compared, in episodes: all before the change, the rise of w, after
+# it, the change.
 BEFORE = slice(1, CHANGE_AFTER + 1)
 RISE = slice(1, 200)
 SETTLED = slice(200, CHANGE_AFTER + 1)

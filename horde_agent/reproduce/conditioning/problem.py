@@ -86,8 +86,8 @@ def steps_since_onset(signals: Signals) -> Floats:
 def features_of(signals: Signals, since: Floats, of: Representation, gamma: float) -> Floats:
     """Return a bias, the stimuli and their traces, shape (n_steps, n_features).
 
-    `signals` are the stimuli, and `since` is `steps_since_onset` of the whole stream at the same steps, both of shape
-    (n_steps, n_stimuli).
+    `signals` are the stimuli, and `since` is `steps_since_onset` of the whole stream at the same
+    steps, both of shape (n_steps, n_stimuli).
     """
     parts: list[Floats] = [np.ones((len(signals), 1)), signals.astype(np.float64)]
     parts += [decay**since for decay in of.decays]
@@ -211,7 +211,8 @@ def run_loop(
 
     Args:
         signals: Stimuli, shape (n_steps, n_stimuli).
-        fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps, 0) for none.
+        fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps,
+            0) for none.
         made: Receives the predictions, shape (n_steps, D).
         tilings: Of the stimuli, followed by those of `fed`.
         alpha: Step size; 0 to predict with fixed weights.
@@ -332,7 +333,8 @@ def score(isi: int, seed: int, size: Size) -> tuple[dict[str, float], dict[str, 
     """Measure everything that learns trace conditioning; or, at isi 0, the hand-made features in noisy patterning.
 
     Returns:
-        Mean squared errors over the variance of the returns by name; `mean_around_cs` of predictions and of the return.
+        Mean squared errors over the variance of the returns by name; `mean_around_cs` of
+        predictions and of the return.
     """
     gamma = PATTERNING_GAMMA
     if isi:

@@ -26,9 +26,11 @@ class Reaction(NamedTuple):
     """How a robot reacts to the change; steps are counted from the change on."""
 
     before: float  # share of the 10 minutes before the change with surprise about any question
-    # Whether each question is surprised within 60 s of the first use of the changed policy, shape (2,)
+    # Whether each question is surprised within 60 s of the first use of the changed policy, shape
+    # (2,)
     crossed: Bools
-    # Step from which on the changed question is without surprise for a minute; the end if there is none
+    # Step from which on the changed question is without surprise for a minute; the end if there is
+    # none
     settled: int
     # Share of the steps with surprise about it, until then, that take its policy's action
     followed: float

@@ -103,7 +103,8 @@ class Record(NamedTuple):
     # Question of the policy that takes the taken action, or `NORMAL`, shape (n_steps,)
     taken: Integers
     followed: Integers  # question of the followed policy, or `NORMAL`, shape (n_steps,)
-    # Mean squared error of the changed question in a test before each step, NaN without one, (n_steps,)
+    # Mean squared error of the changed question in a test before each step, NaN without one,
+    # (n_steps,)
     error: Floats
 
     @property

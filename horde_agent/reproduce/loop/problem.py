@@ -41,7 +41,8 @@ TRUTH = "the truth itself"
 VARIANTS = (ALONE, CLOSED, OPEN, TRUTH)
 """What the tiles code in addition to the observation, one step late.
 
-A prediction fed back is also a new feature of the observation of one step before. With the loop open it is that alone:
+A prediction fed back is also a new feature of the observation of one step before. With the loop
+    open it is that alone:
 demons that see the observation alone make it. The truth is what a perfect memory would hold.
 """
 
@@ -179,7 +180,8 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str) -> Outco
     actual = returns_of(
         stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS)
     )
-    # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not scored.
+    # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not
+    # scored.
     late = round(CAP_S / interface.period_s)
     scored = [k for k in range(len(cuts) // 2, len(cuts)) if is_held_out(k)]
     predicted = np.concatenate([learned_pieces[k][late:, : len(GAMMAS)] for k in scored])

@@ -48,8 +48,8 @@ def best_without_memory() -> float:
 def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Floats:
     """Learn in the cycle world and return the final prediction in each state, shape (6,).
 
-    A ring of six states is walked in order; the one bit that is seen is 1 in the first and 0 in the five others.
-    Without `[[feedback]]` tables nothing is fed back.
+    A ring of six states is walked in order; the one bit that is seen is 1 in the first and 0 in the
+    five others. Without `[[feedback]]` tables nothing is fed back.
 
     Source: Tanner & Sutton (2005), TD(lambda) networks, the cycle world.
     """
@@ -105,8 +105,10 @@ def composed_values() -> Floats:
 def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = "span") -> Floats:
     """Learn two questions off-policy, the second about the prediction of the first, and return the answers, (5, 2).
 
-    "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes mostly right. The
-    behaviour draws both actions equally often. Answers are means over the last two thirds of the learning.
+    "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes
+        mostly right. The
+    behaviour draws both actions equally often. Answers are means over the last two thirds of the
+    learning.
 
     Source: Sutton & Tanner (2005), TD networks.
     """

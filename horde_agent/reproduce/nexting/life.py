@@ -1,7 +1,9 @@
 """A life of nexting: a robot circles its pen along the wall, and thousands of predictions are learned meanwhile.
 
-Targets are the sensors and drawn feature bits, each at four time scales, plus questions that end at an event. Source:
-Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learning robot, Adaptive Behavior 22(2).
+Targets are the sensors and drawn feature bits, each at four time scales, plus questions that end at
+    an event. Source:
+Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learning robot, Adaptive
+Behavior 22(2).
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ COUNTERCLOCKWISE = 3
 def wall_follower(interface: Interface) -> BehaviourPolicy:
     """Return the behaviour, which keeps a wall on the left.
 
-    It turns from a wall ahead, drives along a wall, and turns towards one that falls behind. Each action has `NOISE`,
-    and the rest of the probability depends on the four reflections ahead and on the left.
+    It turns from a wall ahead, drives along a wall, and turns towards one that falls behind. Each
+    action has `NOISE`, and the rest of the probability depends on the four reflections ahead and on
+    the left.
     """
     sensors = [
         interface.index(f"ir_distance_{i}") for i in range(4)
@@ -204,7 +207,8 @@ class NextingLife:
     def chunks(self, part: range) -> Iterator[tuple[Integers, Floats]]:
         """Yield rows of a part of the life and their returns, (n_rows, n_questions), without those before a gap.
 
-        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all that were computed.
+        A return at a constant gamma has the terms up to gamma^k < .001; one until an event, all
+        that were computed.
         """
         horizon = self.asked.horizon
         stop = min(part.stop, len(self._follows) - horizon)

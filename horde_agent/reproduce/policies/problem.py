@@ -127,7 +127,8 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyS
 def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dict[str, float]:
     """Return p50, p99 and max in milliseconds of a cycle: code the observation, learn, predict, for n policies.
 
-    One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must hold.
+    One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must
+        hold.
     """
     interface = interface_of(study)
     horde = horde_of(interface, asked(interface, seed, n), "clipped", "eager")
@@ -145,7 +146,8 @@ def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dic
 def growth_factors(interface: Interface, gvfs: Sequence[GVF], life: Path) -> Floats:
     """Return the factor by which the second moment of each policy's "plain" trace grows per step, (n_policies,).
 
-    It is divided by (gamma lambda)^2. The policies look at the state, so pi(a)^2 is its mean over states of the life.
+    It is divided by (gamma lambda)^2. The policies look at the state, so pi(a)^2 is its mean over
+    states of the life.
     """
     rows = read(life).rows
     encode = encoder(interface)

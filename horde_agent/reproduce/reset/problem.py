@@ -219,7 +219,8 @@ class Agreement(NamedTuple):
 def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agreement:
     """Return the correlation of two curves, both (n,), without a lag and at the best one, at most `longest` looks.
 
-    Looks at which the NMSRE is NaN are left out; there are `every` learning steps between two looks.
+    Looks at which the NMSRE is NaN are left out; there are `every` learning steps between two
+    looks.
     """
     is_finite = np.isfinite(nmsre)
     nmsre = nmsre[is_finite]

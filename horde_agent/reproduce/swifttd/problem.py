@@ -67,7 +67,8 @@ class Size(NamedTuple):
     thin: int
 
 
-# The plain engine, SwiftTD's only one, takes 0.05 ms a question and step: all 53 sensors would take 30 min.
+# The plain engine, SwiftTD's only one, takes 0.05 ms a question and step: all 53 sensors would take
+# 30 min.
 SIZES = {"paper": Size(18_000, 6_000, 2, 1), "quick": Size(250, 100, 16, 2)}
 
 

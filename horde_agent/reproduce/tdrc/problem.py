@@ -52,8 +52,8 @@ N_TUNING = {"paper": 50, "quick": 4}
 def script_expectations() -> Expectations:
     """Return the script's expectations of Boyan's chain, with its slips.
 
-    P goes from state 10 to the end with probability .5 in excess, the reward of state 10 is -2 instead of -3, the end
-    has the feature (0, 0, 0, 1), and all 13 states have the same weight.
+    P goes from state 10 to the end with probability .5 in excess, the reward of state 10 is -2
+    instead of -3, the end has the feature (0, 0, 0, 1), and all 13 states have the same weight.
     """
     P = 0.5 * (np.eye(13, k=1) + np.eye(13, k=2))
     P[10, 11] = P[11, 12] = 1.0

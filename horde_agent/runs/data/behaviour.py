@@ -2,10 +2,12 @@
 
     b(a|s) = softmax_a(sum of W[i, a] over the active tiles i / T)
 
-W minimises the log-loss with an L2 penalty on four fifths of the rows, by averaged AdaGrad over short batches; the
-temperature T is chosen on half of the others, and the log-loss is measured on the other half.
+W minimises the log-loss with an L2 penalty on four fifths of the rows, by averaged AdaGrad over
+short batches; the temperature T is chosen on half of the others, and the log-loss is measured on
+the other half.
 
-Source: Duchi, Hazan & Singer (2011), AdaGrad; Guo et al. (2017), temperature scaling; Hanna, Niekum & Stone (2019) on
+Source: Duchi, Hazan & Singer (2011), AdaGrad; Guo et al. (2017), temperature scaling; Hanna, Niekum
+    & Stone (2019) on
 importance sampling with an estimated behaviour policy.
 """
 
@@ -68,8 +70,8 @@ def estimate_behaviour(
 ) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
-    The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the number of rows.
-    Raise BadInput if there are fewer than 2,560 rows.
+    The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the
+    number of rows. Raise BadInput if there are fewer than 2,560 rows.
     """
     n_actions = len(interface.actions)
     coder = interface.coder

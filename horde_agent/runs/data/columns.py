@@ -28,11 +28,12 @@ class ChannelColumn(NamedTuple):
     Attributes:
         column: Its name in the table; NAME_3 is number 3 of a column NAME of vectors.
         name, group, unit: Of the channel; the column's name, the name and "1" when empty.
-        low, high: Range in its unit, scaled to [0, 1]; that of the table when None. Infinite: unbounded.
+        low, high: Range in its unit, scaled to [0, 1]; that of the table when None. Infinite:
+            unbounded.
         sensor: Whether families of questions include it.
         step: Quantisation step, in its unit.
-        transition: True if a row has the reading of the transition to the next row, as a reward; the next row gets it.
-            It has no tiles by default.
+        transition: True if a row has the reading of the transition to the next row, as a reward;
+            the next row gets it. It has no tiles by default.
     """
 
     column: str
@@ -53,21 +54,26 @@ class Columns:
     Attributes:
         channel: The channels of the observation, in order.
         period_s: Time between two rows, in seconds.
-        time: Column of seconds, increasing within an episode; a row more than 1.5 periods late follows a gap.
-        action: Column of the discrete action taken from the row's observation; None if actions are unknown.
+        time: Column of seconds, increasing within an episode; a row more than 1.5 periods late
+            follows a gap.
+        action: Column of the discrete action taken from the row's observation; None if actions are
+            unknown.
         actions: Names of the actions; action_0.. when empty.
         b: Column of the action's probability, or "estimate"; None if it is unknown.
-        episode: Column of the episode's number, which does not decrease; the last row of an episode has no action.
-        terminated: Column that is true in the terminal observation of an episode, which has no action; see
-            `convention`.
+        episode: Column of the episode's number, which does not decrease; the last row of an episode
+            has no action.
+        terminated: Column that is true in the terminal observation of an episode, which has no
+            action; see `convention`.
         step: Column of the number of the step; rows are counted when None.
         phase, flags, policy: Columns of a recorded run (`horde_agent.record`).
         tile_layout: TOML text of the tiles; a default for the number of channels when None.
         tests_excursions: Whether the recorded robot made test excursions.
-        missing: "error", or "gap" to drop rows without a number and to accept times that do not increase.
-        convention: Meaning of `terminated`. "observation": the row's observation is terminal, and its action does not
-            count. "transition": the row's action led to a terminal state, as in rows (s, a, r, done); a terminal row is
-            added. None: "observation", but a terminal row with an action and its b is refused.
+        missing: "error", or "gap" to drop rows without a number and to accept times that do not
+            increase.
+        convention: Meaning of `terminated`. "observation": the row's observation is terminal, and
+            its action does not count. "transition": the row's action led to a terminal state, as in
+            rows (s, a, r, done); a terminal row is added. None: "observation", but a terminal row
+            with an action and its b is refused.
     """
 
     channel: tuple[ChannelColumn, ...]

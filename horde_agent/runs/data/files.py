@@ -248,8 +248,8 @@ def is_table(thing: object) -> bool:
 def as_chunk(table: Any, where: str = "the table", first_row: int = 0) -> dict[str, NDArray[Any]]:
     """Return the columns of a table in memory by name; pyarrow's lists become vectors, null becomes NaN.
 
-    Raise BadInput if two columns have one name, or the vectors of a column have several lengths; `first_row` is the
-    number of rows before this part of the table.
+    Raise BadInput if two columns have one name, or the vectors of a column have several lengths;
+    `first_row` is the number of rows before this part of the table.
     """
     if isinstance(table, Mapping):
         refuse_twice(where, [str(name) for name in table])

@@ -1,11 +1,13 @@
 """LeRobot data sets (version 3) as tables, and recorded runs as LeRobot data sets; without torch.
 
-A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a row per frame, and
-`meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if it is one whole
-number; else each of its numbers is a channel that families of questions leave out. `next.reward` belongs to the
-transition to the next frame, and becomes the channel `reward` of that frame. `next.done` is true in the last frame of
-each episode, terminal or not, so an episode ends by a gap; `terminated = "next.done"` with `convention = "transition"`
-in --columns reads it as terminations. Other features, such as images and videos, are not read, and a note says so.
+A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a
+    row per frame, and
+`meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if
+it is one whole number; else each of its numbers is a channel that families of questions leave out.
+`next.reward` belongs to the transition to the next frame, and becomes the channel `reward` of that
+frame. `next.done` is true in the last frame of each episode, terminal or not, so an episode ends by
+a gap; `terminated = "next.done"` with `convention = "transition"` in --columns reads it as
+terminations. Other features, such as images and videos, are not read, and a note says so.
 
 Source: Cadene et al. (2024), LeRobot; format of version 3.0.
 """
@@ -205,7 +207,8 @@ def write_lerobot(
 ) -> None:
     """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
-    The last frame of an episode has action 0 and b 0: nothing is known of an action there. Raise BadInput if pyarrow or
+    The last frame of an episode has action 0 and b 0: nothing is known of an action there. Raise
+        BadInput if pyarrow or
     every episode is missing, or the folder is not empty.
     """
     pa, parquet = (imported(module, NEEDS_PYARROW) for module in ("pyarrow", "pyarrow.parquet"))

@@ -1,7 +1,8 @@
 """A table with a row per step as a stream that can be learned from, without holding it in memory.
 
-Row t has the observation after t steps, the action taken *from* it, and b, the probability of that action. The last
-observation of an episode has no action. Rows of transitions, (s, a, r, done), are converted to this order.
+Row t has the observation after t steps, the action taken *from* it, and b, the probability of that
+action. The last observation of an episode has no action. Rows of transitions, (s, a, r, done), are
+converted to this order.
 """
 
 from __future__ import annotations
@@ -49,14 +50,16 @@ class Table:
     """A table as consecutive `Stream`s, checked row by row; raises BadInput if a column or its range is missing.
 
     Args:
-        chunks: Returns an iterator over consecutive parts of the table, from its beginning on each call.
+        chunks: Returns an iterator over consecutive parts of the table, from its beginning on each
+            call.
         columns: Meaning of the columns.
         where: Name of the table, for messages.
         notes: Remarks for the report.
 
     Attributes:
         columns: As given, with the ranges and actions found in the table.
-        behaviour: The policy that acted, and the interface that encodes its observations; None if b is a column.
+        behaviour: The policy that acted, and the interface that encodes its observations; None if b
+            is a column.
         b_estimate: Facts about an estimated policy, for the header.
     """
 
@@ -601,7 +604,8 @@ def _with_terminal_rows(
 ) -> NDArray[Any]:
     """Return rows of a recording with a terminal row after each of some.
 
-    The terminal state is unknown, and nothing is predicted from it: its observation repeats that of the row before.
+    The terminal state is unknown, and nothing is predicted from it: its observation repeats that of
+        the row before.
 
     Args:
         rows: The rows, shape (n_rows,).

@@ -2,13 +2,15 @@
 
 Every format is written to a staging folder and renamed when it is complete (`keeping.staging`).
 
-Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas read the whole folder
-as one table. The day is computed from the start of the run and the step. Columns are those of `record`, and one for
-each channel, by its name. `NAME-events.parquet` has a row per event; with `NAME-columns.toml`, `horde learn --data`
-learns from the table. `NAME-predictions.parquet`, on request, has the predictions at each row. This needs pyarrow
-(`pip install -e '.[log]'`).
+Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas
+    read the whole folder
+as one table. The day is computed from the start of the run and the step. Columns are those of
+`record`, and one for each channel, by its name. `NAME-events.parquet` has a row per event; with
+`NAME-columns.toml`, `horde learn --data` learns from the table. `NAME-predictions.parquet`, on
+request, has the predictions at each row. This needs pyarrow (`pip install -e '.[log]'`).
 
-MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the start of the run.
+MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the
+    start of the run.
 """
 
 from __future__ import annotations
@@ -61,10 +63,12 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
         run: The run's folder.
         to: The format.
         out: A folder, or a file for MCAP; in `export` of the run's folder when None.
-        predictions: With Parquet: also write the predictions at each row, by the newest snapshot's weights.
+        predictions: With Parquet: also write the predictions at each row, by the newest snapshot's
+            weights.
 
     Raises:
-        BadInput: If the format, the recording or a package is missing, the data set exists, or nothing was learned.
+        BadInput: If the format, the recording or a package is missing, the data set exists, or
+            nothing was learned.
         ValueError: If the recording cannot be read.
         OSError: If the export cannot be written; nothing is left under its name.
     """
@@ -261,7 +265,8 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
     """Replace the tables of the `written` files in an existing folder.
 
-    These are several renames: until the last one, a file `UNFINISHED` keeps `horde learn --data` from a part of them.
+    These are several renames: until the last one, a file `UNFINISHED` keeps `horde learn --data`
+        from a part of them.
     """
     staged = sorted(tables.glob("day=*/*.parquet"))
     new = {path.relative_to(tables) for path in staged}
@@ -326,8 +331,8 @@ def _write_messages(writer: Any, parts: Iterator[Stream]) -> None:
 def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> Path:
     """Write the transitions that a run learned from as a Minari or LeRobot data set.
 
-    A Minari data set has the predictions of the newest snapshot's weights in `infos`, up to 1 GB of them. It is named
-    horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
+    A Minari data set has the predictions of the newest snapshot's weights in `infos`, up to 1 GB of
+    them. It is named horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
     """
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
     config = one_horde(folder)

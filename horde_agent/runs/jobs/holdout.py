@@ -1,9 +1,11 @@
 """Nexting on a recorded log: learn on its first part, predict its last part, score against its own returns.
 
-The log is read in consecutive parts, several times. A return runs across their borders, so one pass computes how the
-return at the first row of each part depends on the part after it, and the next pass computes the returns.
+The log is read in consecutive parts, several times. A return runs across their borders, so one pass
+computes how the return at the first row of each part depends on the part after it, and the next
+pass computes the returns.
 
-Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of every sensor.
+Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of
+    every sensor.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Holdout(NamedTuple):
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
     """Play a log to its end, or for `steps`, and record it; return the number of gaps.
 
-    Action and probability are those of the log (info `action`, `b`); the environment ignores the action passed to it.
+    Action and probability are those of the log (info `action`, `b`); the environment ignores the
+    action passed to it.
     """
     observation, info = env.reset()
     n_gaps = 0

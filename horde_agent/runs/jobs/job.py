@@ -1,8 +1,9 @@
 """A run, from its source to the tables in its folder.
 
-`horde learn` and `horde resume` run a robot or learn from recorded rows: of a run (`recorded`), of a data set
-(`data_set`) or of a log without actions (`log`). When a run ends, for any reason, the robot is stopped and closed
-first; then the tables are written.
+`horde learn` and `horde resume` run a robot or learn from recorded rows: of a run (`recorded`), of
+    a data set
+(`data_set`) or of a log without actions (`log`). When a run ends, for any reason, the robot is
+stopped and closed first; then the tables are written.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Stopped(Exception):
 class Job(ABC):
     """Learns from a source and writes the tables of the run.
 
-    Subclasses open a source in `_begin`, pass all of it to the student in `_learn`, and return facts in `_finish`.
-    `signals` handles the signals of the command; None leaves them alone.
+    Subclasses open a source in `_begin`, pass all of it to the student in `_learn`, and return
+    facts in `_finish`. `signals` handles the signals of the command; None leaves them alone.
 
     Attributes:
         total: Number of steps, for the progress; None if it is unknown.
@@ -66,9 +67,9 @@ class Job(ABC):
     def begin(self) -> None:
         """Compile, then open the source.
 
-        In this order, because a robot may drive in its first reset and compiling would delay its commands. A signal
-        until then ends the command before that reset, a signal during that drive requests the end of the run. If it
-        fails, everything is closed.
+        In this order, because a robot may drive in its first reset and compiling would delay its
+        commands. A signal until then ends the command before that reset, a signal during that drive
+        requests the end of the run. If it fails, everything is closed.
         """
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
@@ -85,7 +86,8 @@ class Job(ABC):
 
         Raises:
             BadInput: If the source is too short or damaged.
-            Unwritten: If the tables could not be written; its cause is the exception that ended the run early, if any.
+            Unwritten: If the tables could not be written; its cause is the exception that ended the
+                run early, if any.
             BaseException: The exception that ended the run early, after the tables were written.
         """
         progress = Progress(self.total, self.run.interface.period_s, self.console)
@@ -94,7 +96,8 @@ class Job(ABC):
         progress.start()
         began = time.perf_counter()
         fault = None
-        # The robot is stopped at once: learning from the last observation may take seconds while it moves.
+        # The robot is stopped at once: learning from the last observation may take seconds while it
+        # moves.
         try:
             try:
                 self._learn(progress)

@@ -61,13 +61,13 @@ class Learned(NamedTuple):
         """Return the predictions at each row by the present weights; nothing is learned.
 
         Args:
-            observations: Readings of the channels in their units, shape (n_rows, n_channels), consecutive in time; the
-                rows that were learned from, and those held out, when None.
+            observations: Readings of the channels in their units, shape (n_rows, n_channels),
+                consecutive in time; the rows that were learned from, and those held out, when None.
 
         Returns:
-            Shape (n_rows, n_demons), float64, in the order of `horde.names`. Rows that were dropped for a missing
-            number have no prediction. `horde export RUN --predictions` writes them with the number of each step, unless
-            the questions were given in Python.
+            Shape (n_rows, n_demons), float64, in the order of `horde.names`. Rows that were dropped
+            for a missing number have no prediction. `horde export RUN --predictions` writes them
+            with the number of each step, unless the questions were given in Python.
 
         Raises:
             ValueError: If the observations have another shape.
@@ -104,33 +104,42 @@ def learn_from(
 ) -> Learned:
     """Learn from a data set, off-policy if b is known, and write a run's folder.
 
-    Row t is the observation after t steps, the action taken from it, and the probability b of that action. Rows of
-    transitions, (s, a, r, done), need `convention="transition"` and the names of the channels that are `rewards`.
+    Row t is the observation after t steps, the action taken from it, and the probability b of that
+    action. Rows of transitions, (s, a, r, done), need `convention="transition"` and the names of
+    the channels that are `rewards`.
 
     Args:
-        observations: Array of shape (n_rows, n_channels); or a table with named columns (pandas, pyarrow, a dict of
-            arrays), an iterable of consecutive tables, or a function that returns one. Memory holds one table at a
-            time. An iterator that can be read only once requires `ranges` and, with actions, `action_names`. Or the
-            path of a table: a CSV, Parquet or npz file, or a folder of Parquet files. Or a Minari data set, its name,
-            or the folder of a LeRobot data set, which need no other columns.
-        actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this and the next
-            arguments name columns.
-        questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function of the interface.
-        b: Probability of each action in (0, 1], shape (n_rows,); or the policy that chose them; or "estimate". None if
-            it is unknown: then questions must be about the behaviour.
-        terminations: Which observations are terminal, shape (n_rows,); such a row has no action. See `convention`.
-        episodes: Number of each row's episode, not decreasing, shape (n_rows,); an episode's last row has no action.
+        observations: Array of shape (n_rows, n_channels); or a table with named columns (pandas,
+            pyarrow, a dict of arrays), an iterable of consecutive tables, or a function that
+            returns one. Memory holds one table at a time. An iterator that can be read only once
+            requires `ranges` and, with actions, `action_names`. Or the path of a table: a CSV,
+            Parquet or npz file, or a folder of Parquet files. Or a Minari data set, its name, or
+            the folder of a LeRobot data set, which need no other columns.
+        actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this
+            and the next arguments name columns.
+        questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function
+            of the interface.
+        b: Probability of each action in (0, 1], shape (n_rows,); or the policy that chose them; or
+            "estimate". None if it is unknown: then questions must be about the behaviour.
+        terminations: Which observations are terminal, shape (n_rows,); such a row has no action.
+            See `convention`.
+        episodes: Number of each row's episode, not decreasing, shape (n_rows,); an episode's last
+            row has no action.
         times: Time of each row in seconds, shape (n_rows,); a late row follows a gap.
-        channels: Names of the observation's columns; obs_0.. for arrays, all other columns of a table.
-        rewards: Names of those channels with a reading of the transition from the row to the next one, which gets it.
+        channels: Names of the observation's columns; obs_0.. for arrays, all other columns of a
+            table.
+        rewards: Names of those channels with a reading of the transition from the row to the next
+            one, which gets it.
         action_names: Names of the actions; action_0.. by default.
-        ranges: Lowest and highest reading of each channel, shape (n_channels, 2); those of the data when None.
+        ranges: Lowest and highest reading of each channel, shape (n_channels, 2); those of the data
+            when None.
         period_s: Duration of a step in seconds.
         tile_layout: TOML text of the tiles (docs/questions.md); a default when None.
-        missing: "error", or "gap" to drop rows without a number and to accept times that do not increase.
-        convention: "observation" if `terminations` are about the observations of the rows, "transition" if about the
-            states that the actions led to. When None, as "observation", but a terminal row with an action and its b is
-            refused.
+        missing: "error", or "gap" to drop rows without a number and to accept times that do not
+            increase.
+        convention: "observation" if `terminations` are about the observations of the rows,
+            "transition" if about the states that the actions led to. When None, as "observation",
+            but a terminal row with an action and its b is refused.
         out: New folder for the results; the next free runs/data-N when None.
         settings: As of `horde learn`: passes, steps, seed, algorithm, step_size, ...
 
@@ -138,10 +147,12 @@ def learn_from(
         The Horde and where its results are.
 
     Raises:
-        BadInput: If an argument or a row is invalid, or no step can be learned from; nothing is left in `out`.
+        BadInput: If an argument or a row is invalid, or no step can be learned from; nothing is
+            left in `out`.
 
     Warns:
-        UserWarning: If much of the data set is unusual: many gaps, an action that never occurs, b = 1 everywhere.
+        UserWarning: If much of the data set is unusual: many gaps, an action that never occurs, b =
+            1 everywhere.
 
     Examples:
         >>> import tempfile

@@ -1,10 +1,13 @@
 """Recorded rows as the source of a run: of a life, a data set or a log.
 
-Rows with actions and their probabilities are learned from off-policy. A recording contains all observations and
-actions, and the behaviour does not depend on the weights, so the results are those of the life, bit for bit.
+Rows with actions and their probabilities are learned from off-policy. A recording contains all
+observations and actions, and the behaviour does not depend on the weights, so the results are those
+of the life, bit for bit.
 
-A data set or a log is imported into the run's recording first, so that its run is reported, resumed and exported as a
-life is. A log has no actions: it is learned from in several passes over its first part, and scored on the rest.
+A data set or a log is imported into the run's recording first, so that its run is reported, resumed
+and exported as a
+life is. A log has no actions: it is learned from in several passes over its first part, and scored
+    on the rest.
 """
 
 from __future__ import annotations
@@ -216,7 +219,8 @@ class Replay(Job):
 
         with self.life:
             with suppress(Stopped):
-                # The snapshot of a data set is one between two rows; that of a robot has received the next row.
+                # The snapshot of a data set is one between two rows; that of a robot has received
+                # the next row.
                 is_first_counted = run.config.backend != "data"
                 replay_rows(self.life, self._rows, observe, is_first_counted=is_first_counted)
             self._after_rows()
@@ -257,7 +261,8 @@ def replay_rows(
 ) -> None:
     """Learn from the rows since the snapshot from which a life was restored, and set its position after the last.
 
-    Gaps and actions that were not applied are counted in the life, which has counted those of each robot's first row.
+    Gaps and actions that were not applied are counted in the life, which has counted those of each
+    robot's first row.
     """
     student = life.student
     reached = None

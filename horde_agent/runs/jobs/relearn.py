@@ -46,7 +46,8 @@ from horde_agent.runs.keeping.run import (
 def recorded_settings(config: LearnConfig) -> LearnConfig:
     """Return the settings completed from the recorded run in the folder `log`; raise BadInput without them.
 
-    The horizon is taken from the run; so are questions and seed, unless `config` names questions, and the offset,
+    The horizon is taken from the run; so are questions and seed, unless `config` names questions,
+    and the offset,
     unless `config` names one: the recording of an older run gives the weights that it had.
     """
     recorded = RunFolder(Path(str(config.log)))
@@ -70,9 +71,9 @@ def relearning(
 ) -> Replay:
     """Return a job that learns from a recorded run at full speed, with the same or other questions.
 
-    Its actions have probabilities, so questions about any policy are learned off-policy. It is linked into the new
-    folder, or copied. Raise BadInput if it cannot be read, or was of several robots and is to be learned from in
-    shards.
+    Its actions have probabilities, so questions about any policy are learned off-policy. It is
+    linked into the new folder, or copied. Raise BadInput if it cannot be read, or was of several
+    robots and is to be learned from in shards.
     """
     recorded = RunFolder(Path(str(config.log)))
     recorded_run = recorded_config(recorded)
@@ -127,7 +128,8 @@ def has_gone_on(folder: RunFolder) -> bool:
     if summarised is None or not folder.mspbe_curve.is_file():
         return False
     try:
-        # Recorded rows are in the log before learning begins: how far a run learned from them is in its summary alone.
+        # Recorded rows are in the log before learning begins: how far a run learned from them is in
+        # its summary alone.
         return folder.settings().get("backend") not in RECORDED and last_row(folder)[1] > summarised
     # An unreadable log cannot be learned from
     except (ValueError, LookupError, TypeError, OSError):
@@ -137,8 +139,9 @@ def has_gone_on(folder: RunFolder) -> bool:
 def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
     """Learn from a run's log again, write the missing tables, and return the summary.
 
-    Learning starts from the newest suitable snapshot, with the same bits as from the beginning, or else from the
-    beginning. Raise BadInput if there is no log or another necessary file, OSError if the tables cannot be written.
+    Learning starts from the newest suitable snapshot, with the same bits as from the beginning, or
+    else from the beginning. Raise BadInput if there is no log or another necessary file, OSError if
+    the tables cannot be written.
     """
     config = one_horde(folder)
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -170,7 +173,8 @@ def complete(folder: RunFolder, console: Console) -> dict[str, Any]:
                 life = restored[:2]
             job = Replay(run, rows, console, header, end=Cause.CUT_OFF, total=end, restored=life)
             if restored is None:
-                # Excursions that the run recorded itself are kept; neither table fits in memory after months.
+                # Excursions that the run recorded itself are kept; neither table fits in memory
+                # after months.
                 job.student.errors.table.record_to(
                     rebuilt.excursions if folder.excursions.is_file() else folder.excursions
                 )

@@ -130,7 +130,8 @@ class Robot(Job):
     def _restore(self, resumed: Resumption) -> dict[str, Any]:
         """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
 
-        Return the event of the resume. A robot that kept moving gets random numbers of the seed and the number of the
+        Return the event of the resume. A robot that kept moving gets random numbers of the seed and
+        the number of the
         resume: those of the snapshot would repeat what is in the record.
         """
         life = self.life

@@ -278,7 +278,8 @@ def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
 def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
     """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
 
-    All arguments are of shape (n_demons,); `steps` are the quantisation steps of their channels, NaN if unknown.
+    All arguments are of shape (n_demons,); `steps` are the quantisation steps of their channels,
+    NaN if unknown.
     """
     is_judged = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
     if is_judged.any():
@@ -345,8 +346,9 @@ def curve_lines(
 ) -> Iterator[list[object]]:
     """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
-    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes), `mean_nmsre_online` that of the
-    excursions so far. `tested` are the scores of the excursions, `sound` has the shape (n_demons,).
+    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes),
+    `mean_nmsre_online` that of the excursions so far. `tested` are the scores of the excursions,
+    `sound` has the shape (n_demons,).
     """
     latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
@@ -368,8 +370,9 @@ def excursion_traces(
 ) -> list[list[object]]:
     """Return the final predictions and the returns along each policy's last complete excursion.
 
-    Nothing is learned in an excursion, so these observations are new to the Horde. The longest time scale is shown. An
-    excursion that is not fully recorded, for example because the disk was full, is skipped.
+    Nothing is learned in an excursion, so these observations are new to the Horde. The longest time
+    scale is shown. An excursion that is not fully recorded, for example because the disk was full,
+    is skipped.
     """
     lines: list[list[object]] = []
     channels = [channel.name for channel in interface.channels]

@@ -64,7 +64,8 @@ class CompileNotice(event.Listener):
 def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     """Compile the kernels of a Horde by a small one of the same kind, for `n_streams`; return the duration in s."""
     began = time.perf_counter()
-    # A question of each policy, and enough of them for the threads to share the work: both choose the kernels.
+    # A question of each policy, and enough of them for the threads to share the work: both choose
+    # the kernels.
     n = -(-_SHARED_WORK // interface.coder.n_active)
     few = [*horde.questions[:: max(horde.n_demons // n, 1)]]
     if len(few) < horde.n_demons:
@@ -104,10 +105,10 @@ def _alone(question: GVF) -> Policy:
 def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) -> float:
     """Compile into numba's cache what `horde learn`, the README, both robots and vector environments need.
 
-    A short run with the default questions, then two learning steps for every other rule and family of questions, also
-    by `algorithm`, and for a small Horde; then a step of each simulated robot, alone and in a vector environment. The
-    environment stays open. Return the duration in seconds; raise ValueError if there is no such rule, or it finds
-    policies.
+    A short run with the default questions, then two learning steps for every other rule and family
+    of questions, also by `algorithm`, and for a small Horde; then a step of each simulated robot,
+    alone and in a vector environment. The environment stays open. Return the duration in seconds;
+    raise ValueError if there is no such rule, or it finds policies.
     """
     began = time.perf_counter()
     interface = Interface.of(env)

@@ -1,7 +1,8 @@
 """The folder of a run: settings, results and recording, all readable without this program (docs/runs.md).
 
-A table is complete or absent; summary.json, with one value per key, null if it has no meaning in the run, is written
-last. After a crash, `horde report` learns missing tables again from the log (horde_agent.runs.jobs.relearn).
+A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
+the run, is written last. After a crash, `horde report` learns missing tables again from the log
+(horde_agent.runs.jobs.relearn).
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class RunFolder:
     def log_event(self, event: Mapping[str, Any]) -> None:
         """Append an event to log/events.jsonl, unless the disk is full.
 
-        Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of these as JSON.
+        Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of
+        these as JSON.
         """
         entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
         with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
@@ -191,7 +193,8 @@ class RunFolder:
         """Raise BadInput if the settings or a question file are not those that the run began with.
 
         Args:
-            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is damaged.
+            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is
+                damaged.
         """
         present = digests(self)
         for name, digest in self._sealed().items():
@@ -244,7 +247,8 @@ class RunFolder:
     def seal(self, *, tables: bool = True) -> None:
         """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256.
 
-        That of a settings or question file is the first one that was written: the run uses what it read then.
+        That of a settings or question file is the first one that was written: the run uses what it
+            read then.
         """
         sums = digests(self)
         sums |= {name: digest for name, digest in self._sealed().items() if name in sums}
@@ -404,7 +408,8 @@ def read_curve(
 ) -> list[list[float]]:
     """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
 
-    `head` names all columns; the file's first line does when None. Without the file or a column, all are empty.
+    `head` names all columns; the file's first line does when None. Without the file or a column,
+    all are empty.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:

@@ -1,8 +1,11 @@
 """Resume an interrupted run from its newest intact snapshot and its recording.
 
-A simulated robot is restored: the run repeats the steps since the snapshot with the same random numbers, bit for bit,
-and compares the observations with the recording. Any other body, a real or an emulated robot or an environment of
-Gymnasium, cannot be set back: the recorded rows since the snapshot are learned from, and the run continues after a gap,
+A simulated robot is restored: the run repeats the steps since the snapshot with the same random
+    numbers, bit for bit,
+and compares the observations with the recording. Any other body, a real or an emulated robot or an
+environment of
+Gymnasium, cannot be set back: the recorded rows since the snapshot are learned from, and the run
+    continues after a gap,
 with random numbers of its own, so that it repeats no observation.
 """
 
@@ -96,7 +99,8 @@ def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
 def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
     """Return the settings of the life that a run replayed, None if it replayed none.
 
-    If the folder of that life is gone, its mode is unknown: they are those of the run, with a simulator.
+    If the folder of that life is gone, its mode is unknown: they are those of the run, with a
+        simulator.
     """
     if config.backend != "replay" or config.columns is not None or not folder.is_imported():
         return None
@@ -257,8 +261,8 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
     They are tried on another Horde of the same questions. `behaviour` is as in the settings.
 
     Raises:
-        BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a removed question, or
-            the questions do not fit the others.
+        BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a
+            removed question, or the questions do not fit the others.
     """
     names = list(life.horde.names)
     removed: list[str] = []

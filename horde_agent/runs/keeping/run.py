@@ -1,6 +1,7 @@
 """Run: the Horde of a run, its life and its recording, built from its settings and the interface of its robot.
 
-The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the robot.
+The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the
+robot.
 """
 
 from __future__ import annotations
@@ -75,9 +76,12 @@ def make_run(
 ) -> Run:
     """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
-    `file` replaces the question file of `config`, `own` the questions. `lived` are the settings of the recorded run to
-    learn from: its action probabilities are known, and its mode is used. Raise BadInput if a question is about another
-    policy than the behaviour and action probabilities are unknown; ValueError if the questions do not fit.
+    `file` replaces the question file of `config`, `own` the questions. `lived` are the settings of
+    the recorded run to
+    learn from: its action probabilities are known, and its mode is used. Raise BadInput if a
+        question is about another
+    policy than the behaviour and action probabilities are unknown; ValueError if the questions do
+    not fit.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
@@ -271,7 +275,8 @@ def _behaviour_of(run: Run) -> BehaviourPolicy:
 def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
     """Restore a life and its observers; without the robot's own state if the robot kept moving.
 
-    Without a state, the life is at its start, and only excursions that it recorded before are removed.
+    Without a state, the life is at its start, and only excursions that it recorded before are
+    removed.
     """
     if not state:
         life.student.errors.restore(life.student.errors.state())

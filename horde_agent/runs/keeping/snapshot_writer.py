@@ -1,8 +1,9 @@
 """Snapshots of a life: its state is copied between two steps and written to disk by a background thread.
 
-In a simulation the copy is made as soon as a snapshot is due. A robot in real time does not wait in mid-drive: there
-the copy is made before a drive to the centre or to the dock, across which nothing is learned. A snapshot is written
-after the rows of the record that it depends on, so that the two always fit together.
+In a simulation the copy is made as soon as a snapshot is due. A robot in real time does not wait in
+mid-drive: there the copy is made before a drive to the centre or to the dock, across which nothing
+is learned. A snapshot is written after the rows of the record that it depends on, so that the two
+always fit together.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class SnapshotWriter(LifeHooks):
     Attributes:
         changes: Questions added and removed since the start of the run.
         lived_before_s: Duration of the run before this process, in seconds.
-        pending: Adds and removes questions and returns the changes; called after the replay of a resumed run.
+        pending: Adds and removes questions and returns the changes; called after the replay of a
+            resumed run.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Write a file or a folder to a staging folder, and rename it once it is complete and on the disk.
 
-A kill or a full disk leaves nothing under the final name, and the same command can be repeated: what an earlier attempt
+A kill or a full disk leaves nothing under the final name, and the same command can be repeated:
+    what an earlier attempt
 left is removed.
 """
 
@@ -27,7 +28,8 @@ _HAS_LOCKS = fcntl is not None
 def staging_folder(target: Path) -> Iterator[Path]:
     """Yield a new, locked folder on the file system of `target`, and remove it at the end with its contents.
 
-    The folders above `target` are created. Those that were created are removed if they are empty at the end.
+    The folders above `target` are created. Those that were created are removed if they are empty at
+    the end.
 
     Raises:
         BadInput: If another process is writing the same target.

@@ -1,8 +1,9 @@
 """Stop requests: the live page asks the process of a run to stop its robot, and waits for the confirmation.
 
-While its robot is open, the process listens on the loopback. Port and token are in the file `.stop` of the run's
-folder, which only its user can read, beside the options of the `horde-robot stop` that stops the same robot from
-outside. A request writes no file, so it needs neither the live feed nor space on the disk.
+While its robot is open, the process listens on the loopback. Port and token are in the file `.stop`
+of the run's folder, which only its user can read, beside the options of the `horde-robot stop` that
+stops the same robot from outside. A request writes no file, so it needs neither the live feed nor
+space on the disk.
 
     page to run     the token, in a line
     run to page     after the robot was stopped and closed, a line: {"is_confirmed": true, "said": "..."}
@@ -40,7 +41,8 @@ class StopAnswer(NamedTuple):
     """The answer to a stop request.
 
     Attributes:
-        is_confirmed: Whether the robot was stopped, by its program or by a stop that was sent to its port.
+        is_confirmed: Whether the robot was stopped, by its program or by a stop that was sent to
+            its port.
         said: What else is to be known, in a few words; "" if nothing.
     """
 
@@ -53,8 +55,8 @@ class StopListener:
 
     Args:
         folder: The run's folder.
-        stop: Called at the first request, in a thread of its own: it stops the robot and ends the run, and returns a
-            sentence for the page.
+        stop: Called at the first request, in a thread of its own: it stops the robot and ends the
+            run, and returns a sentence for the page.
     """
 
     def __init__(self, folder: RunFolder, stop: Callable[[], str]) -> None:
@@ -71,7 +73,8 @@ class StopListener:
         """Listen for requests, and write `.stop`; if one of them fails, log it and continue without.
 
         Args:
-            stop_options: Options of `horde-robot stop` for this robot, by name; empty if there is no such command.
+            stop_options: Options of `horde-robot stop` for this robot, by name; empty if there is
+                no such command.
         """
         try:
             self._socket = socket.create_server((LOOPBACK, 0))

@@ -1,7 +1,7 @@
 """comparison.html: several runs side by side, from the files in their folders only.
 
-Questions are matched by name; a smaller NMSRE is better. Runs with different seeds have different excursions, so a
-ratio near 1 means nothing.
+Questions are matched by name; a smaller NMSRE is better. Runs with different seeds have different
+excursions, so a ratio near 1 means nothing.
 """
 
 from __future__ import annotations

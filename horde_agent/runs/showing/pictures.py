@@ -21,7 +21,8 @@ from horde_agent.runs.keeping.folder import RunFolder, read_csv
 from horde_agent.runs.showing.html import figure
 from horde_agent.types import Bools, Floats
 
-# The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the walls.
+# The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the
+# walls.
 PEN_HALF_SIDE_M = 1.0
 LARGER_BY_M = 0.5  # half a side of a room that is larger than the pen is a multiple of it
 BODY_RADIUS_M = 0.121
@@ -187,13 +188,14 @@ def half_side(x_m: Floats, y_m: Floats) -> float:
 def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
     """Return the visits per 10 cm cell of the room, and the share of cells visited that the body's centre can reach.
 
-    Positions are in metres from the middle of the room, shape (n,). The counts have the shape (20, 20), more in a room
-    larger than the pen, with the first axis along x.
+    Positions are in metres from the middle of the room, shape (n,). The counts have the shape (20,
+    20), more in a room larger than the pen, with the first axis along x.
     """
     side = half_side(x_m, y_m)
     edges = np.linspace(-side, side, round(2 * side / CELL_M) + 1)
     visits, _, _ = np.histogram2d(x_m, y_m, bins=(edges, edges))
-    # A cell can be reached if its side nearest to the middle is no nearer to a wall than the body's radius.
+    # A cell can be reached if its side nearest to the middle is no nearer to a wall than the body's
+    # radius.
     nearest = np.minimum(np.abs(edges[:-1]), np.abs(edges[1:]))
     within = nearest < side - BODY_RADIUS_M
     reachable = np.outer(within, within)

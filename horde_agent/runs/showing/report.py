@@ -1,7 +1,7 @@
 """report.html: what a run learned, from the files in its folder only.
 
-If the run was cut off before its tables were written, they are first learned again from its log. Other
-missing or damaged files are listed on the page.
+If the run was cut off before its tables were written, they are first learned again from its log.
+Other missing or damaged files are listed on the page.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ def open_create(
 ) -> Generator[None, None, None]:
     """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings (`Dialect.opening`).
 
-    Zeros complete a partial command of an earlier program. START stops the wheels in any mode and sets Passive. A robot
+    Zeros complete a partial command of an earlier program. START stops the wheels in any mode and
+    sets Passive. A robot
     on its powered dock stays in Passive and charges: Safe would discharge it.
     """
     for attempt in range(TRIES):
@@ -120,7 +121,8 @@ def open_create(
 def _learn_offset(port: Port, monotonic: Callable[[], float]) -> Generator[None, None, None]:
     """Determine whether the robot reports each mode one too high, by its report of Passive.
 
-    A report of 1 means no. A report of 2 means yes, or that START has not arrived: therefore only frames well after it
+    A report of 1 means no. A report of 2 means yes, or that START has not arrived: therefore only
+        frames well after it
     count, and START is repeated up to three times.
     """
     for _ in range(STARTS):
@@ -167,9 +169,9 @@ CREATE2 = Dialect(
 class CreateBody(PhysicalBody):
     """The Create 2, or a Roomba 500 to 900, at the end of a serial line; see `PhysicalBody`.
 
-    `applied` is False while the robot is not in Safe, or reports other requested speeds than were sent. The first frame
-    after its return to Safe is a gap. With `may_stand_on_dock` it may start on the powered dock and drive off it;
-    otherwise that is an error.
+    `applied` is False while the robot is not in Safe, or reports other requested speeds than were
+    sent. The first frame after its return to Safe is a gap. With `may_stand_on_dock` it may start
+    on the powered dock and drive off it; otherwise that is an error.
     """
 
     kind = "create2"
@@ -235,7 +237,8 @@ class CreateBody(PhysicalBody):
     def steer(self, control: wire.Wheels) -> wire.Wheels | None:
         """Return the pilot's override of a request, or the request.
 
-        A robot that charges or drives to its dock is sent only the zeros that the guardian needs: a damaged byte may
+        A robot that charges or drives to its dock is sent only the zeros that the guardian needs: a
+            damaged byte may
         become the opcode for sleep or reset.
         """
         self._sent = self._newest_frame()

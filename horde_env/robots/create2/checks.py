@@ -83,7 +83,8 @@ def send_stop(config: PortConfig, backend: str) -> StopReport:  # noqa: ARG001
     return StopReport(True, f"{sent}; the robot answers, is released, and its wheels are at rest")
 
 
-# In a flat room cliffs, drops, brushes and dirt never change, and a light bumper far from everything reads 0.
+# In a flat room cliffs, drops, brushes and dirt never change, and a light bumper far from
+# everything reads 0.
 CHECKS = RobotChecks(
     wheels="wheel_velocity",
     motors=("wheel_current",),

@@ -1,6 +1,7 @@
 """The Create 2's drives between episodes: to a free place, and to the dock, charging and leaving.
 
-The robot docks by its own program (opcode 143), which a host cannot steer: a stay starts it, watches and repeats it.
+The robot docks by its own program (opcode 143), which a host cannot steer: a stay starts it,
+watches and repeats it.
 """
 
 from __future__ import annotations

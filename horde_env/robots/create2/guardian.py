@@ -2,19 +2,24 @@
 
     program ── socket ── guardian ── port ── robot       python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
 
-The robot has no command timeout: a killed or hung program leaves the wheels turning. All bytes between program and
+The robot has no command timeout: a killed or hung program leaves the wheels turning. All bytes
+    between program and
 robot pass through the guardian, which sends the stop itself
 
     after 0.3 s without a byte from the program     two stops, 20 ms apart; the robot stays in Safe, so a short pause
-                                                    does not change the mode; after 5 s also START (Passive)
+                                                    does not change the mode; after 5 s also START
+                                                    (Passive)
     when the program ends for any reason            two stops and START; then the guardian exits
     at any signal that can be caught                likewise
     while the emergency file exists                 and no byte of the program passes
 
-It runs in a separate session, so Ctrl-C does not reach it, and requests real-time priority. It cannot stop the robot if
-it is killed (SIGKILL) together with the program, or if the cable is pulled or the computer loses power while the wheels
-turn: for these, put a microcontroller between cable and robot (examples/microcontroller/create2_watchdog.py). If only
-the guardian is killed, the program sends the stop itself over the port's descriptor, and starts another guardian.
+It runs in a separate session, so Ctrl-C does not reach it, and requests real-time priority. It
+cannot stop the robot if it is killed (SIGKILL) together with the program, or if the cable is pulled
+or the computer loses power while the wheels
+turn: for these, put a microcontroller between cable and robot
+    (examples/microcontroller/create2_watchdog.py). If only
+the guardian is killed, the program sends the stop itself over the port's descriptor, and starts
+another guardian.
 
 Only the standard library is imported, because the process runs isolated and takes some 10 MB.
 """
@@ -300,8 +305,8 @@ ENDING_S = 2.0
 class GuardedPort:
     """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses; for its `connect`.
 
-    The url is a device, or "socket://HOST:PORT"; `emergency` is the file of the emergency stop, if any, which the
-    guardian checks too.
+    The url is a device, or "socket://HOST:PORT"; `emergency` is the file of the emergency stop, if
+    any, which the guardian checks too.
 
     Raises:
         OSError: If the guardian cannot open the port, with its errno.

@@ -4,7 +4,8 @@
               second, and not while a wheel has dropped
     charge    Passive (128), then its own docking (143); neither 131 nor 132 while it is on the dock
     leave     Safe; if the powered dock ends Safe, Full for at most 2 s, in which the robot backs off and a dropped
-              wheel or a cliff stops it at once; then Safe. With a low battery it stays in Passive and charges
+              wheel or a cliff stops it at once; then Safe. With a low battery it stays in Passive
+              and charges
 
 The real, the emulated and the simulated robot share it.
 """

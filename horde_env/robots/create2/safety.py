@@ -1,7 +1,7 @@
 """Supervisor: stops the robot for heat, an empty battery, a stalled wheel or a charger fault, not for bumps.
 
-These are in addition to the robot's own triggers. Each condition has one threshold for stopping and another for moving
-again.
+These are in addition to the robot's own triggers. Each condition has one threshold for stopping and
+another for moving again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Frames in a stream of bytes, wheel speeds as counts over six ticks, and the mode without its offset.
 
-Text in the stream is skipped as other bytes are: the banner of a reset, the battery line of a robot in Off, charging
+Text in the stream is skipped as other bytes are: the banner of a reset, the battery line of a robot
+    in Off, charging
 reports.
 """
 
@@ -29,9 +30,9 @@ class CreateState(NamedTuple):
 class FrameParser(StreamParser):
     """Parses the robot's stream into states.
 
-    Wheel speeds are differences of the encoders over six ticks, not over time; with fewer frames since the last
-    interruption they are scaled to six. Damaged frames count as ticks, by their bytes. With `swapped_encoders` the
-    robot sends the right one first, as some Roomba 500 do.
+    Wheel speeds are differences of the encoders over six ticks, not over time; with fewer frames
+    since the last interruption they are scaled to six. Damaged frames count as ticks, by their
+    bytes. With `swapped_encoders` the robot sends the right one first, as some Roomba 500 do.
     """
 
     header = wire.HEADER

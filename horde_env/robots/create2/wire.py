@@ -3,14 +3,18 @@
     frame     19 | 81 | 100 | 80 bytes of readings | checksum        the sum of all 84 bytes is 0 modulo 256
     command   opcode | operands; no checksum, no length, no reply
 
-Numbers of two bytes have their high byte first. Frames have no counter and no CRC: two errors may cancel in the sum, so
+Numbers of two bytes have their high byte first. Frames have no counter and no CRC: two errors may
+    cancel in the sum, so
 readings out of range are rejected too (`is_sound`).
 
-After a lost byte of a command, the robot takes the next opcode for an operand. Therefore four zeros precede each wheel
-command: as operands they are speed 0, as opcodes nothing. And no byte of a speed is an active opcode (128..173, or 7,
+After a lost byte of a command, the robot takes the next opcode for an operand. Therefore four zeros
+precede each wheel
+command: as operands they are speed 0, as opcodes nothing. And no byte of a speed is an active
+    opcode (128..173, or 7,
 reset): -113 mm/s is FF 8F, and 8F sends a robot to its dock.
 
-Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the checksum includes the header,
+Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the checksum
+    includes the header,
 against that text's example.
 """
 
@@ -162,8 +166,8 @@ def frame_of(sensors: Sensors, numbers: tuple[int, ...] = (GROUP,)) -> bytes:
 def is_sound(frame: bytes) -> bool:
     """Return whether 84 bytes that start with the header are a valid frame.
 
-    One random frame in 256 has a valid checksum; the ranges of the packets reject all but one in 10^40 of those. Damage
-    within the ranges that keeps the sum is not detected.
+    One random frame in 256 has a valid checksum; the ranges of the packets reject all but one in
+    10^40 of those. Damage within the ranges that keeps the sum is not detected.
     """
     if sum(frame) % 256:
         return False
@@ -180,8 +184,8 @@ def difference(new: int, old: int) -> int:
 
 # ---- channels --------------------------------------------------------------------------------------------------------
 
-# The first channel, its packet, and its bits; without bits, packets one after the other as they are. Channels 4, 5, 8
-# and 50 to 54 have other sources.
+# The first channel, its packet, and its bits; without bits, packets one after the other as they
+# are. Channels 4, 5, 8 and 50 to 54 have other sources.
 _LAID_OUT: tuple[tuple[int, str, int | tuple[int, ...]], ...] = (
     *(
         (0, "voltage", 4),
@@ -241,8 +245,8 @@ _RECEIVERS = [Sensors._fields.index(name) for name in ("ir_omni", "ir_left", "ir
 def beams(character: int) -> int:
     """Return the dock's beams in an infrared character: 1 force field, 4 green buoy, 8 red buoy.
 
-    A 500 or 600 dock sends A0 + these bits, a Discovery dock F0 + (2 field, 4 green, 8 red); 162 (A2) is a virtual
-    wall, 160 and 240 nothing.
+    A 500 or 600 dock sends A0 + these bits, a Discovery dock F0 + (2 field, 4 green, 8 red); 162
+    (A2) is a virtual wall, 160 and 240 nothing.
 
     >>> beams(161), beams(172), beams(254), beams(162), beams(0)
     (1, 12, 13, 0, 0)
@@ -259,7 +263,8 @@ def beams(character: int) -> int:
 def channels(sensors: Sensors, counts_left: int, counts_right: int, mode: int) -> Floats:
     """Return the raw channels in the order of `assets/create2.toml`, shape (55,); the last request is 0.
 
-    The counts are those of the encoders over the last six ticks, `mode` is packet 35 without its offset (`stream`).
+    The counts are those of the encoders over the last six ticks, `mode` is packet 35 without its
+    offset (`stream`).
     """
     packets = np.array(sensors)
     packets[_RECEIVERS] = [beams(character) for character in packets[_RECEIVERS].tolist()]
@@ -381,7 +386,8 @@ def harmless(speed_mm_s: float) -> int:
 def drive(request: Floats, spec: RobotSpec) -> Wheels:
     """Return the wheel speeds for a checked request (m/s, ignored, rad/s): forward -+ yaw b / 2, wheel base b.
 
-    Both speeds are scaled down together if one exceeds the wheels' limit, so the path keeps its shape.
+    Both speeds are scaled down together if one exceeds the wheels' limit, so the path keeps its
+    shape.
     """
     forward, _, yaw = checked_request(request)
     half = 0.5 * float(spec.drive["wheel_base_m"]) * yaw

@@ -38,8 +38,8 @@ _SENDS_DROPS = "{} sends drops, not the bytes of the serial line: use the drops 
 def explain_parting(port: Port, dialect: Dialect, reason: str) -> str:
     """Return why the port may have been lost before the robot answered.
 
-    A server for one client disconnects a second one, and the on-board driver disconnects a host that sends anything but
-    drops.
+    A server for one client disconnects a second one, and the on-board driver disconnects a host
+    that sends anything but drops.
     """
     url = port.config.url
     is_serial = bool(dialect.wake)
@@ -107,9 +107,11 @@ def open_critterbot(
 ) -> Generator[None, None, None]:
     """Stop the motors, start the state packets, disable charging, and wait for two readings (`Dialect.opening`).
 
-    The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a later cycle, also
-    stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the mode in which it is driven. Duty 0 must
-    not come first: a ramp from there to velocity 0 has no steps, by which the firmware would divide (lib_motor.c,
+    The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a
+    later cycle, also stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the
+    mode in which it is driven. Duty 0 must
+    not come first: a ramp from there to velocity 0 has no steps, by which the firmware would divide
+        (lib_motor.c,
     motor_set_speed_slew).
     """
     port.write(dialect.fill + dialect.encode(wire.HALT))
@@ -138,9 +140,10 @@ def start_packets(
 ) -> Generator[None, None, None]:
     """Make the robot send state packets; yield while waiting, return when there is a reading.
 
-    After a reset the robot's microcontroller shows a text console and sends no packets. Without a packet in `listen_s`
-    seconds, `wake` (empty if the peer needs none: drops) is sent up to three times, each with `patience_s` to answer.
-    No motor moves. Without an answer it raises BackendUnavailable with the likely cause.
+    After a reset the robot's microcontroller shows a text console and sends no packets. Without a
+    packet in `listen_s` seconds, `wake` (empty if the peer needs none: drops) is sent up to three
+    times, each with `patience_s` to answer. No motor moves. Without an answer it raises
+    BackendUnavailable with the likely cause.
     """
     for data, limit_s in [(b"", listen_s), *[(wake, patience_s)] * 3]:
         if data:
@@ -234,8 +237,9 @@ class DropsBody(SerialBody):
     """The Critterbot behind its on-board driver (port 2330), or the original simulator (2324), over TCP.
 
     Differences from `SerialBody`: the driver's IR distance is scrambled and restored approximately
-    (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; the driver accepts commands from
-    any number of clients, so a second one is not detected; the original simulator is not supervised.
+    (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; the driver
+    accepts commands from any number of clients, so a second one is not detected; the original
+    simulator is not supervised.
     """
 
     dialect = DROPS

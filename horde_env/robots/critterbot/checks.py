@@ -1,7 +1,7 @@
 """The Critterbot's part of `horde-robot`.
 
-Its thresholds come from the real robot's log of October 2010: in each window of 3 s every channel from acceleration
-to thermal had at least two values, even at rest.
+Its thresholds come from the real robot's log of October 2010: in each window of 3 s every channel
+from acceleration to thermal had at least two values, even at rest.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
 
 # ---- the stop of horde-robot stop ------------------------------------------------------------------------------------
 
-# Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that continues as a duty takes
-# 0.5 s), and for wheels at rest (0.6 s after an action); and the interval of checks.
+# Longest waits after the last bytes: for a packet, for motors without voltage (a ramp that
+# continues as a duty takes 0.5 s), and for wheels at rest (0.6 s after an action); and the interval
+# of checks.
 ANSWER_S = 0.5
 OFF_S = 0.7
 SETTLE_S = 3.0
@@ -75,9 +76,11 @@ def send_stop(
 ) -> StopReport:
     """Stop the robot, and report what the motors and the wheels do when they are at rest, or after 3 s.
 
-    The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0 brakes; duty 0, after
-    that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If the robot still drives or is silent, it
-    may be driving to its dock or be at its console: over a serial line it is then sent to the console, its docking is
+    The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0
+    brakes; duty 0, after that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If
+    the robot still drives or is silent, it
+    may be driving to its dock or be at its console: over a serial line it is then sent to the
+        console, its docking is
     stopped, its packets are started, and the stop is sent again.
     """
     if backend == "drops":
@@ -151,8 +154,8 @@ def _turns(state: wire.RobotState) -> bool:
 CHECKS = RobotChecks(
     wheels="motor_velocity",
     motors=("motor_voltage", "motor_current"),
-    # Their noise must show, or a channel is not connected or its sensor hangs. But infrared may receive nothing at all,
-    # and a driver's drops have too few bits left for its noise.
+    # Their noise must show, or a channel is not connected or its sensor hangs. But infrared may
+    # receive nothing at all, and a driver's drops have too few bits left for its noise.
     lively=(
         "acceleration",
         "magnetic",

@@ -1,20 +1,25 @@
 """The Critterbot's manoeuvres without the agent: the drive to the middle of its pen, and the stay at its dock.
 
-**To the middle**, from infrared distance alone: without a turn, in two seconds, and with walls sensed only within about
-0.6 m. The ten readings give a posterior over a fixed grid of poses in an empty square pen (uniform prior), and the
-robot drives along the vector to the middle in its mean. That becomes vague as walls get out of range, so the estimate
-with the smallest variance is stored and continued by dead reckoning.
+**To the middle**, from infrared distance alone: without a turn, in two seconds, and with walls
+    sensed only within about
+0.6 m. The ten readings give a posterior over a fixed grid of poses in an empty square pen (uniform
+prior), and the robot drives along the vector to the middle in its mean. That becomes vague as walls
+get out of range, so the estimate with the smallest variance is stored and continued by dead
+reckoning.
 
-**To the dock**, by `Frame.beacon`, the strength of the blinking beacon at eight sensors. The routine is the robot's
-(ARM firmware of 2011, lib_recharger.c): wander until the beacon is visible, turn IR light 0 towards it, approach at 20
-wire units, then at 8, then alternate side steps (y = -8) and small turns (theta = -4) until the bus has more than
-17.0 V. Here the bearing is interpolated between sensors, and the wiggling goes towards the dock's axis: the reflectance
-45 degrees to the left and to the right is equal if the robot faces the dock squarely. Only then the last stretch is
+**To the dock**, by `Frame.beacon`, the strength of the blinking beacon at eight sensors. The
+routine is the robot's (ARM firmware of 2011, lib_recharger.c): wander until the beacon is visible,
+turn IR light 0 towards it, approach at 20 wire units, then at 8, then alternate side steps (y = -8)
+and small turns (theta = -4) until the bus has more than 17.0 V. Here the bearing is interpolated
+between sensors, and the wiggling goes towards the dock's axis: the reflectance 45 degrees to the
+left and to the right is equal if the robot faces the dock squarely. Only then the last stretch is
 driven, because otherwise the nose meets a corner of the dock instead of the contacts.
 
-**At the dock** the robot charges only if its host allows it (control modes 0x69 and 0x6A), and stands still meanwhile:
-its frames have `applied` False. It is full, or needs no charge, when it follows commands again on the dock's power. The
-firmware always completes a charge once begun (power AVR of 2011, power_avr_charge.c): disabling only prevents the next.
+**At the dock** the robot charges only if its host allows it (control modes 0x69 and 0x6A), and
+stands still meanwhile: its frames have `applied` False. It is full, or needs no charge, when it
+follows commands again on the dock's power. The
+firmware always completes a charge once begun (power AVR of 2011, power_avr_charge.c): disabling
+    only prevents the next.
 """
 
 from __future__ import annotations
@@ -45,7 +50,8 @@ LOUDNESS_SD = 0.5  # error of the model: noise, unknown surfaces, the grid's pit
 N_HEADINGS = 15
 N_PLACES = 19
 
-# The robot's reflectance curve is unknown; this one saturates at a wall and is below the noise beyond 0.6 m.
+# The robot's reflectance curve is unknown; this one saturates at a wall and is below the noise
+# beyond 0.6 m.
 HALF_SIGNAL_M = 0.09
 NOISE = 0.03  # share of full scale
 
@@ -62,9 +68,9 @@ SMALL_TURN = 4 * 0.196
 TURN_GAIN = 2.5  # rad/s per rad of bearing
 ALIGNED_RAD = 0.4  # forward only within this bearing
 
-# Beacon, share of full scale between two packets. The firmware takes half the alternating sum of four packets, which is
-# the mean change between two; its thresholds are 10 of 255 (seen) and 150 (near). The noise here allows lower ones, and
-# slowing down sooner is gentler.
+# Beacon, share of full scale between two packets. The firmware takes half the alternating sum of
+# four packets, which is the mean change between two; its thresholds are 10 of 255 (seen) and 150
+# (near). The noise here allows lower ones, and slowing down sooner is gentler.
 SEEN = 7.5 / 255
 NEAR = 75 / 255
 FLOOR = 4 / 255  # noise alone

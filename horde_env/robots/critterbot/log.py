@@ -1,12 +1,15 @@
 """RecordedLife: the Critterbot's CSV log as a robot body that repeats the recording.
 
-The log (gzipped or not) has a header and one row per packet, in raw integers as RLPark wrote them: the columns of
-`COLUMNS`, then the request `a[0] a[1] a[2] ActionMode`. A log of the year 2010 differs from today's wire: its motor
-"command", shown as `motor_voltage`, is the echoed request, not the PWM duty; its infrared distance is the driver's
-scrambled 8-bit value, times 4 here, right to two bits in ten at best.
+The log (gzipped or not) has a header and one row per packet, in raw integers as RLPark wrote them:
+the columns of `COLUMNS`, then the request `a[0] a[1] a[2] ActionMode`. A log of the year 2010
+differs from today's wire: its motor "command", shown as `motor_voltage`, is the echoed request, not
+the PWM duty; its infrared distance is the driver's scrambled 8-bit value, times 4 here, right to
+two bits in ten at best.
 
-A row with a value that no packet can hold (not a number, infinite, more than 16 bits) is dropped like a packet with a
-wrong checksum: the next frame counts it in `crc_errors`, and many in a row are a gap. A truncated last line is dropped.
+A row with a value that no packet can hold (not a number, infinite, more than 16 bits) is dropped
+like a packet with a
+wrong checksum: the next frame counts it in `crc_errors`, and many in a row are a gap. A truncated
+    last line is dropped.
 `RecordedLife.notes` counts both.
 """
 
@@ -77,8 +80,8 @@ class Steps(NamedTuple):
 class RecordedLife(Recording):
     """A log as a Backend; see `Recording`.
 
-    Frames have the recorded request as `last_request` and the log's time in seconds since its first packet as `t`. The
-    CSV file is read at the first reset.
+    Frames have the recorded request as `last_request` and the log's time in seconds since its first
+    packet as `t`. The CSV file is read at the first reset.
 
     Raises:
         BackendUnavailable: If there is no such file.
@@ -125,8 +128,8 @@ def recording(*, log: str | Path) -> Recording:
 def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
     """Select one packet per period of the robot's time, from increasing times of packets, shape (n_packets,).
 
-    Deadlines are `period_s` apart from the first packet on, and restart after missing packets. If packets are more than
-    half a period apart, each is a step.
+    Deadlines are `period_s` apart from the first packet on, and restart after missing packets. If
+    packets are more than half a period apart, each is a step.
     """
     pause = np.diff(packet_t_s)
     usual = period_s
@@ -161,8 +164,9 @@ def steps_of(packet_t_s: Floats, period_s: float) -> Steps:
 def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
     """Return recorded requests as shares of the largest one, shape (n, 3), x forward, y left, yaw counter-clockwise.
 
-    `actions` are the three numbers sent, in wire units, shape (n, 3), `modes` their motor modes, shape (n,). Wheel
-    requests go through the inverse kinematics. Other modes (a voltage, none yet) request no velocity: 0.
+    `actions` are the three numbers sent, in wire units, shape (n, 3), `modes` their motor modes,
+    shape (n,). Wheel requests go through the inverse kinematics. Other modes (a voltage, none yet)
+    request no velocity: 0.
     """
     matrix = np.array(spec.drive["kinematics_1024"], dtype=np.float64) / 1024.0
     wire = np.where(
@@ -269,7 +273,8 @@ def _values(log: dict[str, Floats], steps: Steps, spec: RobotSpec) -> Floats:
     raw[:, spec.group("ir_distance")] *= IR_DISTANCE_SCALE
     raw[:, spec.index("overheating")] = log["MonitorState"][newest].astype(np.int64) & 1
     values = spec.to_si(raw)
-    # A row holds the request made after its packet, so the request that led to a packet is in the row before.
+    # A row holds the request made after its packet, so the request that led to a packet is in the
+    # row before.
     actions = np.column_stack([log[name] for name in REQUEST])
     values[:, spec.group("last_request")] = recorded_request(
         actions[previous_row], log["ActionMode"][previous_row], spec

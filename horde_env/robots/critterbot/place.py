@@ -1,6 +1,7 @@
 """The Critterbot's pen: walls, dock, lamps, warm objects and magnetic fields, as immutable data.
 
-World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light is a share of the
+World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light
+    is a share of the
 sensor's full scale. The numbers live in `assets/pen.toml`.
 """
 
@@ -101,7 +102,8 @@ class Pen:
     def segments(self) -> Floats:
         """Return the obstacles from above as segments (x0, y0, x1, y1), shape (7, 4).
 
-        The inner faces of the walls east, north, west, south, then the dock's west side, face and east side.
+        The inner faces of the walls east, north, west, south, then the dock's west side, face and
+        east side.
         """
         h = self.side_m / 2
         west, east, back_edge, face = self._dock_edges()

@@ -1,9 +1,11 @@
 """Supervisor: stops the robot for heat, bus voltage and charging. VoltageObedience: detects ignored commands.
 
-Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only reaching the second
+Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only
+    reaching the second
 releases it, so a reading near a threshold does not start and stop it step by step.
 
-Source: thresholds of the robot's firmware of June 2011 (lib_monitor.c, the power and motor AVRs), except the low bus
+Source: thresholds of the robot's firmware of June 2011 (lib_monitor.c, the power and motor AVRs),
+    except the low bus
 voltage: the robot switches its computer off below 12.0 V, and this stops it before.
 """
 
@@ -21,12 +23,13 @@ from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.saving import number_of
 
-# Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of 255, and drives
-# again when all three are at 85.
+# Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of
+# 255, and drives again when all three are at 85.
 HOT_BELOW = 65 / 255
 COOL_FROM = 85 / 255
 
-# The bus rises by about 0.3 V when stalled motors are switched off: with a smaller margin each stop would end itself.
+# The bus rises by about 0.3 V when stalled motors are switched off: with a smaller margin each stop
+# would end itself.
 LOW_BUS_V = 12.5
 RECOVERED_BUS_V = 13.5
 # Above 18.5 V the motors have no supply
@@ -58,8 +61,8 @@ class Supervisor:
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
         """Judge a frame (`Supervising.judge`); NaN counts as the worst reading.
 
-        The robot moves only in the charge states 0, unplugged, and 11, complete. If `t` decreases (a new connection),
-        `SETTLE_S` starts again.
+        The robot moves only in the charge states 0, unplugged, and 11, complete. If `t` decreases
+        (a new connection), `SETTLE_S` starts again.
         """
         self._judge_heat(values)
         self._judge_bus(float(values[self._bus]))
@@ -121,8 +124,8 @@ ADRIFT = (
 
 
 COMPLAINTS = ("", IDLE, ADRIFT)
-# Numbers of `counts` (steps, and the index of the complaint) and of `limits`: steps until a judgement is certain, and
-# of the longest ramp.
+# Numbers of `counts` (steps, and the index of the complaint) and of `limits`: steps until a
+# judgement is certain, and of the longest ramp.
 N_IDLE, N_STANDING, N_ADRIFT, COMPLAINT, N_COUNTS = range(5)
 N_CERTAIN, N_RAMP = range(2)
 
@@ -138,8 +141,8 @@ def judge_voltages(
 ) -> None:
     """Evaluate a frame for `VoltageObedience`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
 
-    `counts` changes in place; `to_wheels` is the matrix from requests to the wheels' wire units, shape (3, 3); `ok`:
-    the request was applied, and the frame follows the one before.
+    `counts` changes in place; `to_wheels` is the matrix from requests to the wheels' wire units,
+    shape (3, 3); `ok`: the request was applied, and the frame follows the one before.
     """
     if not ok:
         counts[N_STANDING] = 0
@@ -213,7 +216,8 @@ class VoltageObedience(Obedience):
     def judge(self, request: Floats, frame: Frame) -> str:
         """Evaluate the frame after a step with `request` (m/s, m/s, rad/s; shape (3,)) and return `complaint`.
 
-        A step whose request was not applied, or a gap, restarts the counts. A stale frame is skipped.
+        A step whose request was not applied, or a gap, restarts the counts. A stale frame is
+        skipped.
         """
         if not frame.stale:
             x, y, yaw = request.tolist()

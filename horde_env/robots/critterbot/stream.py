@@ -16,13 +16,15 @@ from horde_env.robots.critterbot import wire
 class IrLightUnwrapper:
     """Restores the top two bits of IR light by continuity with the last three packets.
 
-    The firmware sends readings of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz sample alternate
-    between two levels, and occasionally a level comes twice, so a reading resembles the one two packets ago, or else
-    the last or the third. Of the four readings that a byte may represent, the one nearest to any of these is chosen,
-    with an advantage of 32 for the one two packets ago.
+    The firmware sends readings of 0..1023 modulo 256. Near the dock its 50 Hz beacon makes a 100 Hz
+    sample alternate between two levels, and occasionally a level comes twice, so a reading
+    resembles the one two packets ago, or else the last or the third. Of the four readings that a
+    byte may represent, the one nearest to any of these is chosen, with an advantage of 32 for the
+    one two packets ago.
 
-    The result is correct for changes of up to 32 in two packets, and for greater changes that are not near a multiple
-    of 256. The first two packets are not changed (far from the dock the robot's log never exceeds 196); across lost
+    The result is correct for changes of up to 32 in two packets, and for greater changes that are
+    not near a multiple of 256. The first two packets are not changed (far from the dock the robot's
+    log never exceeds 196); across lost
     packets the result is a guess. A guess too high cannot be detected later: `forget` starts again.
     """
 
@@ -86,7 +88,8 @@ CONTROL_START = _frame_start(CONTROL_NAME, 5 * 4 + wire.LEDS_SIZE)
 DROP_SIZE = len(STATE_START) + 4 * N_STATE_INTS
 CONTROL_DROP_SIZE = len(CONTROL_START) + 5 * 4 + wire.LEDS_SIZE
 
-# Positions among the 93 integers; from acceleration to thermal they lie in the order of the observation.
+# Positions among the 93 integers; from acceleration to thermal they lie in the order of the
+# observation.
 SECONDS = 0
 MICROSECONDS = 1
 SOURCE = 2
@@ -134,10 +137,11 @@ class DataSource(IntEnum):
 def restore_ir_distance(scrambled: Floats) -> Floats:
     """Estimate the readings before the driver's scrambling, 0..1023, shape (n,).
 
-    A drop keeps hhhhhh and o = HH | ll of a reading's ten bits hhhhhhHHll. The reading is 16 (v >> 2) + r, with v the
-    drop's number and r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2, 3..15 for o = 3. If the low four bits
-    are uniform, as in the robot's log, r has the mean 10/3 o for each o: the estimate has no bias and an r.m.s. error
-    of 3.3 of 1023, and one in sixteen is exact. A saturated sensor (1023) is restored as 1018.
+    A drop keeps hhhhhh and o = HH | ll of a reading's ten bits hhhhhhHHll. The reading is 16 (v >>
+    2) + r, with v the drop's number and r = 0 exactly for o = 0, 1..5 for o = 1, 2..10 for o = 2,
+    3..15 for o = 3. If the low four bits are uniform, as in the robot's log, r has the mean 10/3 o
+    for each o: the estimate has no bias and an r.m.s. error of 3.3 of 1023, and one in sixteen is
+    exact. A saturated sensor (1023) is restored as 1018.
     """
     quotient, either = np.divmod(np.asarray(scrambled, dtype=np.float64), 4.0)
     return np.asarray(16.0 * quotient + 10.0 / 3.0 * either)
@@ -190,7 +194,8 @@ def encode_control_drop(control: wire.Control) -> bytes:
     """Encode a control in the 94 bytes of a control drop, to be sent in one write. It always has LED bytes.
 
     Raises:
-        ValueError: If a number does not fit into its byte; the driver would send its low eight bits.
+        ValueError: If a number does not fit into its byte; the driver would send its low eight
+            bits.
     """
     wire.encode_control(control)  # for its check
     return CONTROL_START + np.array(control, dtype="<i4").tobytes() + bytes(wire.LEDS_SIZE)
@@ -208,8 +213,10 @@ def decode_control_drop(frame: bytes) -> wire.Control:
 class StateDropParser(IrLightUnwrapper, StreamParser):
     """Parses the driver's stream of bytes into states; other bytes are skipped and counted.
 
-    The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial line, a drop is a mix
-    of two packets. Most such drops are recognised by their shifted readings: spare bits are set, the copy of the charge
+    The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial
+        line, a drop is a mix
+    of two packets. Most such drops are recognised by their shifted readings: spare bits are set,
+        the copy of the charge
     state differs, the bus voltage is 0, or a cycle time that was always 0 is not.
     """
 

@@ -3,21 +3,26 @@
     state     DE AD BE EF | 77 bytes of readings | CRC-16, high byte first
     control   DE AD BE EF | mode, three int8, LED mode | 48 LED bytes if custom; no checksum, no reply
 
-A channel has a high byte, and up to eight low bits that may share a byte with other channels (`GROUPS`). Raw values are
-the wire's integers with its axes (y to the right); RobotSpec converts them to SI.
+A channel has a high byte, and up to eight low bits that may share a byte with other channels
+(`GROUPS`). Raw values are the wire's integers with its axes (y to the right); RobotSpec converts
+them to SI.
 
-The robot executes the last complete control of each cycle of 10 ms, and stops 0.5 s after the last one. A stop is a
+The robot executes the last complete control of each cycle of 10 ms, and stops 0.5 s after the last
+one. A stop is a
 ramp of one unit per 10 ms, 0.2 s from an action of 20 units, and is sent in two forms:
 
     HALT    velocity 0, for the longest duration of a ramp: it brakes. A turn at 3.5 rad/s ends after 0.8 rad (in the
             emulator); with duty 0 at once the wheels would roll on, to 1.5 rad
     COAST   duty 0 from then on. A packet that was damaged into mode 2 leaves a duty, and velocity 0 after it has no
-            effect, because the firmware compares it with the ramp's last target, which is 0: the wheels would turn
-            without end, past the robot's own timeout. Duty 0 ends that, and restarts the timeout
+            effect, because the firmware compares it with the ramp's last target, which is 0: the
+            wheels would turn without end, past the robot's own timeout. Duty 0 ends that, and
+            restarts the timeout
 
-COAST alone would leave the old command as the ramp's last target, and repeating that command would have no effect.
+COAST alone would leave the old command as the ramp's last target, and repeating that command would
+have no effect.
 
-Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor_set_speed_slew, motor_event), confirmed
+Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor_set_speed_slew,
+    motor_event), confirmed
 byte for byte.
 """
 
@@ -112,8 +117,10 @@ _IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir
 class RobotState(NamedTuple):
     """The content of one state packet, in wire units.
 
-    `raw` has the channels in the order of RobotSpec, shape (57,): integers as float64, for `RobotSpec.to_si`; read-only
-    if decoded. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light is modulo 256.
+    `raw` has the channels in the order of RobotSpec, shape (57,): integers as float64, for
+        `RobotSpec.to_si`; read-only
+    if decoded. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light
+    is modulo 256.
     """
 
     raw: Floats
@@ -133,9 +140,9 @@ class RobotState(NamedTuple):
 def is_sound(packet: bytes) -> bool:
     """Return whether 83 bytes that start with the header are a valid state packet.
 
-    Checks the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80), the bus voltage, which is never 0 (a line
-    stuck at zero has the correct CRC), and the 14 spare bits, which reduce accepted damage from one in 65,536 to one in
-    10^9.
+    Checks the CRC (XMODEM: polynomial 0x1021, start 0, over bytes 4..80), the bus voltage, which is
+    never 0 (a line stuck at zero has the correct CRC), and the 14 spare bits, which reduce accepted
+    damage from one in 65,536 to one in 10^9.
     """
     return (
         crc_hqx(packet[4:CRC], 0) == packet[CRC] << 8 | packet[CRC + 1]
@@ -262,20 +269,22 @@ def wire_units(spec: RobotSpec) -> Floats:
     return np.array([translation, -translation, rotation])
 
 
-# XYTHETA has the ramp and the 0.5 s timeout. Do not send it alone after WHEEL_VOLTAGE: after a reset and a voltage, the
-# firmware ignores it and keeps driving (lib_motor.c, motor_set_speed_slew).
+# XYTHETA has the ramp and the 0.5 s timeout. Do not send it alone after WHEEL_VOLTAGE: after a
+# reset and a voltage, the firmware ignores it and keeps driving (lib_motor.c,
+# motor_set_speed_slew).
 HALT = Control(MotorMode.XYTHETA_SPACE)
 STOP = encode_control(HALT)
 
-# Sent first: after a partial packet the robot reads the next bytes as the rest of it, and a header there would be a
-# large velocity. Zeros complete any partial packet without effect.
+# Sent first: after a partial packet the robot reads the next bytes as the rest of it, and a header
+# there would be a large velocity. Zeros complete any partial packet without effect.
 FILL = bytes(BODY_SIZE + LEDS_SIZE)
 
 # To the console; works while the robot drives to its dock
 LEAVE = Control(MotorMode.EXIT, led_mode=LED_EXIT)
 
-# No voltage at once, without a ramp: the wheels roll on. It stops a robot that was left in WHEEL_VOLTAGE. HALT must
-# come before it, in an earlier cycle, because only the last packet of a cycle acts; see the module.
+# No voltage at once, without a ramp: the wheels roll on. It stops a robot that was left in
+# WHEEL_VOLTAGE. HALT must come before it, in an earlier cycle, because only the last packet of a
+# cycle acts; see the module.
 COAST = Control(MotorMode.WHEEL_VOLTAGE)
 
 # 25 units, the fastest wheel, at one per 10 ms, and up to 0.1 s of delay in the driver

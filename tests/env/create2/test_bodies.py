@@ -93,7 +93,8 @@ LEFT = {
 def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
     """It stands, in Safe, when the first frame comes, and then follows.
 
-    A robot that was left in Safe and misses START reports 2, as one in Passive does that reports each mode one too
+    A robot that was left in Safe and misses START reports 2, as one in Passive does that reports
+    each mode one too
     high: taken for that one, it would be sent Safe for ever, and nothing would be learned.
     """
     body = EmulatedCreate()

@@ -54,7 +54,8 @@ LIFTED_UP = [(AHEAD, state(mode=PASSIVE, **LIFTED))]
         # Speeds that were not sent are noticed in the sixth step.
         (DEAF * 7, "." * 5 + "dd"),
         ([(None, state(AHEAD))] * 7, "." * 7),
-        # An unread command that agrees by chance proves nothing; only speeds that change to those sent do.
+        # An unread command that agrees by chance proves nothing; only speeds that change to those
+        # sent do.
         (
             [(AHEAD, state(AHEAD))] + [(BACK, state(AHEAD)), (AHEAD, state(AHEAD))] * 6,
             "." * 11 + "dd",
@@ -68,7 +69,8 @@ LIFTED_UP = [(AHEAD, state(mode=PASSIVE, **LIFTED))]
         (IN_PASSIVE * 32, "." * 30 + "mm"),
         (LIFTED_UP * 32, "." * 30 + "ll"),
         ([(AHEAD, state(mode=32))] * 31, "." * 30 + "m"),
-        # One that was put down is complained of until it is back in Safe, in other words if it stays in Passive.
+        # One that was put down is complained of until it is back in Safe, in other words if it
+        # stays in Passive.
         (
             LIFTED_UP * 31 + IN_PASSIVE * 6 + [(AHEAD, state(STAND)), (AHEAD, state(AHEAD))],
             "." * 30 + "l" * 8 + ".",

@@ -179,8 +179,8 @@ def drop_of_bytes(packet: bytes) -> bytes:
 def test_a_drop_of_a_packet_that_lost_a_byte_is_refused() -> None:
     """Wherever in the readings it was, once it is known that this robot's cycle time is 0; at first a few pass.
 
-    A byte of the checksum is in no drop. In place of a lost monitor byte stands one of the checksum, which once in 43
-    looks like one.
+    A byte of the checksum is in no drop. In place of a lost monitor byte stands one of the
+    checksum, which once in 43 looks like one.
     """
     rng = np.random.default_rng(0)
     whole = drop_of_bytes(GOLDEN)

@@ -153,7 +153,8 @@ def test_the_driver_cuts_off_a_host_whose_control_comes_in_two_segments(driver: 
 def bundles(line: DropsLine, port: Any) -> list[int]:
     """Return how many drops are there for a host after each one that the driver sends; the host speaks with every 10th.
 
-    No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops take.
+    No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops
+        take.
     """
     sizes = []
     for k in range(200):

@@ -51,20 +51,23 @@ def judged(steps: list[tuple[Floats, Frame]]) -> str:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        # Motors without a voltage are noticed in the sixth step that requests motion of ten units or more.
+        # Motors without a voltage are noticed in the sixth step that requests motion of ten units
+        # or more.
         ([(FORWARD, STILL)] * 7, "." * 5 + "ii"),
         ([(TURN, STILL)] * 6, "." * 5 + "i"),
         ([(LEFT, STILL)] * 6, "." * 5 + "i"),
         ([(FORWARD, STILL), (STAND, STILL)] * 6, "." * 10 + "ii"),
         ([(GENTLE, STILL)] * 30, "." * 30),
         ([(MIRRORED, STILL)] * 6, "." * 6),
-        # One motor with a voltage ends a complaint; standing still, or a request of no motion, does not.
+        # One motor with a voltage ends a complaint; standing still, or a request of no motion, does
+        # not.
         ([(FORWARD, STILL)] * 5 + [(FORWARD, DRIVEN)] + [(FORWARD, STILL)] * 6, "." * 11 + "i"),
         (
             [(FORWARD, STILL)] * 6 + [(STAND, STILL), (GENTLE, STILL), (FORWARD, DRIVEN)],
             "." * 5 + "iii" + ".",
         ),
-        # Motors that drive on are noticed 1.2 s, for ramp and delay, and six steps later; other requests start again.
+        # Motors that drive on are noticed 1.2 s, for ramp and delay, and six steps later; other
+        # requests start again.
         ([(STAND, DRIVEN)] * 18 + [(FORWARD, DRIVEN), (FORWARD, STILL)], "." * 17 + "aa."),
         ([(STAND, DRIVEN)] * 12 + [(GENTLE, DRIVEN)] + [(STAND, DRIVEN)] * 17, "." * 30),
         ([(STAND, DRIVEN)] * 15 + [(STAND, STILL)] + [(STAND, DRIVEN)] * 5, "." * 21),
@@ -96,8 +99,9 @@ def test_a_step_in_which_commands_cannot_be_applied_restarts_the_count(explained
 def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     """For 37 of 99.7 s it pushed against an obstacle, with driven motors.
 
-    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a driven motor in all
-    steps but the first. Speeds would have raised an alarm for a third of the log.
+    The log's motor_voltage is the echo of the command. The current, of two bytes or more, shows a
+    driven motor in all steps but the first. Speeds would have raised an alarm for a third of the
+    log.
     """
     log = RecordedLife(recording.REAL_LOG)
     frames = [log.reset(np.random.default_rng(0))]

@@ -123,7 +123,8 @@ def test_a_torn_write_is_completed_before_the_command_is_sent_again(
 ) -> None:
     """If nothing, a part or all of the command was sent, the robot executes this command and no other.
 
-    Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an LED mode.
+    Without zeros between them, DE AD BE of the second header would be velocities -34, -83 and an
+    LED mode.
     """
     torn = TornWrite(error, n_sent)
     command = Control(1, 20, -7, 3)

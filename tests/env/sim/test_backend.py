@@ -104,8 +104,9 @@ def test_the_robot_moves_as_requested(
 def test_a_wall_stops_the_wheels_and_raises_their_current(robot: SimulatedBody) -> None:
     """Log: velocity 0, current 25 to 35 of 255 in the wheels that push, after more than twice that in the first second.
 
-    Along the axle of wheel 100 the other two push with equal torques and the robot does not turn; pushing straight
-    ahead it would turn along the wall, because the current limit makes unequal wheels push equally.
+    Along the axle of wheel 100 the other two push with equal torques and the robot does not turn;
+    pushing straight ahead it would turn along the wall, because the current limit makes unequal
+    wheels push equally.
     """
     axle = math.radians(100.0)
     put(robot, 0.8, 0.0, -axle)

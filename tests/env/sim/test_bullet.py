@@ -40,8 +40,8 @@ def drive(body: Body, force: list[float], n_ticks: int) -> Motion:
 def test_a_force_moves_the_robots_mass_about_its_own_centroid(body: Body) -> None:
     """Newton-Euler about the wheel centre: 4 kg, 0.041 kg m2, centroid 20 mm behind and 8 mm right of it.
 
-    With PyBullet's own inertia, from the shapes, the yaw rate would be half; with the centroid in the
-    middle it would be torque / 0.041 alone.
+    With PyBullet's own inertia, from the shapes, the yaw rate would be half; with the centroid in
+    the middle it would be torque / 0.041 alone.
     """
     heading = 0.3
     force = np.array([1.0, 2.0, 0.1])

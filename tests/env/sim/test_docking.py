@@ -93,7 +93,8 @@ def test_it_docks_from_random_poses(n: int, seed: int, least: int) -> None:
 def test_wiggling_meets_contacts_with_smaller_tolerances() -> None:
     """3 cm and 4 degrees instead of 5 cm and 20. Measured: 38 of 40, the slowest of these in 42 s.
 
-    A robot that pushes against the dock for seconds loses its strength, as the real one does (`firmware.limit_duty`).
+    A robot that pushes against the dock for seconds loses its strength, as the real one does
+    (`firmware.limit_duty`).
     """
     body = SimulatedBody(physics="bullet")
     body.reset(np.random.default_rng(0))

@@ -55,8 +55,8 @@ def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
 def test_the_same_commands_lead_to_the_same_poses_without_contact(seed: int) -> None:
     """Ten seconds, firmware, motors and encoders included: within 5 mm and 1 degree of PyBullet, and it goes somewhere.
 
-    The scheme is PyBullet's, so only rounding remains. With the centre of mass at the origin, 21 mm off, it would
-    be wrong by centimetres.
+    The scheme is PyBullet's, so only rounding remains. With the centre of mass at the origin, 21 mm
+    off, it would be wrong by centimetres.
     """
     pytest.importorskip("pybullet")
     ours = commanded("planar", seed)
@@ -84,8 +84,8 @@ def life(physics: str, seed: int, n_steps: int = 3000) -> tuple[np.ndarray, np.n
 def test_three_lives_are_alike_in_contact_and_in_every_sensor() -> None:
     """Means and spreads of both engines differ by no more than lives of one engine with other seeds do.
 
-    For each channel the three lives' means (and standard deviations) are compared by Welch's t, below 6 everywhere:
-    chance passes that rarely in 57 x 2 comparisons of three against three.
+    For each channel the three lives' means (and standard deviations) are compared by Welch's t,
+    below 6 everywhere: chance passes that rarely in 57 x 2 comparisons of three against three.
     """
     pytest.importorskip("pybullet")
     lives = {name: [life(name, seed, 12_000) for seed in range(3)] for name in engines.PHYSICS}
@@ -146,7 +146,8 @@ def test_no_force_pushes_the_body_out_of_the_pen(
 def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
     """The laws that projected Gauss-Seidel solves, read off the impulses of bodies thrown into a corner.
 
-    Signorini: impulse >= 0, speed >= target, one of them with equality. Coulomb: |along| <= mu normal, and on slip the
+    Signorini: impulse >= 0, speed >= target, one of them with equality. Coulomb: |along| <= mu
+        normal, and on slip the
     friction is at its bound and against the slip.
     """
     rng = np.random.default_rng(0)

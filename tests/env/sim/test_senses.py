@@ -146,7 +146,8 @@ def test_light_falls_with_the_square_of_the_distance_and_the_cosine_of_the_headi
 def test_the_west_wall_casts_a_shadow_band() -> None:
     """The window at x = -1.6, z = 0.45 clears the 0.25 m wall for a sensor at 0.10 m only beyond x = -0.55.
 
-    Similar triangles: 0.6 m before the wall it stands 0.2 m above it; the sensor, 0.15 m below it, comes out of the
+    Similar triangles: 0.6 m before the wall it stands 0.2 m above it; the sensor, 0.15 m below it,
+        comes out of the
     shadow 0.6 x 0.15 / 0.2 = 0.45 m behind the wall.
     """
     window = LAMPS[1:2]
@@ -198,7 +199,8 @@ def test_each_kernel_agrees_with_its_slow_twin(
 def test_a_body_sunk_into_a_wall_is_still_behind_it() -> None:
     """A light sensor a millimetre beyond the west wall's inner face does not see the window: its sight starts inside.
 
-    Without the setback the window would blind it: 0.27 / 0.7^2 = 0.55 of full scale instead of nothing.
+    Without the setback the window would blind it: 0.27 / 0.7^2 = 0.55 of full scale instead of
+        nothing.
     """
     rim = np.array([[0.002, 0.0, 0.0]])
     assert light(-0.999, -0.2, WEST, LAMPS[1:], at=rim)[0] == 0.0

@@ -86,7 +86,8 @@ def test_noise_at_rest_equals_the_real_robots() -> None:
 def test_the_beacon_alternates_from_packet_to_packet() -> None:
     """About 50 Hz seen at 100 Hz: of two packets in a row one is bright and one dark, so their mean hardly moves.
 
-    One packet alone would swing by the beacon's full height; the mean of two stays within a few counts of half of it.
+    One packet alone would swing by the beacon's full height; the mean of two stays within a few
+    counts of half of it.
     """
     facing = at(0.45, -0.4, -math.pi / 2)
     model = senses()

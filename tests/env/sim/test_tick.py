@@ -172,7 +172,8 @@ def test_each_kernel_names_all_the_files_that_its_cache_depends_on(module: Modul
 def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: str) -> None:
     """Command, ten ticks, the supply, sixteen channels, the senses: each by its own name, from the same draws.
 
-    From a pose at which it soon touches a wall, at the dock's power, with a wheel that is stuck for a while.
+    From a pose at which it soon touches a wall, at the dock's power, with a wheel that is stuck for
+    a while.
     """
     if physics == "bullet":
         pytest.importorskip("pybullet")

@@ -37,7 +37,8 @@ AMOUNTS = {
 class CreateFaults(LineFaults):
     """The Create 2's faults.
 
-    In addition to `LineFaults`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe without a message),
+    In addition to `LineFaults`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe
+        without a message),
     `text` (within the stream). `heat` has no effect.
     """
 
@@ -91,8 +92,9 @@ def slight_delays(rng: Generator, sd_s: float = 2e-4) -> Iterator[float]:
 class CreateEmulator(RobotEmulator):
     """The Create 2 at a random pose in its room, in Off, with faults, on any number of lines; see `RobotEmulator`.
 
-    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the battery's capacity; `faults` are
-    rates of random faults per second, by name. Without `room` it is that of `assets/room.toml`.
+    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the battery's
+    capacity; `faults` are rates of random faults per second, by name. Without `room` it is that of
+    `assets/room.toml`.
     """
 
     kind = "create2"

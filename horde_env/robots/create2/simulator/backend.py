@@ -1,6 +1,7 @@
 """SimulatedCreate: the Create 2 in its room as a Backend. Time is virtual: as fast as it computes.
 
-Its program (`firmware`) receives the same bytes as the real robot, from the same pilot, without a line between.
+Its program (`firmware`) receives the same bytes as the real robot, from the same pilot, without a
+line between.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ class SimulatedCreate(Backend):
         values[self._request] = share
         x, y, heading = self.machine.pose
         extras = {"x_m": x, "y_m": y, "heading_rad": heading}
-        # The frame has the period's end as its time, although the last tick may end up to a tick earlier.
+        # The frame has the period's end as its time, although the last tick may end up to a tick
+        # earlier.
         t = self._n_steps * self.period_s
         return Frame(values=values, t=t, applied=applied, gap=gap, extras=extras, refusal=refusal)

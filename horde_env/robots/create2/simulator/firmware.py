@@ -5,10 +5,12 @@
     safe      executes commands; a cliff ahead, a dropped wheel or a charger stop it and set passive
     full      executes commands without these checks
 
-It has no command timeout: the last speeds hold until the next command. Commands that the mode does not allow, and
+It has no command timeout: the last speeds hold until the next command. Commands that the mode does
+    not allow, and
 unknown bytes, including 0, are skipped.
 
-Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the texts are those of a robot with
+Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the texts are
+    those of a robot with
 firmware stm32-3.7.1.
 """
 

@@ -32,8 +32,9 @@ def check_physics(physics: str | None) -> None:
 class Machine:
     """A robot in its room (`assets/room.toml` when None).
 
-    `state` and `found` have pose, wheels, currents and contacts (`world`); `amounts` and `marks` battery and timers,
-    indexed by the constants of `tick`; `body` is all of these, `packets` the last readings, 7 to 58, shape (52,).
+    `state` and `found` have pose, wheels, currents and contacts (`world`); `amounts` and `marks`
+    battery and timers, indexed by the constants of `tick`; `body` is all of these, `packets` the
+    last readings, 7 to 58, shape (52,).
     """
 
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)

@@ -1,7 +1,7 @@
 """Kernels of a tick of 1/64 s, except the body's motion (`world`): battery, floor, dock and sensors.
 
-`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64), indexed by the constants
-below. `live` runs several ticks in one call.
+`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64), indexed
+by the constants below. `live` runs several ticks in one call.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ SILL_DROP_S = 0.12
 LIFT_S = (0.8, 2.0)
 PRESSED_S = 1 / 6
 
-# Indices of `amounts`: battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or passed (OVER_S, of
-# two wheels); the six light signals without noise, and the pose at which they were computed; each sensor's own offset.
+# Indices of `amounts`: battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or
+# passed (OVER_S, of two wheels); the six light signals without noise, and the pose at which they
+# were computed; each sensor's own offset.
 CHARGE_AH, CAPACITY_AH, VOLTS, AMPS, KELVIN, SAG_V, SILL_S, LIFTED_S, CLIFF_S, BUTTON_S, OVER_S = (
     range(11)
 )
@@ -87,7 +88,8 @@ OFFSET = 25
 ROOM_KELVIN = 31
 BRIGHTNESS = 32
 N_AMOUNTS = 33
-# Indices of `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the last N_HISTORY ticks.
+# Indices of `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the
+# last N_HISTORY ticks.
 IS_DOCKED, HAS_POWER, IS_CHARGING, STUCK, ON_SILL, BUTTON, DIRT, NEAR, N_HISTORY, HISTORY = range(
     10
 )
@@ -235,8 +237,8 @@ def sense(
 ) -> None:
     """Write packets 7 to 58, in the order of `Sensors`, into `out`, shape (52,), without the program's own packets.
 
-    `normal` are standard normals, shape (12,), `uniform` for the dropouts of three receivers, shape (3,). The light
-    signals in `amounts` are recomputed if the pose has changed.
+    `normal` are standard normals, shape (12,), `uniform` for the dropouts of three receivers, shape
+    (3,). The light signals in `amounts` are recomputed if the pose has changed.
     """
     x = state[X]
     y = state[Y]
@@ -373,7 +375,8 @@ def read_infrared(
 def is_triggered(packets: Ints, was_docked: bool, right: float, left: float) -> bool:
     """Return whether Safe ends: a dropped wheel, a charger that is new in this tick, or a cliff ahead.
 
-    `packets` have the order of `Sensors`; `right` and `left` are the wheels' requests in the same unit.
+    `packets` have the order of `Sensors`; `right` and `left` are the wheels' requests in the same
+    unit.
     """
     if packets[BUMPS] & 12 != 0 or (packets[SOURCES] & 2 != 0 and not was_docked):
         return True
@@ -476,7 +479,8 @@ def live(
 ) -> int:
     """Run `n` ticks of a robot that is awake: `pass_tick`, `read_tick`, and the end of Safe; return the mode after it.
 
-    `packets` receives those of the last tick, shape (52,), `raw` the channels of each, shape (n, 55) or more rows.
+    `packets` receives those of the last tick, shape (52,), `raw` the channels of each, shape (n,
+    55) or more rows.
     """
     left_mps, right, mode, was_docked = rules
     marks = body[4]

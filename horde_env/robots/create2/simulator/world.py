@@ -1,9 +1,11 @@
 """Kernels of the motion of a round body in the plane in one tick, 1/64 s, and of its light sensors.
 
-The wheels follow their requests with a limited acceleration, and the body follows the wheels until it meets an
+The wheels follow their requests with a limited acceleration, and the body follows the wheels until
+it meets an
 obstacle: then it slides along it, its wheels slip, and their motors' currents rise.
 
-Source: measurements of two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2, light signals by
+Source: measurements of two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2,
+    light signals by
 distance.
 """
 
@@ -22,8 +24,8 @@ BASE_M = 0.235
 COUNT_M = 0.000444565
 SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
 
-# The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A), for how long
-# each wheel has been blocked (s), direction of the last command of each (+-1).
+# The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A),
+# for how long each wheel has been blocked (s), direction of the last command of each (+-1).
 X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(
     13
 )
@@ -32,7 +34,8 @@ N_STATE = 13
 # Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m).
 BUMP_L, BUMP_R, AHEAD, N_FOUND = range(4)
 
-# Steady speed by encoders against the request, m/s: slow requests are exceeded, fast ones nearly reached.
+# Steady speed by encoders against the request, m/s: slow requests are exceeded, fast ones nearly
+# reached.
 ASKED = np.array([0.0, 0.028, 0.050, 0.078, 0.100, 0.149, 0.199, 0.500])
 REACHED = np.array([0.0, 0.048, 0.066, 0.097, 0.116, 0.141, 0.189, 0.475])
 
@@ -45,7 +48,8 @@ GRIP_A = 0.75
 STALL_S = 1.5
 SMOOTHED = 0.3
 
-# Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two central sensors.
+# Light signal against a flat light wall by distance (m): logarithms of 1 + s, means of the two
+# central sensors.
 FAR_M = 0.8
 DISTANCES = np.array(
     [0.0, 0.0125, 0.025, 0.035, 0.045, 0.07, 0.09, 0.11, 0.13, 0.15, 0.19, 0.35, FAR_M]
@@ -119,8 +123,9 @@ def move(
 ) -> None:
     """Move the body for one tick; `state` and `found`, which receives the contacts, are described above.
 
-    `left` and `right` are the wheels' requests, m/s; `noise` two standard normals; `drag` the additional current of
-    each wheel by the floor, A; `stuck` 1 if the left wheel is blocked, 2 the right one, 0 neither.
+    `left` and `right` are the wheels' requests, m/s; `noise` two standard normals; `drag` the
+    additional current of each wheel by the floor, A; `stuck` 1 if the left wheel is blocked, 2 the
+    right one, 0 neither.
     """
     turn_wheels(state, left, right, noise, stuck)
     vx, vy, yaw_rate = wanted(state)

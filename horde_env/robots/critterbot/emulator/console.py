@@ -1,6 +1,7 @@
 """The microcontroller's receive buffer, and its text console after a reset: lines end in CR, without an echo.
 
-It has only the commands that a host needs: `mi on`, `reset now`, `recharge start` and `recharge stop`.
+It has only the commands that a host needs: `mi on`, `reset now`, `recharge start` and `recharge
+    stop`.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """
@@ -47,10 +48,11 @@ class Receiver:
     header          a byte that does not continue it is consumed, and the match restarts at the NEXT byte, so
                     DE DE AD BE EF loses its packet
     packet          may arrive in parts. Mode, numbers and LED mode are read together, when all five are there; with
-                    custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever they are
+                    custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever
+                    they are
     buffer          a ring: unread bytes are lost by whole rings. Bytes across its end are counted as one more than
-                    there are, so once in 1,024 bytes a packet may be read a byte too early; the missing byte is
-                    read as FF and arrives later as junk
+                    there are, so once in 1,024 bytes a packet may be read a byte too early; the
+                    missing byte is read as FF and arrives later as junk
     """
 
     def __init__(self) -> None:

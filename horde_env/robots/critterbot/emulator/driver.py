@@ -1,6 +1,7 @@
 """The robot's on-board driver, which converts state packets to drops and control drops to packets.
 
-Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June 2011.
+Source: the original Critterdriver (CritterSerialLink, ActionWriter and its drop servers), June
+    2011.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ WAKE_AFTER = 100  # cycles without a packet after which the driver types "mi on"
 class PacketCutter:
     """The driver's packet search: the next 79 bytes after a header, without a check of the CRC.
 
-    A byte that does not continue a header is skipped without restarting the match. A lost byte therefore damages one
-    packet and loses the next. A packet with wrong parity is dropped.
+    A byte that does not continue a header is skipped without restarting the match. A lost byte
+    therefore damages one packet and loses the next. A packet with wrong parity is dropped.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,10 @@ class PacketCutter:
 class OnBoardDriver(Line):
     """A line of the robot's on-board driver: sends state drops and receives control drops (`stream`).
 
-    As in the original, each packet becomes a drop, valid or not (`PacketCutter`), with 0D changed to 0A and IR distance
-    scrambled; after each packet the newest control received since the last one goes to the robot; a partial control
-    drop disconnects the host. Unlike the original it serves one host. `clock` is its wall clock, for the drops' time.
+    As in the original, each packet becomes a drop, valid or not (`PacketCutter`), with 0D changed
+    to 0A and IR distance scrambled; after each packet the newest control received since the last
+    one goes to the robot; a partial control drop disconnects the host. Unlike the original it
+    serves one host. `clock` is its wall clock, for the drops' time.
     """
 
     def __init__(self, *place: Any, clock: Callable[[], float]) -> None:
@@ -103,7 +105,8 @@ class OnBoardDriver(Line):
             if len(self._drops) >= N_DROPS_KEPT:
                 self._drops.clear()
             drop_bytes = bytearray(stream.encode_state_drop(wire.decode_states([packet])[0], 0.0))
-            # The error flags' top byte is the charge state's copy, whatever its value in a damaged packet.
+            # The error flags' top byte is the charge state's copy, whatever its value in a damaged
+            # packet.
             drop_bytes[len(stream.STATE_START) + 4 * stream.ERRORS + 3] = packet[wire.CHARGE_COPY]
             self._drops[packet] = bytes(drop_bytes)
         drop = self._drops[packet]

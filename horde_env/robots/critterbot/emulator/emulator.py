@@ -4,7 +4,8 @@
         path = robot.open_pty()        # or listen(), or listen_drops()
         robot.start()                  # real time; or in lockstep with its host, see `lockstep.LockstepClock`
 
-It sends the same bytes as the robot, at 100 Hz with the jitter of the real robot's log, and has its firmware's faults.
+It sends the same bytes as the robot, at 100 Hz with the jitter of the real robot's log, and has its
+firmware's faults.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class Faults(LineFaults):
 class Emulator(RobotEmulator):
     """The Critterbot at a random pose in its pen, with faults, on any number of lines; see `RobotEmulator`.
 
-    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the batteries' capacity; `faults` are
-    rates of random faults per second, by name.
+    `seed` is that of pose, noise, faults and jitter; `battery_scale` a factor on the batteries'
+    capacity; `faults` are rates of random faults per second, by name.
     """
 
     kind = "critterbot"
@@ -126,8 +127,8 @@ def _compile(robot: Microcontroller) -> None:
 
 # ---- packet times ----------------------------------------------------------------------------------------------------
 
-# Packet delays in ms, fitted to the intervals in the real robot's log: most below 1 ms, some half a cycle (the log's
-# host was busy), and none shorter than the transmission of the packet before.
+# Packet delays in ms, fitted to the intervals in the real robot's log: most below 1 ms, some half a
+# cycle (the log's host was busy), and none shorter than the transmission of the packet before.
 # Percentiles of log | model: p1 7 | 8, p5 8 | 8, median 10 | 10, p95 14 | 14, p99 18 | 18.
 LATE_SD_MS = 0.7
 LATE_SHARE = 0.06

@@ -1,7 +1,8 @@
 """The robot's ARM behind its serial line: a console, then state packets at 100 Hz; without threads or real time.
 
-One call of `cycle` is the ARM's 10 ms: motors and physics, sensors, received commands, one state packet, clearing the
-error flags, and the drive to the dock. A command therefore acts from the next cycle on.
+One call of `cycle` is the ARM's 10 ms: motors and physics, sensors, received commands, one state
+packet, clearing the error flags, and the drive to the dock. A command therefore acts from the next
+cycle on.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
@@ -44,8 +45,9 @@ MISALIGNED_SHARE = 0.299
 class Microcontroller:
     """The robot behind its serial line.
 
-    Physics, sensors and electronics have separate random generators, so an unused packet (`cycle(look=False)`) does
-    not change the robot's motion. It stands in the middle of its pen until `boot`.
+    Physics, sensors and electronics have separate random generators, so an unused packet
+    (`cycle(look=False)`) does not change the robot's motion. It stands in the middle of its pen
+    until `boot`.
     """
 
     def __init__(self, *, battery_scale: float = 1.0, physics: str | None = None) -> None:
@@ -127,7 +129,8 @@ class Microcontroller:
     def cycle(self, look: bool = True) -> bytes:
         """Run 10 ms and return the bytes that the robot sends.
 
-        Without `look` that is an earlier packet, in a third of the time, for packets that the host does not use.
+        Without `look` that is an earlier packet, in a third of the time, for packets that the host
+        does not use.
         """
         is_hung = self.is_hung
         look = look and not is_hung
@@ -191,7 +194,8 @@ class Microcontroller:
     def _packet(self) -> bytes:
         """Return this cycle's packet; without new readings the one of two cycles ago.
 
-        This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light (`IrLightUnwrapper`).
+        This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light
+        (`IrLightUnwrapper`).
         """
         packet = (b"" if self._is_new else self._sent[0]) or wire.encode_state(self._state())
         self._sent.append(packet)

@@ -23,15 +23,17 @@ from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import Motion, PlanarBody
 from horde_env.sim.saving import inner, nested
 
-# Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls and dock there.
+# Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls
+# and dock there.
 START_M = 0.6
 
 
 class SimulatedBody(Backend):
     """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
 
-    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The arguments are those of
-    `make.make_env`; units, scales, normal, uniform and path are arguments of `period.run_period`.
+    Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The
+    arguments are those of `make.make_env`; units, scales, normal, uniform and path are arguments of
+    `period.run_period`.
     """
 
     obedience = VoltageObedience
@@ -54,7 +56,8 @@ class SimulatedBody(Backend):
         self._battery_scale = battery_scale
         self.units = wire_units(self.spec)
         self.scales = period.scales_of(self.spec)
-        # In the order of the draws: the encoders at each tick, the packet's first channels, its senses.
+        # In the order of the draws: the encoders at each tick, the packet's first channels, its
+        # senses.
         self.normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
         self.uniform = np.zeros((2, self.senses.n_uniform))
         self.path = np.zeros((self._ticks, len(Motion._fields)))

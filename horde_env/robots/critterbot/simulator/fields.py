@@ -1,11 +1,15 @@
 """Sensors that measure at a distance: reflected infrared, the beacon, light, heat.
 
-Kernels on bare arrays. All four intersect lines of sight with walls and dock, so they share this file.
-Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the body frame, shape
-(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero for a reading
-without noise; `scratch` holds lines of sight. Metres, radians, kelvin; light as a share of full scale.
+Kernels on bare arrays. All four intersect lines of sight with walls and dock, so they share this
+file.
+Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the
+    body frame, shape
+(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero
+for a reading without noise; `scratch` holds lines of sight. Metres, radians, kelvin; light as a
+share of full scale.
 
-Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No source has its curve
+Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No
+source has its curve
 of infrared against distance, its height or the view of its thermal zones: those are assumptions.
 """
 
@@ -23,7 +27,8 @@ Scratch = tuple[Floats, Floats]
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
-# A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has the wall before it.
+# A line of sight starts this far inside the rim: a body pressed a millimetre into a wall still has
+# the wall before it.
 SETBACK_M = 0.02
 NEAREST_M = 0.005
 HALF_SIGNAL_M = 0.09  # distance at which a matte white wall, met squarely, gives half of full scale
@@ -37,7 +42,8 @@ IR_JUMP_TOP = 50 / 255  # "jumps wildly between 2-3 and ~50"
 
 IR_LIGHT_BASE = 0.042  # raw 10 to 12 with no beacon
 IR_LIGHT_SD = 2.0 / 255
-# Share of full scale that the brightest beacon approaches: stays below raw 256 with everything added
+# Share of full scale that the brightest beacon approaches: stays below raw 256 with everything
+# added
 BEACON_TOP = 0.78
 # Share of the beacon's light that reaches every sensor by way of walls and ceiling
 BEACON_STRAY = 0.08
@@ -46,7 +52,8 @@ BOUNCE = 0.15  # share of a lamp's light that reaches a sensor from all around, 
 LIGHT_SD = 2.0 / 1023
 PENUMBRA_M = 0.04  # height over which the edge of a shadow fades
 
-# Standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two zones
+# Standard deviation of a thermal zone's view: 40 degrees across at half height, 35 between two
+# zones
 ZONE_RAD = 0.30
 ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(6) is 1 in float64
 
@@ -80,7 +87,8 @@ def start(pose: Floats, sensors: Floats, n: int, lines: Floats) -> None:
 def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
     """Write where the first `n` lines meet each of m segments: 0 at a line's start, 1 at its end, inf if nowhere.
 
-    `along` has shape (m, n) at least. LLVM computes four lines at once, in half the time of one after the other.
+    `along` has shape (m, n) at least. LLVM computes four lines at once, in half the time of one
+    after the other.
     """
     xs = lines[X]
     ys = lines[Y]
@@ -163,8 +171,8 @@ def echo(
 def ir_reading(signal: float, normal: float, chance: float, place: float) -> float:
     """Return the reflectance reading of a signal: idle + (1 - idle) s / (1 + s), with the sensor's noise.
 
-    At the edge of range a reading jumps now and then, where `chance` (0..1) is small, to anywhere (`place`, 0..1)
-    between idle and IR_JUMP_TOP.
+    At the edge of range a reading jumps now and then, where `chance` (0..1) is small, to anywhere
+    (`place`, 0..1) between idle and IR_JUMP_TOP.
     """
     share = IDLE_SHARE + (1.0 - IDLE_SHARE) * signal / (1.0 + signal)
     if IR_EDGE[0] < share < IR_EDGE[1] and chance < IR_JUMP_CHANCE:
@@ -227,8 +235,8 @@ def ir_light(
 ) -> None:
     """Write two packets' infrared light, the body at `poses` (2, 3), the beacon `lit` (0..1); `normal`, `out` (2, n).
 
-    base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 + stray / (1 + d^2));
-    cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
+    base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 +
+    stray / (1 + d^2)); cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
     lines, along = scratch
     n = out.shape[1]
@@ -314,7 +322,8 @@ def warmth(
 ) -> None:
     """Write the temperature each zone sees: room + sum of (T - room) x the share of its view that the object fills.
 
-    `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part behind them.
+    `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part
+    behind them.
     """
     lines, along = scratch
     n = out.shape[0]

@@ -1,7 +1,9 @@
 """The robot's two programs in integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
 
-Both run at 100 Hz here. The motor AVR's real period is 10.11 ms; a click is scaled with it, so four clicks a period
-are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which a host must be prepared:
+Both run at 100 Hz here. The motor AVR's real period is 10.11 ms; a click is scaled with it, so four
+clicks a period
+are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which a host must be
+    prepared:
 
     ramp             continues after a duty command or an unknown mode, with its units taken as duties
     same target      is ignored, even if duties have changed the wheels' setpoints meanwhile
@@ -9,11 +11,14 @@ are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which
     current limit    returns its reduction unit by unit even if the setpoint is smaller by then: the wheel is driven
                      backwards, or forwards if the setpoint fell to 0 at once
 
-Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c, avr_motor.c), compiled
+Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c,
+    avr_motor.c), compiled
 for a host and compared with this file cycle by cycle.
 
-The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and `wheels`, shape
-(N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends `command`, in wire units.
+The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and
+    `wheels`, shape
+(N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends `command`, in
+wire units.
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ NOT_MOTOR_MODES = (0x68, 0x6E)
 # Words of `arm`.
 MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
 
-# Rows of `wheels`: state of the ARM, readings of the sensors (bytes), state of the AVR, outputs of the AVR.
+# Rows of `wheels`: state of the ARM, readings of the sensors (bytes), state of the AVR, outputs of
+# the AVR.
 REQUEST = 0
 SLEW_TARGET = 1
 SLEW_AT = 2
@@ -103,9 +109,10 @@ def to_wheels(matrix: Ints, x: int, y: int, theta: int, out: Ints) -> None:
 def begin_slew(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     """Start a ramp to new wheel units; the wheel with the largest change moves one unit per cycle.
 
-    The return for an unchanged target is in the firmware, with its fault: after duties the target may be zero already,
-    and zeros then do not stop the wheels. A ramp without steps (the wheels are at the new target) divides by zero in
-    the firmware; that processor's division returns 0.
+    The return for an unchanged target is in the firmware, with its fault: after duties the target
+        may be zero already,
+    and zeros then do not stop the wheels. A ramp without steps (the wheels are at the new target)
+    divides by zero in the firmware; that processor's division returns 0.
     """
     arm[MODE] = WHEEL_SPACE
     arm[SILENT] = 0
@@ -155,8 +162,9 @@ def set_duties(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
 def command(arm: Ints, wheels: Ints, matrix: Ints, mode: int, a: int, b: int, c: int) -> None:
     """Process one control packet: a motor mode and three integers, signed bytes on the wire.
 
-    `mode` is 0 for wheel units (100, 220, 340), 1 for units of x, y (right), theta, 2 for duties; 0x68..0x6E have no
-    effect, others set duty 0. `matrix` has the kinematics in 1/1024, shape (3, 3).
+    `mode` is 0 for wheel units (100, 220, 340), 1 for units of x, y (right), theta, 2 for duties;
+    0x68..0x6E have no effect, others set duty 0. `matrix` has the kinematics in 1/1024, shape (3,
+    3).
     """
     if NOT_MOTOR_MODES[0] <= mode <= NOT_MOTOR_MODES[1]:
         return
@@ -202,7 +210,8 @@ def arm_cycle(arm: Ints, wheels: Ints) -> None:
 def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
     """Return wheel i's setpoint, in units or duty, less the current limit's reduction: 1 per period above the limit.
 
-    While it grows, the reduction leaves at least 1 of the setpoint. It shrinks by 1 per period, whatever the setpoint
+    While it grows, the reduction leaves at least 1 of the setpoint. It shrinks by 1 per period,
+    whatever the setpoint
     is then: a reduction of 20 makes a setpoint of 5 -15, and of 0, which counts as negative, +20.
     """
     size = abs(setpoint)
@@ -218,8 +227,9 @@ def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
 def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
     """Update wheel i's CAP, its largest duty; `bus` in 0.1 V.
 
-    It grows by 1 per period, from 0 at power-up, to the bus's limit. A motor with a setpoint that stands still under
-    current loses 1 every six periods, until it has turned for as long as it stood.
+    It grows by 1 per period, from 0 at power-up, to the bus's limit. A motor with a setpoint that
+    stands still under current loses 1 every six periods, until it has turned for as long as it
+    stood.
     """
     if setpoint != 0:
         stood = wheels[STOOD, i] + (1 if wheels[CLICKS, i] == 0 else -1)
@@ -288,8 +298,8 @@ def avr_cycle(wheels: Ints, i: int, voltage_mode: bool, blocked: bool, bus: int)
 def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
     """Run everything for 10 ms, from the bytes in CLICKS, CURRENT, TEMPERATURE to OUTPUT and DUTY.
 
-    `bus` is in 0.1 V; `charging`: the charger holds the motors still. While the ARM hangs (`Firmware.hang`) the AVRs
-    continue with its last message for 0.6 s.
+    `bus` is in 0.1 V; `charging`: the charger holds the motors still. While the ARM hangs
+    (`Firmware.hang`) the AVRs continue with its last message for 0.6 s.
     """
     if arm[HUNG] == 0:
         arm_cycle(arm, wheels)

@@ -1,6 +1,7 @@
 """Many simulated robots: `SimulatedBody`'s state with a leading axis, stepped by the same kernels.
 
-`step_fleet` is a whole step of `PenEnv` for each robot: noise, `period.run_period`, obedience, battery gauge, scaling.
+`step_fleet` is a whole step of `PenEnv` for each robot: noise, `period.run_period`, obedience,
+    battery gauge, scaling.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ NUMBERS = (
     *("manoeuvre_steps", "docked"),  # 0: many robots have no drives
 )
 """The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
-# Numba's work queue aborts the process if two threads run a parallel loop at the same time. A process has one work
-# queue, so its lock is stored in numba, where other packages with parallel loops find it.
+# Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
+# process has one work queue, so its lock is stored in numba, where other packages with parallel
+# loops find it.
 _WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
 T, GAP, APPLIED, CLIPPED, OBEYED, BATTERY_LOW, BATTERY_URGENT, X, Y, HEADING = 0, *range(5, 14)
 
@@ -119,9 +121,9 @@ def step_fleet(
 ) -> None:
     """Take a step of all robots that are due, each in one thread.
 
-    `addresses` are those of their generators (`draw_noise`), from which the noise is drawn here if `draws`; `requests`
-    (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the scaled observations of those that step,
-    shape (n_robots, n_channels).
+    `addresses` are those of their generators (`draw_noise`), from which the noise is drawn here if
+    `draws`; `requests` (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the
+    scaled observations of those that step, shape (n_robots, n_channels).
     """
     normal = rows[NORMAL]
     uniform = rows[UNIFORM]

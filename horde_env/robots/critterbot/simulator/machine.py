@@ -23,7 +23,8 @@ from horde_env.sim.physics import Body, Physics, open_body
 from horde_env.sim.planar import Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
-# Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at which contacts meet.
+# Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at
+# which contacts meet.
 DOCK_REACH_M = 0.05
 DOCK_REACH_DEG = 20.0
 _ROUNDING_S = 1e-9
@@ -58,7 +59,8 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 class Machine:
     """Firmware, motors, power supply and body of one robot.
 
-    `plant` and `face` are the state of firmware, motors and supply, and the dock's face, for the kernels of `period`.
+    `plant` and `face` are the state of firmware, motors and supply, and the dock's face, for the
+    kernels of `period`.
     """
 
     def __init__(

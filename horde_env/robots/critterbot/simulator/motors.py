@@ -1,12 +1,16 @@
 """Motors, omniwheels and encoders: from duties to the force on the body, and from its motion to bytes.
 
-A wheel's rim moves with the floor (no slip below the grip limit), so the wheels have no state of motion but the body's.
-Forces are at the rim, in newtons; currents in the robot's bytes (255 full scale), since the scale in ampere is unknown.
+A wheel's rim moves with the floor (no slip below the grip limit), so the wheels have no state of
+motion but the body's. Forces are at the rim, in newtons; currents in the robot's bytes (255 full
+scale), since the scale in ampere is unknown.
 
-The numbers are fitted to the real robot's log of 5 October 2010. A stalled motor draws 0.75 byte per unit of duty at
-16.5 V (31 at the limit, falling as the stall cap lowers the duty); turned freely at 19 units it draws 7. One driven
-wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that determines the rollers'
-friction relative to the axles'. Newtons per byte (0.12) follows from the time in which a 4 kg body stops.
+The numbers are fitted to the real robot's log of 5 October 2010. A stalled motor draws 0.75 byte
+per unit of duty at 16.5 V (31 at the limit, falling as the stall cap lowers the duty); turned
+freely at 19 units it draws 7. One driven
+wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that determines
+    the rollers'
+friction relative to the axles'. Newtons per byte (0.12) follows from the time in which a 4 kg body
+stops.
 
 State: `motion`, float64 of shape (N_ROWS, 3), one column per wheel.
 """
@@ -42,8 +46,9 @@ ROLLER_FRICTION_N = 0.85  # of a wheel dragged along its axle
 STUCK_FRICTION_N = 4.0  # of a wheel that is dragged over the floor without turning
 CREEP = 0.0176  # m/s: friction fades below it, which makes stopping smooth
 
-# An omniwheel rolls from roller to roller, so the encoder runs ahead of the floor and behind it. The position error of
-# a tick is a share of the tick's travel; a driven wheel climbs its rollers and errs more.
+# An omniwheel rolls from roller to roller, so the encoder runs ahead of the floor and behind it.
+# The position error of a tick is a share of the tick's travel; a driven wheel climbs its rollers
+# and errs more.
 HANDOVER_DRIVEN = 0.075
 HANDOVER_ROLLING = 0.035
 
@@ -55,7 +60,8 @@ CURRENT_SD = 1.0
 TEMPERATURE_SD = 0.2
 
 
-# Columns of a wheel's geometry behind its rim speed per body velocity: factors on the friction of its axle.
+# Columns of a wheel's geometry behind its rim speed per body velocity: factors on the friction of
+# its axle.
 CLOCKWISE_FRICTION = 3
 COUNTERCLOCKWISE_FRICTION = 4
 
@@ -63,7 +69,8 @@ COUNTERCLOCKWISE_FRICTION = 4
 def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
     """Return each wheel's rim speed per body velocity (vx, vy, yaw rate) and its friction factors, shape (3, 5).
 
-    A row is (-sin p, cos p, R, 1, 1): the axle's friction is multiplied by the last two while the body turns clockwise
+    A row is (-sin p, cos p, R, 1, 1): the axle's friction is multiplied by the last two while the
+        body turns clockwise
     and counter-clockwise.
     """
     return np.column_stack(
@@ -81,8 +88,8 @@ def fading(speed: float) -> float:
 def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
     """Return a motor's current, in bytes, >= 0: 0 without duty.
 
-    By the bridge's free-wheeling diodes, a motor that turns faster than its duty coasts without braking. One that is
-    driven against its rotation draws more, by its back EMF.
+    By the bridge's free-wheeling diodes, a motor that turns faster than its duty coasts without
+    braking. One that is driven against its rotation draws more, by its back EMF.
     """
     if duty == 0:
         return 0.0
@@ -96,7 +103,8 @@ def push(
 ) -> None:
     """Write the wheels' force on the body for the coming tick into `out`: (Fx, Fy) of the world in N, torque in N m.
 
-    `motion` has the current RIM_SPEED; its currents and heat are updated. `towards` is cosine and sine of the heading.
+    `motion` has the current RIM_SPEED; its currents and heat are updated. `towards` is cosine and
+    sine of the heading.
     """
     fx = 0.0
     fy = 0.0
@@ -191,7 +199,8 @@ def sense(
 ) -> None:
     """Update rim speeds and the motors' bytes (CLICKS, CURRENT, TEMPERATURE) at the end of a tick.
 
-    `noise` are standard normals for the rollers' handover, shape (3,); `vx` and `vy` the body's velocity in the world.
+    `noise` are standard normals for the rollers' handover, shape (3,); `vx` and `vy` the body's
+    velocity in the world.
     """
     c, s = towards
     ahead = c * vx + s * vy

@@ -1,10 +1,12 @@
 """One packet of all senses in one kernel: accelerometer, gyroscope, magnetometer, `fields`, lags, converter's steps.
 
-Seven calls of kernels would cost more than their computation. The values are in the order of the channels.
+Seven calls of kernels would cost more than their computation. The values are in the order of the
+channels.
 
-The constants were measured in the real robot's log of 5 October 2010 (100 Hz, 100 s); 1 LSB of the accelerometer is
-9.81/1024 m/s^2, of the gyroscope 1/77.5 rad/s. `motion` is (x, y, heading, yaw_rate, ax, ay) of the body in the world;
-`normal` are standard normals, one per independent source of noise (all zero: the noise-free reading).
+The constants were measured in the real robot's log of 5 October 2010 (100 Hz, 100 s); 1 LSB of the
+accelerometer is 9.81/1024 m/s^2, of the gyroscope 1/77.5 rad/s. `motion` is (x, y, heading,
+yaw_rate, ax, ay) of the body in the world; `normal` are standard normals, one per independent
+source of noise (all zero: the noise-free reading).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ THERMAL_PERIOD_S = 0.14
 THERMAL_LAG_S = 0.3
 THERMAL_DRIFT_S = 1.5
 
-# Numbers of `times`: this life's beacon, and when the last packet was sent and the thermal zones were read, seconds.
+# Numbers of `times`: this life's beacon, and when the last packet was sent and the thermal zones
+# were read, seconds.
 BLINK_HZ, BLINK_PHASE, LAST_S, ZONE_S, N_TIMES = range(5)
 # Numbers of `room`, in the order of `place.Room`.
 ROOM_K, AMBIENT, MAINS_HZ, FLICKER = range(4)
@@ -85,10 +88,10 @@ def air_at(times: Floats, room: Floats, t_s: float) -> Air:
     `times`, shape (N_TIMES,), changes in place; `room` has shape (4,).
 
     Returns:
-        Seconds since the last packet; brightness of the beacon in the last two packets, 0..1; the lamps' flicker, about
-        1; ambient light, share of full scale; the room's temperature, K; share of the way from the thermal zones'
-        lagged to their true temperatures, 0..1, 0 if they are not refreshed now; share of the zones' drift that is
-        left.
+        Seconds since the last packet; brightness of the beacon in the last two packets, 0..1; the
+        lamps' flicker, about 1; ambient light, share of full scale; the room's temperature, K;
+        share of the way from the thermal zones' lagged to their true temperatures, 0..1, 0 if they
+        are not refreshed now; share of the zones' drift that is left.
     """
     elapsed_s = min(max(t_s - times[LAST_S], 0.0), 1.0)
     times[LAST_S] = t_s
@@ -117,8 +120,9 @@ def acceleration(
 ) -> None:
     """Write the accelerometer (x forward, y left, z up): motion, gravity, shaking, noise; `normal` (7,).
 
-    The chip at r from the axis measures a + alpha x r - yaw_rate^2 r in the body frame. Each wheel, with its rollers at
-    phase `roller`, shakes each axis by a sine and equal noise, which grow with its speed up to a bound.
+    The chip at r from the axis measures a + alpha x r - yaw_rate^2 r in the body frame. Each wheel,
+    with its rollers at phase `roller`, shakes each axis by a sine and equal noise, which grow with
+    its speed up to a bound.
     """
     c = math.cos(motion[2])
     s = math.sin(motion[2])
@@ -150,9 +154,10 @@ def magnetic(
 ) -> None:
     """Write the magnetometer as a share of 1023 counts: Earth, steel under the floor, motors, noise. `normal` (3,).
 
-    `earth` is (north, centre x 3, swing x 3): centre + swing cos(heading - north). `iron` has rows (x, y, depth, field
-    x 3), shape (i, 6): steel at depth h and horizontal distance r adds its field times (1 + (r/h)^2)^(-3/2), as of a
-    dipole. Of the horizontal axes only x is sensitive.
+    `earth` is (north, centre x 3, swing x 3): centre + swing cos(heading - north). `iron` has rows
+        (x, y, depth, field
+    x 3), shape (i, 6): steel at depth h and horizontal distance r adds its field times (1 +
+    (r/h)^2)^(-3/2), as of a dipole. Of the horizontal axes only x is sensitive.
     """
     swing = math.cos(motion[2] - earth[0])
     drive = duty[0] - 0.5 * duty[1] - 0.5 * duty[2]
@@ -218,14 +223,17 @@ def read(
     """Write a packet, quantised, SI units; infrared light is the mean of this packet and the one before.
 
     Args:
-        scene: Obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the Earth's field, iron; see
-            `fields` and `magnetic`.
-        eyes: Poses of the sensors of ir_distance, ir_light, light and thermal: rows x, y, angle in the body frame.
-        memory: Changed in place: the values before the converter (37,), of which the thermal zones' stay until they are
-            refreshed; the rollers' phases (3,); the zones' lagged temperatures (8,) and drift (8,); infrared light of
-            the last two packets (2, 8), and its change between them (8,); `fields.Scratch`.
+        scene: Obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the Earth's
+            field, iron; see `fields` and `magnetic`.
+        eyes: Poses of the sensors of ir_distance, ir_light, light and thermal: rows x, y, angle in
+            the body frame.
+        memory: Changed in place: the values before the converter (37,), of which the thermal zones'
+            stay until they are refreshed; the rollers' phases (3,); the zones' lagged temperatures
+            (8,) and drift (8,); infrared light of the last two packets (2, 8), and its change
+            between them (8,); `fields.Scratch`.
         steps: Of the converter, shape (4, 37); see `quantise`.
-        normal: Standard normals, shape (57,), in the order of the channels; infrared light and thermal have two each.
+        normal: Standard normals, shape (57,), in the order of the channels; infrared light and
+            thermal have two each.
         uniform: For the jumps of ir_distance, shape (2, 10).
         before: The body 10 ms ago; its acceleration is not used.
         pose: The body now.
@@ -291,8 +299,8 @@ def follow(
 ) -> None:
     """Add lag, drift and noise to the thermal zones' true temperatures in `out`; (n,) each.
 
-    `zones`, the lagged temperatures, move by `lag_share` towards the true ones; `drift_share` of the drift remains (an
-    Ornstein-Uhlenbeck process). `normal` (2 n,).
+    `zones`, the lagged temperatures, move by `lag_share` towards the true ones; `drift_share` of
+    the drift remains (an Ornstein-Uhlenbeck process). `normal` (2 n,).
     """
     n = out.shape[0]
     for k in range(n):

@@ -1,8 +1,11 @@
 """One period of the simulated robot: the command, its ticks of 10 ms, the power supply, and the frame at its end.
 
-A tick is `act` (firmware, motors), a step of the physics, `sense` (encoders, supply). Calling a kernel costs more than
-its computation, so `run_period` is a whole step of the planar engine. PyBullet is called from Python at every tick:
-`send_request` precedes its ticks, between two of them is `sense_and_act`, and `sample` follows them.
+A tick is `act` (firmware, motors), a step of the physics, `sense` (encoders, supply). Calling a
+kernel costs more than
+its computation, so `run_period` is a whole step of the planar engine. PyBullet is called from
+    Python at every tick:
+`send_request` precedes its ticks, between two of them is `sense_and_act`, and `sample` follows
+them.
 
 Arguments of several kernels, all changed in place:
 
@@ -32,8 +35,9 @@ TICKS_PER_POWER_STEP = 10  # the supply changes slowly
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 NO_WHEEL = -1  # is stuck
 
-# The dock's face: its middle and outward direction, the distance of the robot's nose from the body's centre, and the
-# largest distance and the cosine of the largest angle at which contacts meet.
+# The dock's face: its middle and outward direction, the distance of the robot's nose from the
+# body's centre, and the largest distance and the cosine of the largest angle at which contacts
+# meet.
 FACE_X, FACE_Y, FACE_UX, FACE_UY, NOSE_M, REACH_M, REACH_COS, N_FACE = range(8)
 
 PER_DUTY = 1.0 / firmware.FULL_DUTY
@@ -71,7 +75,8 @@ def to_byte(number: float) -> int:
 def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units: Floats) -> None:
     """Send a request to the firmware in bytes of the wire.
 
-    `units` are those of the wire's x, y (to the RIGHT: negative) and theta; m/s, m/s, rad/s; shape (3,).
+    `units` are those of the wire's x, y (to the RIGHT: negative) and theta; m/s, m/s, rad/s; shape
+    (3,).
     """
     x = to_byte(request[0] / units[0])
     y = to_byte(request[1] / units[1])
@@ -104,7 +109,8 @@ def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
 def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]:
     """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
 
-    `stuck` is the number of a blocked wheel, or NO_WHEEL; `towards` cosine and sine of the body's heading.
+    `stuck` is the number of a blocked wheel, or NO_WHEEL; `towards` cosine and sine of the body's
+    heading.
     """
     arm, wheels, motion, geometry, force, amounts, marks = plant
     firmware.cycle(arm, wheels, power.bus_byte(amounts), power.holds_motors(marks))
@@ -123,9 +129,9 @@ def sense(
 ) -> Facing:
     """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
 
-    `face` is the dock's, shape (N_FACE,); `n_ticks` the number of the tick since the robot was switched on, from 1 on;
-    `noise` has three standard normals per tick for the encoders, `k` is the number of the tick in it; `moved` is the
-    motion of the body at the end of the tick.
+    `face` is the dock's, shape (N_FACE,); `n_ticks` the number of the tick since the robot was
+    switched on, from 1 on; `noise` has three standard normals per tick for the encoders, `k` is the
+    number of the tick in it; `moved` is the motion of the body at the end of the tick.
     """
     _, wheels, motion, geometry, _, amounts, marks = plant
     x, y, heading, vx, vy, yaw_rate = moved
@@ -210,9 +216,11 @@ def sample(
 ) -> End:
     """Write all channels of the packet at the end of a path into `out`, SI units; return its end; once per packet.
 
-    `path` has the motion at the end of each tick, of which the last three are used, shape (n, 6), in the order of
-    `Motion`; `contact_n_s` is the contact impulse over the last tick, `t_s` the time since the robot was switched on;
-    `normal` are standard normals, shape (67,): ten of `report`, then those of `packet.read`; `uniform` is for the jumps
+    `path` has the motion at the end of each tick, of which the last three are used, shape (n, 6),
+    in the order of `Motion`; `contact_n_s` is the contact impulse over the last tick, `t_s` the
+    time since the robot was switched on;
+    `normal` are standard normals, shape (67,): ten of `report`, then those of `packet.read`;
+        `uniform` is for the jumps
     of ir_distance, shape (2, 10).
     """
     arm, wheels, motion, _, _, _, _ = plant
@@ -287,11 +295,11 @@ def run_period(
 ) -> End:
     """Hold a request for a period of the planar engine and write the packet at its end; see `sample`.
 
-    `shape` and `body`, which changes in place, are for `planar.step`; `wire` has the kinematics in 1/1024 (3, 3), the
-    wire's units, and the dock's face; `now` the ticks since the robot was switched on, and the number of the stuck
-    wheel; `normal` standard normals, shape (3 n + 67,): of n ticks' encoders, then of the packet. `path` receives the
-    motion at the end of each tick, shape (n, 6). The end says whether the request was blocked at the beginning or the
-    end of the period.
+    `shape` and `body`, which changes in place, are for `planar.step`; `wire` has the kinematics in
+    1/1024 (3, 3), the wire's units, and the dock's face; `now` the ticks since the robot was
+    switched on, and the number of the stuck wheel; `normal` standard normals, shape (3 n + 67,): of
+    n ticks' encoders, then of the packet. `path` receives the motion at the end of each tick, shape
+    (n, 6). The end says whether the request was blocked at the beginning or the end of the period.
     """
     matrix, units, face = wire
     n = path.shape[0]

@@ -1,8 +1,9 @@
 """The bus and its three batteries, which discharge over a life and charge at the dock if charging is enabled.
 
-Source of thresholds and charge states: the published sources of the power AVR's and the ARM's firmware (2011).
-Volts at rest and their spread are from the real robot's log; capacity and load are assumptions: a wandering robot runs
-12 h from full.
+Source of thresholds and charge states: the published sources of the power AVR's and the ARM's
+    firmware (2011).
+Volts at rest and their spread are from the real robot's log; capacity and load are assumptions: a
+wandering robot runs 12 h from full.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from horde_env._jit import kernel
 from horde_env.backend import Floats, Ints
 from horde_env.sim.saving import number_of
 
-# Charge states of the firmware: the three chargers one after the other, each with a normal charge and a top-off.
-# States 3, 5 and 8, which switch a charger on or off, last one step.
+# Charge states of the firmware: the three chargers one after the other, each with a normal charge
+# and a top-off. States 3, 5 and 8, which switch a charger on or off, last one step.
 UNPLUGGED = 0
 START = 1
 COMPLETE = 11
@@ -49,7 +50,8 @@ WORTH_CHARGING_V = 16.0
 OVERRIDE_V = 14.5  # below it the dock charges even if charging is disabled
 DEAD_V = 8.0
 
-# Numbers of a supply: charge and voltage of each battery, voltage of the bus, sag, seconds plugged and low, capacity.
+# Numbers of a supply: charge and voltage of each battery, voltage of the bus, sag, seconds plugged
+# and low, capacity.
 CHARGE = 0
 BATTERY_V = 3
 BUS_V = 6
@@ -187,8 +189,8 @@ POWER_STATE = (
 class PowerSupply:
     """Batteries (at 40, 160, 280 degrees), bus and charger; `battery_scale` is a factor on the capacity.
 
-    `amounts` and `marks` are the kernels' state, with this module's constants as indices. `charge` is the share left
-    in each battery, `battery_v` its voltage under load, both of shape (3,).
+    `amounts` and `marks` are the kernels' state, with this module's constants as indices. `charge`
+    is the share left in each battery, `battery_v` its voltage under load, both of shape (3,).
 
     Raises:
         ValueError: If `battery_scale` is not positive.

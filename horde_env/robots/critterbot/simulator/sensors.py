@@ -1,7 +1,8 @@
 """Senses: channels 16..52 of a packet, from the body's state and the pen alone (no engine), noisy and quantised.
 
-Each model is a kernel in `fields.py` or `packet.py`; this file adds lags, time and the steps of the converter.
-The noise of each group is from the real robot at rest (log of 5 October 2010); docs/results.md compares them.
+Each model is a kernel in `fields.py` or `packet.py`; this file adds lags, time and the steps of the
+converter. The noise of each group is from the real robot at rest (log of 5 October 2010);
+docs/results.md compares them.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ class Senses:
 
     Args:
         spec: The robot, with the sensors' poses and converters.
-        pen: The surroundings at the beginning of a life. Assign `senses.pen` to change them between two packets.
-        lamp_moves: Changes during each life, by increasing time: robot time of the first packet after the move in
-            seconds, name of the lamp, new position (x, y, z) in metres. A warm object of the same name moves along.
+        pen: The surroundings at the beginning of a life. Assign `senses.pen` to change them between
+            two packets.
+        lamp_moves: Changes during each life, by increasing time: robot time of the first packet
+            after the move in seconds, name of the lamp, new position (x, y, z) in metres. A warm
+            object of the same name moves along.
 
     Raises:
-        ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0 on.
+        ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0
+            on.
     """
 
     def __init__(self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = ()) -> None:
@@ -64,8 +68,8 @@ class Senses:
         self.packets = np.zeros((2, n_glare))
         self._change = np.zeros(n_glare)
         values = np.zeros(last - first)
-        # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see `period`.
-        # The scratch at the end of `memory` is not saved.
+        # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see
+        # `period`. The scratch at the end of `memory` is not saved.
         self.times = np.zeros(packet.N_TIMES)
         scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
         arrays = values, self._roller, self._zones, self._drift, self.packets, self._change
