@@ -187,12 +187,6 @@ row_zeros = _zeros(128)
 
 
 @_intrinsic
-def limited(typing_context: Any, zero: Any, held: Any) -> Any:  # noqa: ARG001, D103
-    vector_type = Vector(zero.dtype, min(zero.n, held.items["most_lanes"][0]))
-    return vector_type(zero, held), lambda *_: ir.Constant(ir.ArrayType(vector_type.part, vector_type.n // PART), None)
-
-
-@_intrinsic
 def lanes_of(typing_context: Any, zero: Any) -> Any:  # noqa: ARG001, D103 - documented in portable.py
     return types.intp(zero), lambda *_: _INT64(zero.n)
 
@@ -414,6 +408,24 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
         meminfo=None,
     )
     return array._getvalue()
+
+
+# ---- kernels by the width of blocks --------------------------------------------------------------
+
+
+def by_most_lanes(wide: Any, narrow: Any) -> Any:
+    """Return a kernel (held, b, how) that is `narrow` if `held.most_lanes` is 16, otherwise `wide`."""
+
+    def call(held: Any, b: int, how: Any) -> None:
+        """Stand for the kernel in the code of other kernels."""
+
+    @overload(call, jit_options=_OPTIONS_OF_PARTS, strict=False)
+    def _compiled(held: Any, b: Any, how: Any) -> Any:  # noqa: ARG001
+        if held.items["most_lanes"][0] == PART:
+            return narrow.py_func
+        return wide.py_func
+
+    return call
 
 
 # ---- entries ------------------------------------------------------------------------------------

@@ -37,10 +37,9 @@ def narrow_zeros(array: NDArray[Any]) -> Any:
 wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
-@inner_kernel
-def limited(zero: Any, held: Any) -> Any:  # noqa: ARG001
-    """Return a vector of zeros like `zero`, of `held.most_lanes` lanes if it has more."""
-    return zero
+def by_most_lanes(wide: Any, narrow: Any) -> Any:  # noqa: ARG001
+    """Return a kernel (held, b, how) that is `narrow` if `held.most_lanes` is 16, otherwise `wide`; here, `narrow`."""
+    return narrow
 
 
 @inner_kernel

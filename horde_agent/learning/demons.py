@@ -134,8 +134,9 @@ class Demons:
 
     def _with_offsets(self, values: Floats) -> Floats:
         """Return predictions from theta.phi, shape (n_demons,), in a new array."""
-        if self._maker.offsets.is_on:
-            return np.asarray(values + self._maker.offsets.added)
+        offsets = self._maker.offsets
+        if offsets.is_on:
+            return values + offsets.added
         return values.copy()
 
     # ---- results: reading them learns nothing ------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _LEAST_STEPS = 16.0  # steps of float32 in the spread of readings; below it, rou
 _log = logging.getLogger(__name__)
 
 
+_ROUNDING = 1e-12  # of a mean of equal readings, relative to them
 _NO_SOURCE = -1  # in the place of the demon whose prediction is the cumulant
 
 
@@ -84,6 +85,7 @@ class Offsets:
         is_on: True unless all offsets are 0.
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
+        changes_always: True if references or outcomes change with every transition, and not with the ends of streams.
         at_end: True if the latest transition ended a stream.
         value: Offset of each demon, shape (n_demons,).
         added: What is added to each demon's theta.phi, shape (n_demons,): the offset, 0 if it diverged.
@@ -120,6 +122,7 @@ class Offsets:
         self.is_rounded = np.ones(n, dtype=bool)  # float32 holds every reading
         self.is_frozen = np.zeros(n, dtype=bool)
         self.is_moving = bool(self._is_automatic.any())
+        self.changes_always = self.is_moving or self._has_functions
         self.is_unread = self.is_moving
         self.at_end = False
         demon_of = {name: i for i, name in enumerate(self._names)}
@@ -156,8 +159,13 @@ class Offsets:
         return references
 
     def _reference(self, offsets: Floats) -> Floats:
-        """Return what is subtracted from each demon's cumulant, given all offsets, (n_demons,)."""
-        return np.where(self._is_centred, (1.0 - self._gamma) * (offsets - self.outcome), 0.0)
+        """Return what is subtracted from each demon's cumulant, given all offsets, (n_demons,).
+
+        A constant reading is subtracted to the last bit, so that nothing remains to be learned from its rounding.
+        """
+        references = np.where(self._is_centred, (1.0 - self._gamma) * (offsets - self.outcome), 0.0)
+        is_rounding = np.abs(references - self.lowest) <= _ROUNDING * np.abs(self.lowest)
+        return np.where(self._is_centred & (self.lowest == self.highest) & is_rounding, self.lowest, references)
 
     def outcomes(self, *, is_last: bool) -> Floats:
         """Return the outcomes that the engine receives, (n_demons,); `is_last` at the end of a stream."""
@@ -168,10 +176,6 @@ class Offsets:
         return np.where(self._is_centred, of_centred, of_others)
 
     # ---- the estimate -----------------------------------------------------------------------------------------------
-
-    def is_due(self, *, is_last: bool) -> bool:
-        """Return whether a transition, to the end of a stream if `is_last`, changes references or outcomes."""
-        return self.is_moving or is_last or self.at_end or self._has_functions
 
     def begin(self, readings: Readings) -> None:
         """Estimate the offsets of demons without a reading at the first state of a stream, before any transition."""
@@ -208,6 +212,7 @@ class Offsets:
     def _see_what_moves(self) -> None:
         self.is_moving = bool((self._is_automatic & (self.n_readings < N_READINGS)).any())
         self.is_unread = bool((self._is_automatic & (self.n_readings == 0)).any())
+        self.changes_always = self.is_moving or self._has_functions
 
     def set(self, values: Floats, cumulant: Integers) -> None:
         """Set offsets, (n_demons,), which then stand still; NaN leaves a demon's as it is.
@@ -291,6 +296,7 @@ class Offsets:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
+        self.changes_always = self.is_moving or self._has_functions
 
 
 def _constants(values: Sequence[object]) -> Floats:

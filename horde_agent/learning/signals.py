@@ -280,7 +280,8 @@ class SignalMaker:
             self.states.validate(*after)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
-        if self.offsets.is_on and self.offsets.is_due(is_last=terminated):
+        offsets = self.offsets
+        if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
             self._move_offsets(after, terminated=terminated)
         self.signals.b_t[0], self.signals.action_t[0] = probability, action
         self._interest.write(*before, self.signals.interest_t)

@@ -135,9 +135,14 @@ def answers_if_all_states_were_alike(rows: list[tuple[Any, bool]], questions: li
         total = 0.0
         weight = 0.0
         for observation, is_last in rows:
-            gamma, z = question.continuation, question.outcome
-            gamma = 0.0 if is_last else gamma(observation, None) if callable(gamma) else gamma
-            z = z(observation, None) if callable(z) else z
+            gamma = question.continuation
+            if callable(gamma):
+                gamma = gamma(observation, None)
+            if is_last:
+                gamma = 0.0
+            z = question.outcome
+            if callable(z):
+                z = z(observation, None)
             total += observation[question.cumulant.index] + (1.0 - gamma) * z  # type: ignore[union-attr,index]
             weight += 1.0 - gamma
         answers.append(total / weight if weight > 0.0 else 0.0)
@@ -315,7 +320,10 @@ def test_streams_share_the_offsets_and_copies_average_them() -> None:
     for t in range(100):
         in_turns.select_stream(t % 2)
         state = np.full(4, 2.0 * (t % 2)), probe()
-        in_turns.begin(*state) if t < 2 else in_turns.learn(0, 1.0, *state)
+        if t < 2:
+            in_turns.begin(*state)
+        else:
+            in_turns.learn(0, 1.0, *state)
         first.learn(0, 1.0, np.zeros(4), probe())
         second.learn(0, 1.0, np.full(4, 2.0), probe())
         first.merge([second])

@@ -140,26 +140,34 @@ def test_widths_are_multiples_of_16_lanes(module: str) -> None:
     assert widths == (dict.fromkeys(WIDTHS, 1) if module == "portable" else WIDTHS)
 
 
-class Limit(NamedTuple):
-    """What `limited` reads."""
+class Width(NamedTuple):
+    """What `by_most_lanes` reads."""
 
     most_lanes: Constant
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, vectors have one lane")
-@pytest.mark.parametrize(
-    ("zeros", "n_lanes"), [("narrow_zeros", 16), ("wide_zeros", 64), ("row_zeros", 80)]
-)
-def test_a_vector_has_at_most_the_lanes_that_the_held_arrays_need(zeros: str, n_lanes: int) -> None:
-    make = getattr(native, zeros)
-    limited = native.limited
-    lanes_of = native.lanes_of
+@pytest.mark.parametrize("most_lanes", [16, 128])
+def test_kernels_take_16_lanes_at_a_time_only_if_no_block_is_wide(most_lanes: int) -> None:
+    """They are then compiled for one width instead of four."""
 
     @njit
-    def count(a: Any, held: Any) -> Any:
-        return lanes_of(limited(make(a), held))
+    def wide(held: Any, b: int, how: Any) -> None:
+        how[b] = 128
 
-    assert count(np.zeros(1), native.hold(Limit(Constant(80)))) == n_lanes
+    @njit
+    def narrow(held: Any, b: int, how: Any) -> None:
+        how[b] = 16
+
+    chosen = native.by_most_lanes(wide, narrow)
+
+    @njit
+    def call(held: Any, how: Any) -> None:
+        chosen(held, 1, how)
+
+    widths = np.zeros(2)
+    call(native.hold(Width(Constant(most_lanes))), widths)
+    assert widths.tolist() == [0, most_lanes]
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="interpreted, nothing fuses")

@@ -77,6 +77,7 @@ def learn(_: GTD, i: int, demons: Demons, step: Step) -> None:
 #     theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))     d_k = rho_k delta_k
 #     w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))       q_k = w_k.phi_k
 #     u_k = e_k.phi_j / rho_k,   G(k, j) = phi_k.phi_j,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
+#     e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
 
 
 @inlined_kernel

@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import Constant, inner_kernel
-from horde_agent.kernels.vectors import lanes_of, limited, narrow_zeros, wide_zeros, wider_zeros
+from horde_agent.kernels.vectors import (
+    by_most_lanes,
+    lanes_of,
+    narrow_zeros,
+    wide_zeros,
+    wider_zeros,
+)
 from horde_agent.types import Floats, Integers, Reals
 
 Places = NDArray[np.int32]
@@ -197,11 +203,17 @@ def over_block(work: Any, longest: Any = wide_zeros) -> Any:
     """
 
     @inner_kernel
-    def each(span: SpanArrays, b: int, how: Any) -> None:
-        row = limited(longest(span.theta), span)
+    def each_of_16(span: SpanArrays, b: int, how: Any) -> None:
         narrow = narrow_zeros(span.theta)
-        wider = limited(wider_zeros(span.theta), span)
-        wide = limited(wide_zeros(span.theta), span)
+        for lane in range(span.start[b], span.start[b + 1], lanes_of(narrow)):
+            work(span, b, lane, how, narrow)
+
+    @inner_kernel
+    def each(span: SpanArrays, b: int, how: Any) -> None:
+        row = longest(span.theta)
+        narrow = narrow_zeros(span.theta)
+        wider = wider_zeros(span.theta)
+        wide = wide_zeros(span.theta)
         lane = span.start[b]
         end = span.start[b + 1]
         while lane < end:
@@ -218,4 +230,4 @@ def over_block(work: Any, longest: Any = wide_zeros) -> Any:
                 work(span, b, lane, how, narrow)
                 lane += lanes_of(narrow)
 
-    return each
+    return by_most_lanes(each, each_of_16)

@@ -1,29 +1,25 @@
 """A step of one vector of lanes without stored traces and without dense passes, for any update rule.
 
 With e_t = rho_t (phi_t + g_t e_{t-1}), g_t = gamma_t lambda_t, the changes of the weights since
-they were written as theta_0 and w_0 are sums over the steps k since then. For GTD(lambda) a step
-stores
+they were written as theta_0 and w_0 are sums over the steps k since then. A step stores
 
-    c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k,   q_k = w_k.phi_k
+    c_k = rho_k g_{k+1},   d_k = rho_k delta_k,   h_k and q_k: the rule's multiples of phi_{k+1} and phi_k
 
 With the overlaps G(k, j) = phi_k.phi_j, shared by all demons, one scan over these steps gives all
-that a step to time j = t + 1 needs (`scan`):
+that a step to time j = t + 1 needs (`scan`): the sums of d_k u_k, h_k G(k+1, j) and q_k G(k, j), with
 
     u_k = G(k, j) + v_{k-1} = e_k.phi_j / rho_k,    v_k = c_k u_k = g_{k+1} e_k.phi_j
-    theta_t.phi_j = theta_0.phi_j + alpha   (sum_k d_k u_k - sum_k h_k G(k+1, j))
-    w_t.phi_j     = w_0.phi_j     + alpha_w (sum_k d_k u_k - sum_k q_k G(k, j))
 
 theta_0.phi_j is updated by the rows of the features that switched on and off (`writing.py`). The
 remaining terms are inner products of the trace, which have recursions of their own
 (`lanes.trace_products`):
 
-    e_t.w_t       = rho_t (q_t + g_t e_{t-1}.w_t)
-    e_t.w_{t+1}   = e_t.w_t + alpha_w (delta_t |e_t|^2 - q_t e_t.phi_t)
+    e_t.w_t       = rho_t (w_t.phi_t + g_t e_{t-1}.w_t)
     |e_t|^2       = rho_t^2 (|phi_t|^2 + 2 g_t e_{t-1}.phi_t + g_t^2 |e_{t-1}|^2)
     e_t.phi_{t+1} = rho_t (G(t, t+1) + g_t e_{t-1}.phi_{t+1})
 
-What d, h and q are, and how they move the weights, is the rule's: its file has the kernels listed
-in `lanes.py`.
+What d, h and q are, and how the sums move the weights, is the rule's: its file has the kernels
+listed in `lanes.py`.
 """
 
 from __future__ import annotations

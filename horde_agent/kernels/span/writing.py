@@ -1,7 +1,7 @@
 """Write pending updates to the weights when a flush group is due.
 
 A backward pass from the current time, with S = 0, gives the coefficient of each phi_k: S_k = d_k +
-c_k S_{k+1}, for GTD(lambda)
+c_k S_{k+1}. A rule that stores h and q has, for example,
 
     theta += alpha   sum_k (S_k - h_{k-1}) phi_k          (of any rule: `flush_coefficients` in its file)
     w     += alpha_w sum_k (S_k - q_k) phi_k
