@@ -77,6 +77,6 @@ print(
     f"mean nearness at random:                         {live(StickyRandom(n_actions, 0.9), 0, STEPS // 2):.2f}"
 )
 for values in (least, most):
-    found = live(Follow(EpsilonGreedy(values, n_actions, EPSILON)), 1, STEPS // 4)
-    print(f"mean nearness with the {values.__name__:>5s} predicted nearness: {found:.2f}")
+    nearness = live(Follow(EpsilonGreedy(values, n_actions, EPSILON)), 1, STEPS // 4)
+    print(f"mean nearness with the {values.__name__:>5s} predicted nearness: {nearness:.2f}")
 env.close()

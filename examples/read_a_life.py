@@ -41,11 +41,11 @@ with suppress(ImportError):
 with suppress(ImportError):
     import polars as pl
 
-    lived = pl.scan_parquet(table / "*/*.parquet").filter(pl.col("phase") == Phase.BEHAVE)
-    print(lived.group_by("action").agg(pl.len().alias("n"), pl.col("b").mean()).collect())
+    frame = pl.scan_parquet(table / "*/*.parquet").filter(pl.col("phase") == Phase.BEHAVE)
+    print(frame.group_by("action").agg(pl.len().alias("n"), pl.col("b").mean()).collect())
 
 with suppress(ImportError):
     import pandas as pd
 
-    lived = pd.read_parquet(table).query("phase == 0")
-    print(lived.groupby("action").agg(n=("b", "size"), b=("b", "mean")))
+    frame = pd.read_parquet(table).query("phase == 0")
+    print(frame.groupby("action").agg(n=("b", "size"), b=("b", "mean")))

@@ -26,12 +26,12 @@ BODIES = {"simulator": "Pen", "emulated": "Emulated", "serial": "Serial", "drops
 parser = argparse.ArgumentParser()
 parser.add_argument("steps", nargs="?", type=int, default=20_000)
 parser.add_argument("--backend", choices=BODIES, default="simulator")
-asked = parser.parse_args()
+arguments = parser.parse_args()
 
 task = {"task": "light", "max_episode_steps": 500}
-one = gym.make(f"horde_env:Critterbot{BODIES[asked.backend]}-v0", **task)
+one = gym.make(f"horde_env:Critterbot{BODIES[arguments.backend]}-v0", **task)
 env = one
-if asked.backend == "simulator":
+if arguments.backend == "simulator":
     env = BatchVecEnv(
         gym.make_vec("horde_env:CritterbotPen-v0", 16, autoreset_mode="SameStep", **task)
     )
@@ -44,7 +44,7 @@ horde = Horde(light_soon, n_features=coder.n_features, n_active=coder.n_active, 
 callback = HordeCallback(horde, interface)
 
 controller = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu")
-controller.learn(asked.steps, callback=callback)
+controller.learn(arguments.steps, callback=callback)
 
 print(
     f"{callback.n_learned} transitions learned by {horde.n_demons} demons; {len(horde.diverged)} set aside"

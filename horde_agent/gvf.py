@@ -28,8 +28,8 @@ class Channel:
     """A cumulant: the reading of one channel of the observation, in the observation's own units.
 
     Args:
-        index: Its index in the observation, or its name, such as "light_0"; with names, pass the channels' names to the
-            Horde, `Horde(..., channels=interface.names)`.
+        index: Its index in the observation, or its name, such as "light_0"; with names, pass the
+            channels' names to the Horde, `Horde(..., channels=interface.names)`.
 
     Raises:
         ValueError: If `index` is neither a name nor a whole number of at least 0.
@@ -96,24 +96,32 @@ class GVF:
 
     Args:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
-        target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its demon finds.
-        cumulant: The signal that is summed: Channel, Feature, Prediction, or a function of (observation, tiles).
-        continuation: gamma, the probability of continuing: a number in [0, 1), or a function of (observation, tiles).
+        target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its
+            demon finds.
+        cumulant: The signal that is summed: Channel, Feature, Prediction, or a function of
+            (observation, tiles).
+        continuation: gamma, the probability of continuing: a number in [0, 1), or a function of
+            (observation, tiles).
         outcome: z, received at termination: a number or a function of (observation, tiles).
         lam: Trace decay lambda: a number in [0, 1], or a function of (observation, tiles).
         ends: True if the stream itself ends, which allows a constant continuation of 1.
-        tested: False if no test excursion should follow the target policy, for example with thousands of policies.
-        interest: Interest i(s) >= 0 of a state in an accurate answer, for algorithm "etd": a number, or a function of
-            (observation, tiles).
-        algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the Horde.
-        offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is that of the Horde.
+        tested: False if no test excursion should follow the target policy, for example with
+            thousands of policies.
+        interest: Interest i(s) >= 0 of a state in an accurate answer, for algorithm "etd": a
+            number, or a function of (observation, tiles).
+        algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the
+            Horde.
+        offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is
+            that of the Horde.
 
     Raises:
         ValueError: If an argument is invalid; the message names the question and the argument.
 
-    Its answer is the expected return G_t = C_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} G_{t+1} under the policy.
+    Its answer is the expected return G_t = C_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1}
+    G_{t+1} under the policy.
 
-    Source: Sutton et al. (2011), Horde, section 3; White, Modayil & Sutton (2012), https://arxiv.org/abs/1206.6262.
+    Source: Sutton et al. (2011), Horde, section 3; White, Modayil & Sutton (2012),
+        https://arxiv.org/abs/1206.6262.
 
     Examples:
         >>> from horde_agent import ConstantAction
@@ -137,7 +145,8 @@ class GVF:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ValueError(f"name of a question must be a string, not {self.name!r}")
-        cumulant, z = self.cumulant, self.outcome
+        cumulant = self.cumulant
+        z = self.outcome
         if isinstance(self.target_policy, Greedy) and not self.target_policy.of:
             object.__setattr__(self, "target_policy", replace(self.target_policy, of=self.name))
         if not is_policy(self.target_policy):
@@ -154,12 +163,18 @@ class GVF:
             if not _is_function(value) and not 0.0 <= self._number(argument, value) <= 1.0:
                 raise self._refused(f"{argument} must be in [0, 1], not {value!r}")
         if not callable(self.continuation) and self.continuation == 1.0 and not self.ends:
-            raise self._refused("a continuation of 1 never ends; use one below 1, or ends=True if the stream ends")
+            raise self._refused(
+                "a continuation of 1 never ends; use one below 1, or ends=True if the stream ends"
+            )
         if not _is_function(z) and not math.isfinite(self._number("outcome", z)):
             raise self._refused(f"outcome must be finite, not {z!r}")
         if not isinstance(self.algorithm, str | None):
-            raise self._refused(f"algorithm must be the name of an update rule, not {self.algorithm!r}")
-        if self.offset not in (None, MEAN) and not math.isfinite(self._number("offset", self.offset)):
+            raise self._refused(
+                f"algorithm must be the name of an update rule, not {self.algorithm!r}"
+            )
+        if self.offset not in (None, MEAN) and not math.isfinite(
+            self._number("offset", self.offset)
+        ):
             raise self._refused(f"offset must be finite, or {MEAN!r}, not {self.offset!r}")
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
@@ -205,7 +220,9 @@ def named(questions: Iterable[GVF], channels: Sequence[str]) -> tuple[GVF, ...]:
             case Channel(str(name)) if name in index:
                 question = replace(question, cumulant=Channel(index[name]))
             case Channel(str(name)) if index:
-                raise ValueError(f"question {question.name!r}: unknown channel {name!r}; there are {', '.join(index)}")
+                raise ValueError(
+                    f"question {question.name!r}: unknown channel {name!r}; there are {', '.join(index)}"
+                )
             case Channel(str(name)):
                 raise ValueError(
                     f"question {question.name!r}: the names of the channels are unknown; pass channels=interface.names "

@@ -217,7 +217,8 @@ class HordeCallback(BaseCallback):
                 )
             raise ValueError(
                 f"the environment's observations have the shape {getattr(original, 'shape', (1,))[1:]}, but the "
-                f"interface describes {n} channels: pass Interface.of(env) of the training environment, with VecNormalize as the "
+                f"interface describes {n} channels: pass Interface.of(env) of the training environment, "
+                "with VecNormalize as the "
                 f"outermost wrapper"
             )
         return list(np.array(original, dtype=np.float32))

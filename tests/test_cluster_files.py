@@ -101,10 +101,7 @@ def test_a_head_at_the_loopback_listens_only_there_and_needs_the_token(tmp_path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # Those are Ray's own
-    if not 10_001 <= port <= 19_999:
-        port = port
-    else:
+    if 10_001 <= port <= 19_999:  # those are Ray's own
         port = 6_389
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {

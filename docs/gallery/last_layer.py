@@ -20,23 +20,23 @@ network = torch.nn.Sequential(
 # Trained to predict the next observation
 whole = torch.nn.Sequential(network, torch.nn.Linear(32, 4))
 optimiser = torch.optim.Adam(whole.parameters(), lr=3e-3)
-asked = [GVF("angle", Behaviour(), Channel(2), GAMMA, lam=0.8)]
+questions = [GVF("angle", Behaviour(), Channel(2), GAMMA, lam=0.8)]
 horde = Horde(
-    asked, n_features=32, n_active=32, config=LearnerConfig(step_size=0.5), real_valued=True
+    questions, n_features=32, n_active=32, config=LearnerConfig(step_size=0.5), real_valued=True
 )
 rows = np.zeros((STEPS, 3))  # the next angle, whether the episode ended, and the prediction
 observation = env.reset(seed=0)[0]
 predicted = horde.begin(observation, network(torch.as_tensor(observation)).detach().numpy())
 for t in range(STEPS):
     action = int(rng.integers(2))
-    before = predicted[0]
-    seen = torch.as_tensor(observation)
+    prediction = predicted[0]
+    previous_observation = torch.as_tensor(observation)
     (observation, _, ended, *_) = env.step(action)
     phi = network(torch.as_tensor(observation)).detach().numpy()
     predicted = horde.learn(action, 0.5, observation, phi, terminated=ended)
-    rows[t] = observation[2], ended, before
+    rows[t] = observation[2], ended, prediction
     whole.zero_grad()
-    ((whole(seen) - torch.as_tensor(observation)) ** 2).mean().backward()
+    ((whole(previous_observation) - torch.as_tensor(observation)) ** 2).mean().backward()
     optimiser.step()
     if ended:
         observation = env.reset()[0]

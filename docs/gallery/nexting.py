@@ -11,20 +11,20 @@ from horde_agent import GVF, Behaviour, Channel, Horde, Interface, Life, StickyR
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
 scales = (0.1, 0.5, 2.0, 8.0)  # seconds
-asked = [
+questions = [
     GVF(
         f"{s} s", Behaviour(), Channel(interface.index("light_0")), 1 - env.metadata["period_s"] / s
     )
     for s in scales
 ]
-horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-seen: list[np.ndarray] = []
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+rows: list[np.ndarray] = []
 
 
 def look(event) -> None:
     if event.life.steps > 7_400:  # predictions in units of the signal: the return times 1 - gamma
-        means = horde.predictions * [1 - q.continuation for q in asked]
-        seen.append(np.append(means, event.row.observation[interface.index("light_0")]))
+        means = horde.predictions * [1 - q.continuation for q in questions]
+        rows.append(np.append(means, event.row.observation[interface.index("light_0")]))
 
 
 with Life(
@@ -36,11 +36,11 @@ with Life(
     observers=[look],
 ) as life:
     life.run(8_000)
-told = np.array(seen)
+curves = np.array(rows)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-axes.plot(0.1 * np.arange(len(told)), told[:, -1], color="0.75", label="light ahead")
+axes.plot(0.1 * np.arange(len(curves)), curves[:, -1], color="0.75", label="light ahead")
 for k, scale in enumerate(scales):
-    axes.plot(0.1 * np.arange(len(told)), told[:, k], lw=1.2, label=f"over {scale:g} s")
+    axes.plot(0.1 * np.arange(len(curves)), curves[:, k], lw=1.2, label=f"over {scale:g} s")
 axes.set(xlabel="robot time (s)", ylabel="share of full scale")
 axes.legend(frameon=False, ncols=5, fontsize=8)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)

@@ -17,8 +17,8 @@ for t in range(1, len(hour)):
 log = np.column_stack([light, np.clip(warmth, 0, 1), (hour % 24) / 24])
 
 coder = TileCoder.default(log.shape[1])
-asked = [GVF(f"{reach} h", Behaviour(), Channel(1), 1 - 1 / reach, lam=0.9) for reach in (1, 6)]
-horde = Horde(asked, n_features=coder.n_features, n_active=coder.n_active)
+questions = [GVF(f"{reach} h", Behaviour(), Channel(1), 1 - 1 / reach, lam=0.9) for reach in (1, 6)]
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
 horde.begin(log[0], coder.encode(log[0]))
 predicted = np.array([horde.learn(0, 1.0, row, coder.encode(row)) for row in log[1:]]) / (1, 6)
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")

@@ -18,24 +18,24 @@ policies = {
     "only forward": ConstantAction(0, 5),
     "only turning": ConstantAction(2, 5),
 }
-asked = [GVF(name, policy, light, 0.9, lam=0.8) for name, policy in policies.items()]
-horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-kept = list[np.ndarray]()
+questions = [GVF(name, policy, light, 0.9, lam=0.8) for name, policy in policies.items()]
+horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+history = list[np.ndarray]()
 
 
 class Watch(HordeCallback):
     """Stores the predictions at each step of PPO."""
 
     def _on_step(self) -> bool:
-        kept.append(0.1 * horde.predictions)
+        history.append(0.1 * horde.predictions)
         return super()._on_step()
 
 
 PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu").learn(
     3_072, callback=Watch(horde, interface)
 )
-told = np.array(kept)
-means = np.cumsum(told, axis=0)[500:] - np.cumsum(told, axis=0)[:-500]
+predictions = np.array(history)
+means = np.cumsum(predictions, axis=0)[500:] - np.cumsum(predictions, axis=0)[:-500]
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 for k, name in enumerate(policies):
     axes.plot(np.arange(len(means)) / 600, means[:, k] / 500, label=name)

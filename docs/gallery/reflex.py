@@ -13,8 +13,10 @@ for reflex in (False, True):
     env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
     interface = Interface.of(env)
     nose = interface.index("ir_distance_0")
-    asked = [GVF("wall", ConstantAction(0, 5), Channel(nose), 0.8, lam=0.8)]
-    horde = Horde(asked, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+    questions = [GVF("wall", ConstantAction(0, 5), Channel(nose), 0.8, lam=0.8)]
+    horde = Horde(
+        questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active
+    )
 
     class Driver:
         """Drive forward, now and then turn; where the reflex sees a wall coming, mostly turn."""

@@ -23,23 +23,23 @@ horde = Horde(
 observation, _ = env.reset(seed=0)
 horde.begin(observation, tiles_of(observation))
 ahead = horde.names.index(next(name for name in horde.names if "light_0" in name))
-told: list[tuple[float, float]] = []
+predictions: list[tuple[float, float]] = []
 twin = None
 for t in range(4_000):
     if t == 2_000:
         twin = copy.deepcopy(horde)  # weights, traces and current state
     action, b = behaviour.draw(rng, observation, tiles_of(observation))
     observation, *_ = env.step(action)
-    mine = horde.learn(action, b, observation, tiles_of(observation))[ahead]
+    prediction = horde.learn(action, b, observation, tiles_of(observation))[ahead]
     if twin:
-        its = twin.learn(action, b, observation, tiles_of(observation))[ahead]
+        twin_prediction = twin.learn(action, b, observation, tiles_of(observation))[ahead]
     else:
-        its = np.nan
-    told.append((mine, its))
+        twin_prediction = np.nan
+    predictions.append((prediction, twin_prediction))
 assert twin is not None
 assert twin.weights_sha256() == horde.weights_sha256()
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-axes.plot(np.array(told)[1_500:2_500], label="")
+axes.plot(np.array(predictions)[1_500:2_500], label="")
 axes.lines[0].set(label="the Horde", lw=3, alpha=0.4)
 axes.lines[1].set(label=f"its copy (both end with the weights {horde.weights_sha256()[:12]})", lw=1)
 axes.set(xlabel="step since 1,500", ylabel="predicted light ahead")

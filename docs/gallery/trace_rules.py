@@ -16,14 +16,14 @@ rng = np.random.default_rng(0)
 tiles_of = encoder(interface)
 coder = interface.coder
 light = interface.index("light_0")
-asked = [
+questions = [
     GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9)
     for a, name in enumerate(interface.actions)
 ]
 rules = ("plain", "capped", "clipped")
 hordes = [
     Horde(
-        asked,
+        questions,
         n_features=coder.n_features,
         n_active=coder.n_active,
         config=LearnerConfig(trace_rule=rule),

@@ -49,11 +49,11 @@ def room(observation, tiles):
     return -local.predict(tiles)
 
 
-asked = [
+gvfs = [
     GVF(f"{name}/nearest", ConstantAction(a, n_actions), nearest, 0.9)
     for a, name in enumerate(interface.actions)
 ]
-local = Horde(asked, **size)
+local = Horde(gvfs, **size)
 behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon=0.2))
 with ShardedHorde(
     questions.excursions(interface), shards=2, address=ADDRESS, mode="deferred", **size

@@ -50,15 +50,26 @@ class Demons:
         share: ShardContext = WHOLE,
     ) -> None:
         if real_valued and config.engine == "span":
-            raise ValueError('engine="span" does not support real-valued features: omit engine, or choose "plain"')
+            raise ValueError(
+                'engine="span" does not support real-valued features: omit engine, or choose "plain"'
+            )
         check_size(n_features, n_active, mode)
-        self.config = replace(config, engine="plain") if real_valued else config
-        self.n_features, self.n_active, self._batch = n_features, n_active, _BATCHES[mode]
-        self._channels, self._share, self._real_valued = tuple(channels), share, real_valued
+        if real_valued:
+            self.config = replace(config, engine="plain")
+        else:
+            self.config = config
+        self.n_features = n_features
+        self.n_active = n_active
+        self._batch = _BATCHES[mode]
+        self._channels = tuple(channels)
+        self._share = share
+        self._real_valued = real_valued
         resolved = named(questions, self._channels)
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
-        self._state: tuple[NDArray[Any], Tiles] | None = None  # the state that the next transition starts from
-        self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}  # of the streams that are not selected
+        # The state that the next transition starts from
+        self._state: tuple[NDArray[Any], Tiles] | None = None
+        # Of the streams that are not selected
+        self._states: dict[int, tuple[NDArray[Any], Tiles] | None] = {}
         self.stream = 0
         self._engine = self._new_engine()
         self._soundness = Soundness(self.names)
@@ -66,7 +77,8 @@ class Demons:
 
     def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
-        questions, dtype = with_rules(questions, self.config, self.action_values), np.dtype(self.config.dtype)
+        questions = with_rules(questions, self.config, self.action_values)
+        dtype = np.dtype(self.config.dtype)
         sizes = (self.n_features, self.n_active, dtype)
         self._maker = SignalMaker(
             questions,
@@ -76,13 +88,16 @@ class Demons:
             n_gibbs=self._share.n_gibbs,
             offset=self.config.offset,
         )
-        self.questions, self.names, self.n_demons = questions, [q.name for q in questions], len(questions)
+        self.questions = questions
+        self.names = [q.name for q in questions]
+        self.n_demons = len(questions)
         self._largest_decay = max(largest_decay(questions), self._share.largest_decay)
         self._algorithms = rules_of(questions, self.config)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
-        sizes, mapping = (self.n_features, self.n_active, self._batch), self._mapping(np.full(self.n_demons, NEWCOMER))
+        sizes = (self.n_features, self.n_active, self._batch)
+        mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
         return MixedEngine(self.config, *sizes, mapping, self._share.layouts, made_plain)
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
@@ -118,12 +133,15 @@ class Demons:
 
         Args:
             name: Name of the question.
-            tiles: Active features, shape (n_active,); not checked, because policies read this on every step.
+            tiles: Active features, shape (n_active,); not checked, because policies read this on
+                every step.
 
         Raises:
             ValueError: If no question of this name finds a policy.
         """
-        demon = self.names.index(name) if name in self.names else -1
+        demon = -1
+        if name in self.names:
+            demon = self.names.index(name)
         if demon < 0 or not self.questions[demon].finds_policy:
             names_found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
             raise ValueError(f"no question finds the policy {name!r}: there are {names_found}")
@@ -208,8 +226,8 @@ class Demons:
     def n_skipped(self) -> Integers:
         """Number of steps that each demon skipped, shape (n_demons,).
 
-        A demon skips a step if one of its signals is not finite, or a continuation or trace decay lies outside [0, 1].
-        Its trace is cleared and its weights do not change.
+        A demon skips a step if one of its signals is not finite, or a continuation or trace decay
+        lies outside [0, 1]. Its trace is cleared and its weights do not change.
         """
         return self._soundness.n_skipped.copy()
 
@@ -235,8 +253,8 @@ class Demons:
         """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
-            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by default. A demon
-                that finds a policy has n_actions n_features weights.
+            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by
+                default. A demon that finds a policy has n_actions n_features weights.
 
         Raises:
             ValueError: If some of them find policies and others do not.
@@ -248,11 +266,14 @@ class Demons:
         """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
 
         Raises:
-            ValueError: If the Horde's rule has one step size for all weights, or its questions name several rules.
+            ValueError: If the Horde's rule has one step size for all weights, or its questions name
+                several rules.
         """
         engines = list(self._engine.engines.values())
         if len(engines) > 1 or not isinstance(engines[0], PlainEngine):
-            raise ValueError(f"algorithm {self.config.algorithm!r} has no step size per weight: choose a rule that has")
+            raise ValueError(
+                f"algorithm {self.config.algorithm!r} has no step size per weight: choose a rule that has"
+            )
         return engines[0].step_sizes()
 
     def weights_sha256(self) -> str:
@@ -260,7 +281,9 @@ class Demons:
         digest = hashlib.sha256()
         parts = [self.weights(run) for run in self._engine.runs()]
         for array in (of_part[which] for which in (0, 1) for of_part in parts):
-            digest.update(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes())
+            digest.update(
+                np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+            )
         return digest.hexdigest()
 
     # ---- saving and restoring ----------------------------------------------------------------------------------------
@@ -291,18 +314,30 @@ class Demons:
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._soundness.restore(inner(state, "soundness"))
-        current, unasked = inner(state, "there"), set(untext(state["own/unasked"]))
-        self._state = (current["observation"].copy(), current["tiles"].copy()) if current else None
+        current = inner(state, "there")
+        unasked = set(untext(state["own/unasked"]))
+        if current:
+            self._state = (current["observation"].copy(), current["tiles"].copy())
+        else:
+            self._state = None
         self.stream, other_states = restored_streams(inner(state, "streams"))
-        self._states = {stream: (of["observation"], of["tiles"]) for stream, of in other_states.items()}
+        self._states = {
+            stream: (of["observation"], of["tiles"]) for stream, of in other_states.items()
+        }
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 
-    def _change(self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]) -> None:
+    def _change(
+        self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]
+    ) -> None:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
-        previous, is_new = self._maker, old_index == NEWCOMER
-        self._set_questions(questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index]))
-        self._unchecked, maker = unasked, self._maker
+        previous = self._maker
+        is_new = old_index == NEWCOMER
+        self._set_questions(
+            questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index])
+        )
+        self._unchecked = unasked
+        maker = self._maker
         self._share = self._share._replace(layouts={})
         maker.copy_state_from(previous, old_index)
         states = {**self._states, self.stream: self._state}
@@ -326,7 +361,9 @@ class Demons:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
         if found & checks.BROKEN:
             beyond = self._maker.mark_skips(self._soundness)
-            reasons = {i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()}
+            reasons = {
+                i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()
+            }
             self._freeze_all(reasons, self._soundness.n_steps + 1)
         if found & checks.BOUND_RISES:
             self._engine.set_bounds(self._maker.bound)
@@ -349,14 +386,23 @@ class Demons:
             if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
                 self._freeze(demon)
                 if self.questions[demon].finds_policy:
-                    name, policies = self.names[demon], [q.target_policy for q in self.questions]
-                    about = [i for i, of in enumerate(policies) if isinstance(of, Greedy) and of.of == name]
-                    self._freeze_all(dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step)
+                    name = self.names[demon]
+                    policies = [q.target_policy for q in self.questions]
+                    about = [
+                        i
+                        for i, of in enumerate(policies)
+                        if isinstance(of, Greedy) and of.of == name
+                    ]
+                    self._freeze_all(
+                        dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step
+                    )
 
     def _share_divergence(self, others: Sequence[Demons]) -> None:
         """Synchronise diverged demons and weight bounds across Hordes."""
         alike = (self, *others)
-        reasons = {name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()}
+        reasons = {
+            name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()
+        }
         for horde in alike:
             for name, why in reasons.items():
                 if horde._soundness.mark_diverged(demon := self.names.index(name), why):
@@ -379,4 +425,6 @@ def check_size(n_features: int, n_active: int, mode: str) -> None:
 
 def _named_state(state: tuple[NDArray[Any], Tiles] | None) -> State:
     """Return the arrays of a state by name; none if the stream has not begun or has ended."""
-    return {} if state is None else {"observation": state[0], "tiles": state[1]}
+    if state is None:
+        return {}
+    return {"observation": state[0], "tiles": state[1]}

@@ -23,26 +23,34 @@ _SMALLEST_SHARED = 2048  # policies from which on a parallel region is faster
 class GibbsTable:
     """Importance sampling ratios of many Gibbs policies of one shape, written to `position` in the output, shape (n,).
 
-    Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within 1e-6 of the softmax in
-    floats for policies like the paper's, and depend only on the current tiles. `in_floats`, or if a policy's |logit|
-    can exceed 63, logits are float64 sums from scratch: exact to rounding, and about ten times slower for many
+    Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within
+    1e-6 of the softmax in floats for policies like the paper's, and depend only on the current
+    tiles. `in_floats`, or if a policy's |logit|
+    can exceed 63, logits are float64 sums from scratch: exact to rounding, and about ten times
+        slower for many
     policies.
 
     Raises:
         ValueError: If they differ in their number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False) -> None:
+    def __init__(
+        self, policies: Sequence[Gibbs], position: NDArray[np.int64], *, in_floats: bool = False
+    ) -> None:
         shapes = {(p.n_actions, p.n_features) for p in policies}
         if len(shapes) != 1:
-            raise ValueError(f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}")
+            raise ValueError(
+                f"the Gibbs policies of one Horde must have one shape, not {sorted(shapes)}"
+            )
         ((self._n_actions, self._n_features),) = shapes
         self.in_floats = in_floats or largest_logit(policies) > kernels.LARGEST
         self._n_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
         if len(policies) < _SMALLEST_SHARED:
             self._n_threads = 1
         n_blocks = -(-len(policies) // _LARGEST_BLOCK)
-        first = np.linspace(0, len(policies), -(-n_blocks // self._n_threads) * self._n_threads + 1).astype(np.int64)
+        first = np.linspace(
+            0, len(policies), -(-n_blocks // self._n_threads) * self._n_threads + 1
+        ).astype(np.int64)
         parts = [
             _block(policies[i:j], self._n_actions, self._n_features, in_floats=self.in_floats)
             for i, j in itertools.pairwise(first)
@@ -51,7 +59,9 @@ class GibbsTable:
         entry = np.concatenate([entry for _, entry in parts])
         self._arrays = kernels.GibbsArrays(
             first=first,
-            start=np.stack([start + begin for (start, _), begin in zip(parts, begins, strict=False)]),
+            start=np.stack(
+                [start + begin for (start, _), begin in zip(parts, begins, strict=False)]
+            ),
             entry=entry,
             position=np.asarray(position, dtype=np.int64),
             logits=np.zeros(self._n_actions * len(policies), dtype=entry.dtype),
@@ -69,7 +79,11 @@ class GibbsTable:
     def _tiles(self, n_active: int) -> dict[str, Any]:
         """Return arrays for `n_active` tiles, all n_features, an index that no policy has."""
         gained, lost = np.zeros((2, max(n_active, 1)), dtype=np.int64)
-        return {"tiles": np.full(n_active, self._n_features, dtype=np.int64), "gained": gained, "lost": lost}
+        return {
+            "tiles": np.full(n_active, self._n_features, dtype=np.int64),
+            "gained": gained,
+            "lost": lost,
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
@@ -78,10 +92,16 @@ class GibbsTable:
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`; tiles: (n_active,), int64."""
         n_threads = threads_here(self._n_threads)
-        if self._held is None or out is not self._arrays.ratios or n_threads != self._arrays.n_threads:
-            self._arrays, self._held = self._arrays._replace(ratios=out, n_threads=n_threads), None
+        if (
+            self._held is None
+            or out is not self._arrays.ratios
+            or n_threads != self._arrays.n_threads
+        ):
+            self._arrays = self._arrays._replace(ratios=out, n_threads=n_threads)
+            self._held = None
         if tiles.size != self._arrays.tiles.size:
-            self._arrays, self._held = self._arrays._replace(**self._tiles(tiles.size)), None
+            self._arrays = self._arrays._replace(**self._tiles(tiles.size))
+            self._held = None
         if self._held is None:
             self._held = hold(self._arrays)
             arguments = self._held, entry_of(kernels.do_task, self._held)
@@ -93,7 +113,11 @@ class GibbsTable:
 def largest_logit(policies: Sequence[Gibbs]) -> float:
     """Return an upper bound of |u_a.phi| over all policies and feature vectors."""
     return max(
-        (float(np.bincount(p.index // p.n_features, np.abs(p.value)).max()) for p in policies if p.index.size),
+        (
+            float(np.bincount(p.index // p.n_features, np.abs(p.value)).max())
+            for p in policies
+            if p.index.size
+        ),
         default=0.0,
     )
 

@@ -27,22 +27,35 @@ class InputChecker:
     """
 
     def __init__(
-        self, n_features: int, n_active: int, n_channels: int, n_actions: int, *, real_valued: bool = False
+        self,
+        n_features: int,
+        n_active: int,
+        n_channels: int,
+        n_actions: int,
+        *,
+        real_valued: bool = False,
     ) -> None:
-        self.n_features, self.n_active, self.n_channels, self.n_actions = n_features, n_active, n_channels, n_actions
+        self.n_features = n_features
+        self.n_active = n_active
+        self.n_channels = n_channels
+        self.n_actions = n_actions
         self.real_valued = real_valued
         self._seen = np.zeros(n_features + 1, dtype=np.int64)
 
     def action(self, action: Any, probability: Any) -> tuple[int, float]:
         """Return an action and its probability as plain numbers; accept arrays of one element."""
-        n, a, b = self.n_actions, _the_one(action), _the_one(probability)
+        n = self.n_actions
+        a = _the_one(action)
+        b = _the_one(probability)
         if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
             expected = "from 0"
             if n:
                 expected = f"in 0..{n - 1}"
             raise ValueError(f"action must be a whole number {expected}, not {action!r}")
         if not _RAREST <= b <= 1.0:
-            raise ValueError(f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}")
+            raise ValueError(
+                f"probability must be in (0, 1], and at least {_RAREST:g}, not {probability!r}"
+            )
         return int(a), b
 
     def checked(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
@@ -56,7 +69,9 @@ class InputChecker:
         observation = np.array(observation, dtype=np.float64)
         n = self.n_channels
         if observation.ndim != 1 or observation.size < n:
-            raise ValueError(f"observation must be flat with at least {n} channels, not {observation.shape}")
+            raise ValueError(
+                f"observation must be flat with at least {n} channels, not {observation.shape}"
+            )
         return observation, self._copied_tiles(tiles)
 
     def tiles(self, tiles: Tiles) -> Tiles:
@@ -70,17 +85,23 @@ class InputChecker:
         tiles = np.asarray(tiles)
         if self.real_valued:
             if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
-                raise ValueError(f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}")
+                raise ValueError(
+                    f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}"
+                )
             return np.array(tiles, dtype=np.float64)
         if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
-            raise ValueError(f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}")
+            raise ValueError(
+                f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}"
+            )
         return np.array(tiles, dtype=np.int64)
 
     def validate(self, observation: Observation, tiles: Tiles) -> None:
         """Raise ValueError if an observation, (n_sensors,), or its tiles, (n_active,), are invalid."""
         if self.real_valued:
             if not np.isfinite(tiles).all():
-                raise ValueError(f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not")
+                raise ValueError(
+                    f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not"
+                )
             tiles = NO_TILES
         wrong = checks.first_wrong(observation, tiles, self._seen)
         if wrong >= 0:
@@ -89,13 +110,18 @@ class InputChecker:
             twice = tiles[-2 - tiles.size - wrong]
             raise ValueError(f"tiles must be different features; {twice} is there more than once")
         if wrong < -1:
-            raise ValueError(f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}")
+            raise ValueError(
+                f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}"
+            )
 
 
 def _the_one(value: Any) -> float:
     """Return a finite number, also from an array of one element as in vector environments; otherwise NaN."""
-    if type(value) is int or type(value) is float:  # the common case, tested first: two calls per robot step
-        return value if math.isfinite(value) else math.nan
+    # The common case, tested first: two calls per robot step
+    if type(value) is int or type(value) is float:
+        if math.isfinite(value):
+            return value
+        return math.nan
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     is_finite = isinstance(value, numbers.Real) and math.isfinite(value)

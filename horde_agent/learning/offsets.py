@@ -3,19 +3,23 @@
     delta = c' + (1 - gamma') z' + gamma' (o + theta.phi') - (o + theta.phi)
           = c' + (1 - gamma') (z' - o) + gamma' theta.phi' - theta.phi
 
-An engine learns theta and knows no offset: it receives the outcome z' - o, and o is added to what it predicts. If gamma
-and z are constant, it receives the same sum as a cumulant less a reference, c' - r with r = (1 - gamma) (o - z), and no
-outcome; only at the end of a stream, where gamma' = 0, the outcome is -gamma (o - z). The reference is subtracted in
-float64, so that rounding to the engine's dtype is relative to the changes of a signal and not to its size.
+An engine learns theta and knows no offset: it receives the outcome z' - o, and o is added to what
+    it predicts. If gamma
+and z are constant, it receives the same sum as a cumulant less a reference, c' - r with r = (1 -
+gamma) (o - z), and no outcome; only at the end of a stream, where gamma' = 0, the outcome is -gamma
+(o - z). The reference is subtracted in float64, so that rounding to the engine's dtype is relative
+to the changes of a signal and not to its size.
 
-With the same number of active features in every state, the offset equals initial weights of o / n_active.
+With the same number of active features in every state, the offset equals initial weights of o /
+n_active.
 
-An automatic offset ("mean") is the answer that would be right if all states were alike, from the first transitions:
+An automatic offset ("mean") is the answer that would be right if all states were alike, from the
+first transitions:
 
     o = sum (c' + (1 - gamma') z') / sum (1 - gamma')        c_mean / (1 - gamma) + z, if gamma and z are constant
 
-It moves with each of them, as a weight with the step size 1/t does, and stands still afterwards. So there is no jump.
-Before the first transition it is estimated from the first state alone.
+It moves with each of them, as a weight with the step size 1/t does, and stands still afterwards. So
+there is no jump. Before the first transition it is estimated from the first state alone.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ N_READINGS = 500
 _OF_READINGS = ("n_readings", "total", "ends", "lowest", "highest", "is_rounded")
 _OF_DEMONS = ("value", "added", "outcome", "is_frozen", *_OF_READINGS)
 _STATE = (*_OF_DEMONS, "at_end", "is_moving", "is_unread")
-_LEAST_STEPS = 16.0  # steps of float32 in the spread of readings; below it, rounding is a part of their variance
+# Steps of float32 in the spread of readings; below it, rounding is a part of their variance
+_LEAST_STEPS = 16.0
 
 _log = logging.getLogger(__name__)
 
@@ -85,28 +90,35 @@ class Offsets:
         is_on: True unless all offsets are 0.
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
-        changes_always: True if references or outcomes change with every transition, and not with the ends of streams.
+        changes_always: True if references or outcomes change with every transition, and not with
+            the ends of streams.
         at_end: True if the latest transition ended a stream.
         value: Offset of each demon, shape (n_demons,).
-        added: What is added to each demon's theta.phi, shape (n_demons,): the offset, 0 if it diverged.
+        added: What is added to each demon's theta.phi, shape (n_demons,): the offset, 0 if it
+            diverged.
         outcome: Latest outcome z of each demon, shape (n_demons,).
     """
 
-    def __init__(self, questions: Sequence[GVF], offset: float | str, cohort: Integers, max_finite: float) -> None:
+    def __init__(
+        self, questions: Sequence[GVF], offset: float | str, cohort: Integers, max_finite: float
+    ) -> None:
         n = len(questions)
         offsets = [offset if question.offset is None else question.offset for question in questions]
         self._names = [question.name for question in questions]
         self._cohort = cohort
         self._max_finite = max_finite
         self._is_automatic = np.array([one == MEAN for one in offsets], dtype=bool)
-        self.value = np.array([0.0 if one == MEAN else float(one) for one in offsets], dtype=np.float64)
+        self.value = np.array(
+            [0.0 if one == MEAN else float(one) for one in offsets], dtype=np.float64
+        )
         self.added = self.value.copy()
         has_offset = self._is_automatic | (self.value != 0.0)
         self.is_on = bool(has_offset.any())
 
         # Demons with a reference; the others with an offset receive z - o.
         has_constants = [
-            not callable(question.continuation) and not callable(question.outcome) for question in questions
+            not callable(question.continuation) and not callable(question.outcome)
+            for question in questions
         ]
         self._gamma = _constants([question.continuation for question in questions])
         self._is_centred = has_offset & np.array(has_constants, dtype=bool) & (self._gamma < 1.0)
@@ -126,8 +138,12 @@ class Offsets:
         self.is_unread = self.is_moving
         self.at_end = False
         demon_of = {name: i for i, name in enumerate(self._names)}
-        predicted = [q.cumulant.name if isinstance(q.cumulant, Prediction) else "" for q in questions]
-        self._source = np.array([demon_of.get(name, _NO_SOURCE) for name in predicted], dtype=np.int64)
+        predicted = [
+            q.cumulant.name if isinstance(q.cumulant, Prediction) else "" for q in questions
+        ]
+        self._source = np.array(
+            [demon_of.get(name, _NO_SOURCE) for name in predicted], dtype=np.int64
+        )
 
     # ---- what the engine receives -----------------------------------------------------------------------------------
 
@@ -140,8 +156,16 @@ class Offsets:
         for i, question in enumerate(questions):
             key: tuple[Hashable, ...] = (int(channel[i]),)
             if self._is_centred[i]:
-                value = MEAN if self._is_automatic[i] else float(self.value[i])
-                key = (int(channel[i]), question.continuation, question.outcome, value, int(self._cohort[i]))
+                value: float | str = MEAN
+                if not self._is_automatic[i]:
+                    value = float(self.value[i])
+                key = (
+                    int(channel[i]),
+                    question.continuation,
+                    question.outcome,
+                    value,
+                    int(self._cohort[i]),
+                )
             cumulant[i] = numbers.setdefault(key, len(numbers))
         channels = [key[0] for key in numbers]  # type: ignore[index]
         return Slots(np.array(channels, dtype=np.int64), cumulant)
@@ -161,11 +185,14 @@ class Offsets:
     def _reference(self, offsets: Floats) -> Floats:
         """Return what is subtracted from each demon's cumulant, given all offsets, (n_demons,).
 
-        A constant reading is subtracted to the last bit, so that nothing remains to be learned from its rounding.
+        A constant reading is subtracted to the last bit, so that nothing remains to be learned from
+        its rounding.
         """
         references = np.where(self._is_centred, (1.0 - self._gamma) * (offsets - self.outcome), 0.0)
         is_rounding = np.abs(references - self.lowest) <= _ROUNDING * np.abs(self.lowest)
-        return np.where(self._is_centred & (self.lowest == self.highest) & is_rounding, self.lowest, references)
+        return np.where(
+            self._is_centred & (self.lowest == self.highest) & is_rounding, self.lowest, references
+        )
 
     def outcomes(self, *, is_last: bool) -> Floats:
         """Return the outcomes that the engine receives, (n_demons,); `is_last` at the end of a stream."""
@@ -217,8 +244,8 @@ class Offsets:
     def set(self, values: Floats, cumulant: Integers) -> None:
         """Set offsets, (n_demons,), which then stand still; NaN leaves a demon's as it is.
 
-        `cumulant` is that of each demon, as in `Slots`. Raise ValueError if demons with one cumulant would get
-        different offsets.
+        `cumulant` is that of each demon, as in `Slots`. Raise ValueError if demons with one
+        cumulant would get different offsets.
         """
         is_set = np.isfinite(values)
         offsets = np.where(is_set, values, self.value)
@@ -243,8 +270,12 @@ class Offsets:
             return
         spread = self.highest - self.lowest
         largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
-        is_small = (spread > 0.0) & (spread < _LEAST_STEPS * float(np.finfo(np.float32).eps) * largest)
-        is_learned_rounded = self._is_shifted & (self._max_finite <= float(np.finfo(np.float32).max))
+        is_small = (spread > 0.0) & (
+            spread < _LEAST_STEPS * float(np.finfo(np.float32).eps) * largest
+        )
+        is_learned_rounded = self._is_shifted & (
+            self._max_finite <= float(np.finfo(np.float32).max)
+        )
         is_coarse = is_complete & is_small & (self.is_rounded | is_learned_rounded)
         if is_coarse.any():
             first = int(np.argmax(is_coarse))

@@ -21,7 +21,8 @@ TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
 DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
-LARGEST_TAIL = 1_000  # steps of a trace in addition to pending ones; longer traces need the plain engine
+# Steps of a trace in addition to pending ones; longer traces need the plain engine
+LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
 """Factor of the default step size with an offset: what remains to be learned is small."""
 ActionValues = Callable[[str, Tiles], Floats]
@@ -35,31 +36,36 @@ class LearnerConfig:
     """Options of the learning algorithm.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles. By default the rule's, 0.1 for most,
-            and half of it with an offset.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default the
+            rule's, 0.1 for most, and half of it with an offset.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
-        trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the paper's pseudo-code; the
-            trace may have infinite variance. "capped": as "plain", but entries of phi + gamma lambda e are at most 1,
-            before rho. "tree-backup": lambda b(a_t). "abtd": min(psi b(a_t), 1, 1/rho_t).
+        trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the
+            paper's pseudo-code; the trace may have infinite variance. "capped": as "plain", but
+            entries of phi + gamma lambda e are at most 1, before rho. "tree-backup": lambda b(a_t).
+            "abtd": min(psi b(a_t), 1, 1/rho_t).
         w_rule: "every-step": w -= alpha_w (phi.w) phi on every step, as in the paper's pseudo-code.
             "importance-weighted": this term is multiplied by rho.
         dtype: "float32" or "float64".
         mspbe_tau: Time constant of the online MSPBE estimates, in learning steps; above 1.
         vector_mspbe: True to compute the vector estimate (a third number per weight).
-        check_every: Learning steps between two checks of a weight against its bound in the plain engine; the span
-            engine checks each weight that it writes.
-        engine: "span", the fast engine, "plain", the reference, which supports all rules, or "auto": the fast engine if
-            it supports the rule.
-        algorithm: The update rule: the name of its file in `kernels/rules`; "tdrc:beta=0.5" also sets parameters.
-        parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name, such as
-            {"beta": 0.5}; others have their defaults.
-        offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean", the answer that would
-            be right if all states were alike, estimated from the first 500 transitions (`learning.offsets`). 0: none.
+        check_every: Learning steps between two checks of a weight against its bound in the plain
+            engine; the span engine checks each weight that it writes.
+        engine: "span", the fast engine, "plain", the reference, which supports all rules, or
+            "auto": the fast engine if it supports the rule.
+        algorithm: The update rule: the name of its file in `kernels/rules`; "tdrc:beta=0.5" also
+            sets parameters.
+        parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name,
+            such as {"beta": 0.5}; others have their defaults.
+        offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean",
+            the answer that would be right if all states were alike, estimated from the first 500
+            transitions (`learning.offsets`). 0: none.
 
     Raises:
-        ValueError: If a value is out of range, or the update rule does not use it; the message names it.
+        ValueError: If a value is out of range, or the update rule does not use it; the message
+            names it.
 
-    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size 0.1 over the active
+    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size
+        0.1 over the active
     tiles, ratio 0.001. Other rules: `kernels/rules`.
 
     Examples:
@@ -84,9 +90,16 @@ class LearnerConfig:
     offset: float | Literal["mean"] = 0.0
 
     def __post_init__(self) -> None:
-        for name, choices in (("trace_rule", TRACE_RULES), ("w_rule", W_RULES), ("dtype", DTYPES), ("engine", ENGINES)):
+        for name, choices in (
+            ("trace_rule", TRACE_RULES),
+            ("w_rule", W_RULES),
+            ("dtype", DTYPES),
+            ("engine", ENGINES),
+        ):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
+                )
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
@@ -110,7 +123,9 @@ class LearnerConfig:
         rule = rules.rule(name)
         for key in written:
             if key in self.parameters:
-                raise ValueError(f"algorithm {self.algorithm!r}: parameters gives {key!r} too; give it once")
+                raise ValueError(
+                    f"algorithm {self.algorithm!r}: parameters gives {key!r} too; give it once"
+                )
         object.__setattr__(self, "algorithm", rule.name)
         if written:
             object.__setattr__(self, "parameters", {**self.parameters, **written})
@@ -124,7 +139,9 @@ class LearnerConfig:
                 f"algorithm {rule.name!r} has no secondary weights, so that secondary_ratio = {ratio!r} has no effect: "
                 "omit it"
             )
-        if rule.IGNORES_STEP_SIZE and not (math.isnan(self.step_size) or self.step_size == rule.STEP_SIZE):
+        if rule.IGNORES_STEP_SIZE and not (
+            math.isnan(self.step_size) or self.step_size == rule.STEP_SIZE
+        ):
             raise ValueError(
                 f"algorithm {rule.name!r} computes its own step size, so that step_size = {self.step_size!r} has no "
                 f"effect: omit it, or set {', '.join(rule.parameters._fields)}"
@@ -140,25 +157,39 @@ class LearnerConfig:
                 )
             object.__setattr__(self, "trace_rule", rule.TRACE_RULE)
         if self.trace_rule == "capped" and not rule.CAN_CAP:
-            raise ValueError(f'{name} does not support trace_rule="capped": choose "clipped" or "plain"')
+            raise ValueError(
+                f'{name} does not support trace_rule="capped": choose "clipped" or "plain"'
+            )
         if self.w_rule == "importance-weighted" and not _can_weight(rule):
-            raise ValueError(f'{name} does not support w_rule="importance-weighted": choose "every-step"')
+            raise ValueError(
+                f'{name} does not support w_rule="importance-weighted": choose "every-step"'
+            )
         if self.engine == "span" and self.needs_plain_engine:
             raise ValueError(
                 f'{name} with trace rule {self.trace_rule!r} does not fit engine="span": omit engine, or choose "plain"'
             )
         self._warn_of(rule, "secondary_ratio", self.secondary_ratio)
         bound = rules.TRACE_RULES[self.trace_rule]
-        owners = dict.fromkeys(rule.parameters._fields, rule) | ({bound[1]: rules.rule(bound[0])} if bound else {})
+        owners = dict.fromkeys(rule.parameters._fields, rule) | (
+            {bound[1]: rules.rule(bound[0])} if bound else {}
+        )
         for key, value in self.parameters.items():
             if key not in owners:
-                choices = f"it has {', '.join(owners)}" if owners else "it has none"
-                raise ValueError(f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {choices}")
+                choices = "it has none"
+                if owners:
+                    choices = f"it has {', '.join(owners)}"
+                raise ValueError(
+                    f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {choices}"
+                )
             if not rules.is_in(owners[key].RANGES[key], value):
-                raise ValueError(f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}")
+                raise ValueError(
+                    f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}"
+                )
             self._warn_of(owners[key], key, value)
         if self.trace_bound > getattr(self.rule_parameters, "rho_bar", math.inf):
-            raise ValueError(f"{name}: c_bar must be at most rho_bar, not {self.trace_bound:g}: lower c_bar")
+            raise ValueError(
+                f"{name}: c_bar must be at most rho_bar, not {self.trace_bound:g}: lower c_bar"
+            )
 
     def _warn_of(self, owner: rules.Rule, key: str, value: float) -> None:
         """Log a warning, once per process, if a setting is outside the safe interval that the rule states."""
@@ -170,7 +201,9 @@ class LearnerConfig:
     def rule_parameters(self) -> Any:
         """The parameters of the update rule, a NamedTuple of its file."""
         kind = rules.rule(self.algorithm).parameters
-        return kind(**{key: float(value) for key, value in self.parameters.items() if key in kind._fields})
+        return kind(
+            **{key: float(value) for key, value in self.parameters.items() if key in kind._fields}
+        )
 
     @property
     def trace_bound(self) -> float:
@@ -184,7 +217,11 @@ class LearnerConfig:
     @property
     def needs_plain_engine(self) -> bool:
         """True if the plain engine is chosen or required: the span engine supports neither "capped" nor some rules."""
-        return self.engine == "plain" or self.trace_rule == "capped" or rules.rule(self.algorithm).SPAN is None
+        return (
+            self.engine == "plain"
+            or self.trace_rule == "capped"
+            or rules.rule(self.algorithm).SPAN is None
+        )
 
     @property
     def cuts_trace_by_b(self) -> bool:
@@ -245,7 +282,9 @@ def parse_algorithm(text: str) -> tuple[str, dict[str, float]]:
         try:
             number = float(value)
         except ValueError:
-            raise ValueError(f"algorithm {text!r}: parameters are written as name=number, not {part!r}") from None
+            raise ValueError(
+                f"algorithm {text!r}: parameters are written as name=number, not {part!r}"
+            ) from None
         if key in parameters:
             raise ValueError(f"algorithm {text!r} gives {key!r} twice: give it once")
         parameters[key] = number
@@ -283,7 +322,8 @@ def _written(name: str, parameters: Mapping[str, float]) -> str:
 def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     """Return how the demons of an update rule, for example "tdrc:beta=0.5", learn in a Horde with these options.
 
-    A rule that is not the Horde's has its default step sizes, and the Horde's options that it supports.
+    A rule that is not the Horde's has its default step sizes, and the Horde's options that it
+    supports.
     """
     name, parameters = parse_algorithm(algorithm)
     definition = rules.rule(name)
@@ -295,7 +335,8 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
         parameters=parameters,
         step_size=default_step_size(definition, config.offset),
         secondary_ratio=definition.SECONDARY_RATIO,
-        trace_rule=definition.TRACE_RULE or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
+        trace_rule=definition.TRACE_RULE
+        or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
         w_rule=config.w_rule if _can_weight(definition) else "every-step",
     )
 
@@ -313,29 +354,41 @@ def rules_of(questions: Sequence[GVF], config: LearnerConfig) -> tuple[str, ...]
     return tuple(default if q.algorithm is None else one_spelling(q.algorithm) for q in questions)
 
 
-def with_rules(questions: Sequence[GVF], config: LearnerConfig, action_values: ActionValues) -> tuple[GVF, ...]:
+def with_rules(
+    questions: Sequence[GVF], config: LearnerConfig, action_values: ActionValues
+) -> tuple[GVF, ...]:
     """Return a Horde's questions, with an update rule for each policy to be found, and `action_values` for found ones.
 
     Raises:
-        ValueError: If no question finds a policy that another is about, or a question's update rule does not fit.
+        ValueError: If no question finds a policy that another is about, or a question's update rule
+            does not fit.
     """
     control_names = [q.name for q in questions if q.finds_policy]
     return tuple(_with_rule(q, control_names, config, action_values) for q in questions)
 
 
-def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_values: ActionValues) -> GVF:
-    policy, algorithm = q.target_policy, q.algorithm
+def _with_rule(
+    q: GVF, found: Sequence[str], config: LearnerConfig, action_values: ActionValues
+) -> GVF:
+    policy = q.target_policy
+    algorithm = q.algorithm
     if isinstance(policy, Greedy):
         if policy.of not in found:
-            choices = f"there are {', '.join(found)}" if found else "add GVF(NAME, Greedy(n_actions), ...)"
-            raise ValueError(f"question {q.name!r}: no question finds the policy {policy.of!r}: {choices}")
+            choices = "add GVF(NAME, Greedy(n_actions), ...)"
+            if found:
+                choices = f"there are {', '.join(found)}"
+            raise ValueError(
+                f"question {q.name!r}: no question finds the policy {policy.of!r}: {choices}"
+            )
         if q.finds_policy and algorithm is None and not rules.rule(config.algorithm).FINDS_POLICY:
             algorithm = rules.FINDS_POLICIES
         q = replace(q, target_policy=replace(policy, values=action_values), algorithm=algorithm)
     try:
         if q.offset is not None:
             check_offset(q.offset, config.dtype)
-        learner = config if algorithm is None else config_of(config, algorithm)
+        learner = config
+        if algorithm is not None:
+            learner = config_of(config, algorithm)
     except ValueError as error:
         raise ValueError(f"question {q.name!r}: {error}") from None
     definition = rules.rule(learner.algorithm)
@@ -345,7 +398,9 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
             'the action, and a Gaussian policy belongs to data with a density: choose the trace rule "clipped"'
         )
     if q.finds_policy != definition.FINDS_POLICY:
-        remedy = "finds no policies: omit it" if q.finds_policy else "needs the target policy Greedy(n_actions)"
+        remedy = "needs the target policy Greedy(n_actions)"
+        if q.finds_policy:
+            remedy = "finds no policies: omit it"
         raise ValueError(f"question {q.name!r}: algorithm {definition.name!r} {remedy}")
     if q.interest != 1.0 and not definition.HAS_INTEREST:
         raise ValueError(
@@ -356,7 +411,9 @@ def _with_rule(q: GVF, found: Sequence[str], config: LearnerConfig, action_value
 
 def trace_length(config: LearnerConfig, decay: float) -> int:
     """Return the length in steps of a trace whose gamma lambda is at most `decay`; above LARGEST_TAIL if unknown."""
-    drop_below = DROP_BELOW[config.dtype] if config.bounds_trace else 0.0
+    drop_below = 0.0
+    if config.bounds_trace:
+        drop_below = DROP_BELOW[config.dtype]
     if decay <= 0.0:
         return 0
     if decay >= 1.0 or drop_below <= 0.0:

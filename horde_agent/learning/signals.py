@@ -1,7 +1,8 @@
 """Compute each transition's signals (rho, gamma, lambda, cumulant, outcome) and the demons that must skip it.
 
-Questions with the same policy, continuation and trace decay form a group; values that depend only on these are computed
-once per group. If a user function returns an invalid value, the signal is NaN and its demons skip the step.
+Questions with the same policy, continuation and trace decay form a group; values that depend only
+on these are computed once per group. If a user function returns an invalid value, the signal is NaN
+and its demons skip the step.
 """
 
 from __future__ import annotations
@@ -34,7 +35,19 @@ from horde_agent.types import Floats, Integers, Tiles
 __all__ = ["SignalMaker", "Signals"]
 
 # Fields of `checks.SignalArrays` that persist between steps.
-_PERSISTENT = ("rho", "gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "totals", "is_known")
+_PERSISTENT = (
+    "rho",
+    "gamma",
+    "lam",
+    "c",
+    "z",
+    "top",
+    "largest",
+    "longest",
+    "bound",
+    "totals",
+    "is_known",
+)
 
 
 class SignalMaker:
@@ -42,7 +55,8 @@ class SignalMaker:
 
     Args:
         questions: The questions.
-        cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no trace.
+        cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no
+            trace.
         n_features, n_active, real_valued: As of `InputChecker`.
         dtype: The engine's dtype; signals that exceed its range make a demon diverge.
         n_gibbs: As of `PolicyTable`.
@@ -57,7 +71,8 @@ class SignalMaker:
         states: Checks and copies states and actions from the caller.
 
     Raises:
-        ValueError: If two questions have the same name, or are incompatible with each other or the features.
+        ValueError: If two questions have the same name, or are incompatible with each other or the
+            features.
     """
 
     def __init__(
@@ -77,7 +92,8 @@ class SignalMaker:
             raise ValueError(
                 "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
             )
-        self.cohort, self.n_features = cohort, n_features
+        self.cohort = cohort
+        self.n_features = n_features
         keys = [
             (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
             for q, k in zip(questions, cohort, strict=True)
@@ -85,17 +101,31 @@ class SignalMaker:
         self.group, firsts = number(keys)
         leaders = [questions[i] for i in firsts]
         self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
-        self._policies = PolicyTable([leaders[i].target_policy for i in policy_firsts], n_features, n_gibbs)
+        self._policies = PolicyTable(
+            [leaders[i].target_policy for i in policy_firsts], n_features, n_gibbs
+        )
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
         self._interest = StateValues([q.interest for q in questions], 0.0, np.inf)
         self._cumulants = Cumulants(questions, n_features)
         self.states = InputChecker(
-            n_features, n_active, self._cumulants.n_channels, self._policies.n_actions, real_valued=real_valued
+            n_features,
+            n_active,
+            self._cumulants.n_channels,
+            self._policies.n_actions,
+            real_valued=real_valued,
         )
-        value_sources = (self._policies, self._continuation, self._lam, self._outcome, self._interest)
-        self._asks_functions = any(s.has_functions for s in value_sources) or not self._cumulants.is_read_off
+        value_sources = (
+            self._policies,
+            self._continuation,
+            self._lam,
+            self._outcome,
+            self._interest,
+        )
+        self._asks_functions = (
+            any(s.has_functions for s in value_sources) or not self._cumulants.is_read_off
+        )
         self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
@@ -103,10 +133,22 @@ class SignalMaker:
         self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
         arrays = self._arrays
-        self._outcomes = self.offsets.outcome if self.offsets.is_on else arrays.z  # as the questions define them
+        # As the questions define them
+        if self.offsets.is_on:
+            self._outcomes = self.offsets.outcome
+        else:
+            self._outcomes = arrays.z
         action_signals = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
         is_fixed = not self._asks_functions and self.offsets.is_fixed
-        self.signals = Signals(arrays.rho, arrays.gamma, arrays.lam, arrays.c, arrays.z, *action_signals, is_fixed=is_fixed)
+        self.signals = Signals(
+            arrays.rho,
+            arrays.gamma,
+            arrays.lam,
+            arrays.c,
+            arrays.z,
+            *action_signals,
+            is_fixed=is_fixed,
+        )
         if self.offsets.is_on:
             self._write_offsets()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
@@ -114,7 +156,9 @@ class SignalMaker:
 
     def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
         """Return initial signal arrays."""
-        n_groups, n_policies, n_channels = self.policy.size, self._policies.n_policies, self._cumulants.n_channels
+        n_groups = self.policy.size
+        n_policies = self._policies.n_policies
+        n_channels = self._cumulants.n_channels
         return checks.SignalArrays(
             action=self._policies.constant_action,
             rho=np.zeros(n_policies),
@@ -144,11 +188,16 @@ class SignalMaker:
 
     def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
         """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        is_new, was, arrays = old_index == NEWCOMER, before._arrays, self._arrays
-        group_before = np.full(arrays.longest.size, was.longest.size)  # the last entry, 0, is for new demons
+        is_new = old_index == NEWCOMER
+        was = before._arrays
+        arrays = self._arrays
+        # The last entry, 0, is for new demons
+        group_before = np.full(arrays.longest.size, was.longest.size)
         group_before[self.group[~is_new]] = before.group[old_index[~is_new]]
         arrays.longest[:] = np.append(was.longest, 0.0)[group_before]
-        arrays.largest[:], arrays.bound[:] = (np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound))
+        arrays.largest[:], arrays.bound[:] = (
+            np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound)
+        )
         np.maximum.at(arrays.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
         if self.offsets.is_on:
@@ -158,8 +207,14 @@ class SignalMaker:
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
         arrays = attributes(self._arrays, *_PERSISTENT)
-        totals, action_signals = attributes(self, "_totals_carried"), attributes(self.signals, "b_t", "action_t", "interest_t")
-        parts = {"arrays": arrays, "policies": self._policies.state(), "own": totals, "taken": action_signals}
+        totals = attributes(self, "_totals_carried")
+        action_signals = attributes(self.signals, "b_t", "action_t", "interest_t")
+        parts = {
+            "arrays": arrays,
+            "policies": self._policies.state(),
+            "own": totals,
+            "taken": action_signals,
+        }
         if self.offsets.is_on:
             parts["offsets"] = self.offsets.state()
         return nested(**parts)
@@ -197,14 +252,20 @@ class SignalMaker:
         """Raise the bounds for imported weights, as if a cumulant of this size, (n_demons,), had occurred."""
         arrays = self._arrays
         np.maximum(arrays.largest, largest, out=arrays.largest)
-        arrays.bound[:] = checks.bound(arrays.largest, arrays.longest[self.group], arrays.max_finite)
+        arrays.bound[:] = checks.bound(
+            arrays.largest, arrays.longest[self.group], arrays.max_finite
+        )
 
     def share_bounds(self, others: Sequence[SignalMaker]) -> None:
         """Combine the largest cumulants and continuations of several SignalMakers, and update all bounds of theta."""
         array_sets = [maker._arrays for maker in (self, *others)]
-        largest, longest = (np.maximum.reduce([getattr(a, name) for a in array_sets]) for name in ("largest", "longest"))
+        largest, longest = (
+            np.maximum.reduce([getattr(a, name) for a in array_sets])
+            for name in ("largest", "longest")
+        )
         for arrays in array_sets:
-            arrays.largest[:], arrays.longest[:] = largest, longest
+            arrays.largest[:] = largest
+            arrays.longest[:] = longest
             with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
@@ -272,9 +333,9 @@ class SignalMaker:
     ) -> int:
         """Compute the signals of a transition by `action`, and return the findings of `checks.finish_signals`.
 
-        States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition and `after` it.
-        `predict_one` returns a demon's prediction at some tiles, NaN if the demon diverged. Raise ValueError if the
-        state reached is invalid; nothing has changed.
+        States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition
+        and `after` it. `predict_one` returns a demon's prediction at some tiles, NaN if the demon
+        diverged. Raise ValueError if the state reached is invalid; nothing has changed.
         """
         if self._asks_functions or self.states.real_valued:
             self.states.validate(*after)
@@ -283,12 +344,17 @@ class SignalMaker:
         offsets = self.offsets
         if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
             self._move_offsets(after, terminated=terminated)
-        self.signals.b_t[0], self.signals.action_t[0] = probability, action
+        self.signals.b_t[0] = probability
+        self.signals.action_t[0] = action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
-        state = (after[0], NO_TILES) if self.states.real_valued else after
+        state = after
+        if self.states.real_valued:
+            state = (after[0], NO_TILES)
         if self._finish is None:
-            self._finish = bind(checks.finish_signals, hold(self._arrays), like=(*state, action, probability))
+            self._finish = bind(
+                checks.finish_signals, hold(self._arrays), like=(*state, action, probability)
+            )
         findings = self._finish(*state, action, probability)
         if findings & checks.STATE_WRONG:
             self.states.validate(*after)
@@ -297,7 +363,12 @@ class SignalMaker:
         return int(findings)
 
     def _ask_functions(
-        self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], *, terminated: bool
+        self,
+        observation: Observation,
+        tiles: Tiles,
+        predict_one: Callable[[int, Tiles], float],
+        *,
+        terminated: bool,
     ) -> None:
         """Write the values of user functions and of other demons' predictions at the state reached."""
         arrays = self._arrays
@@ -311,23 +382,34 @@ class SignalMaker:
 
     def mark_skips(self, soundness: Soundness) -> dict[int, str]:
         """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
-        arrays, group = self._arrays, self.group
+        arrays = self._arrays
+        group = self.group
         beyond: dict[int, str] = {}
-        gamma, lam = arrays.gamma.copy(), arrays.lam.copy()
+        gamma = arrays.gamma.copy()
+        lam = arrays.lam.copy()
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
         cumulants = (arrays.c + arrays.reference)[self.cumulant]
-        numbers = {"cumulant": cumulants, "outcome": self._outcomes, "rho = pi(a)/b(a)": arrays.rho[self.policy_of]}
+        numbers = {
+            "cumulant": cumulants,
+            "outcome": self._outcomes,
+            "rho = pi(a)/b(a)": arrays.rho[self.policy_of],
+        }
         numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
         for what, values in numbers.items():
-            for demon in np.flatnonzero((np.abs(values) > arrays.max_finite) & np.isfinite(values)).tolist():
+            for demon in np.flatnonzero(
+                (np.abs(values) > arrays.max_finite) & np.isfinite(values)
+            ).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
                 in_range[demon] = False
         for what, values in numbers.items():
             soundness.skip(~np.isfinite(values) & in_range, what, values)
-        for what, of_group, values in (("continuation", arrays.gamma, gamma), ("lam", arrays.lam, lam)):
+        for what, of_group, values in (
+            ("continuation", arrays.gamma, gamma),
+            ("lam", arrays.lam, lam),
+        ):
             soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
 
@@ -342,7 +424,9 @@ class SignalMaker:
         found: dict[int, str] = {}
         policy_of = self.policy_of
         for policy, misfit in self._policies.misfits.items():
-            found |= dict.fromkeys(np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}")
+            found |= dict.fromkeys(
+                np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}"
+            )
             self._policies.disable(policy)
             self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()

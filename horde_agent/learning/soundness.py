@@ -1,12 +1,14 @@
 """Soundness of a Horde's demons: skipped steps, diverged demons, with times and reasons.
 
-A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace decay or ratio is
-infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is cleared, its weights do not change,
-and it continues with the next step. Skips have no limit, because the sensor may recover.
+A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace
+    decay or ratio is
+infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is cleared, its
+weights do not change, and it continues with the next step. Skips have no limit, because the sensor
+may recover.
 
-A demon diverges, and its weights are frozen at zero permanently, if a weight exceeds its bound, if a weight, prediction
-or estimate is not finite, if its target policy returns invalid probabilities, or if a finite signal exceeds the range
-of the engine's dtype.
+A demon diverges, and its weights are frozen at zero permanently, if a weight exceeds its bound, if
+a weight, prediction or estimate is not finite, if its target policy returns invalid probabilities,
+or if a finite signal exceeds the range of the engine's dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Soundness:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names, self.n_steps, self.somebody_skips = names, 0, False
+        self.names = names
+        self.n_steps = 0
+        self.somebody_skips = False
         self.is_aside, self.is_skipping = (np.zeros(len(names), dtype=bool) for _ in range(2))
         self.n_skipped = np.zeros(len(names), dtype=np.int64)
         self.reasons: dict[str, str] = {}
@@ -48,23 +52,30 @@ class Soundness:
         for texts in (self.reasons, self._first_skips):
             for name in texts.keys() - staying:
                 del texts[name]
-        self.is_aside, self.is_skipping = (~is_new & mask[old_index] for mask in (self.is_aside, self.is_skipping))
+        self.is_aside, self.is_skipping = (
+            ~is_new & mask[old_index] for mask in (self.is_aside, self.is_skipping)
+        )
         self.n_skipped = np.where(is_new, 0, self.n_skipped[old_index])
         self.names = names
 
     def state(self) -> State:
         """Return the complete state, by name."""
-        return attributes(self, *_STATE) | {"reasons": text(self.reasons), "first_skips": text(self._first_skips)}
+        return attributes(self, *_STATE) | {
+            "reasons": text(self.reasons),
+            "first_skips": text(self._first_skips),
+        }
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
-        self.reasons, self._first_skips = untext(state["reasons"]), untext(state["first_skips"])
+        self.reasons = untext(state["reasons"])
+        self._first_skips = untext(state["first_skips"])
 
     def begin_step(self) -> None:
         """Clear the skips of the previous step."""
         if self.somebody_skips:
-            self.is_skipping[:], self.somebody_skips = False, False
+            self.is_skipping[:] = False
+            self.somebody_skips = False
 
     def skip(self, mask: Bools, what: str, values: Floats) -> None:
         """Mark demons in `mask`, shape (n_demons,), as skipping; `values`, (n_demons,), are the invalid signals."""
@@ -87,4 +98,6 @@ class Soundness:
     def skipped_because(self) -> dict[str, str]:
         """Return the number of skipped steps and the first reason of each demon that skipped, by name."""
         times = {name: int(n) for name, n in zip(self.names, self.n_skipped, strict=True) if n}
-        return {name: f"{n:,} x, first because {self._first_skips[name]}" for name, n in times.items()}
+        return {
+            name: f"{n:,} x, first because {self._first_skips[name]}" for name, n in times.items()
+        }

@@ -1,6 +1,7 @@
 """Evaluate the parts of questions in a state: policy ratios, continuations, trace decays, outcomes, cumulants.
 
-Equal parts are evaluated once. A user function's value becomes NaN if it is not a number or out of range.
+Equal parts are evaluated once. A user function's value becomes NaN if it is not a number or out of
+range.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from horde_agent.types import Floats, Tiles
 
 Observation = NDArray[Any]
 
-_FEW_POLICIES = 32  # Gibbs policies below which float64 sums from scratch on each step are fast enough
-_CHECKED_EVERY = 64  # steps between two checks of all probabilities of a policy; pi(a) is checked on each step
+# Gibbs policies below which float64 sums from scratch on each step are fast enough
+_FEW_POLICIES = 32
+# Steps between two checks of all probabilities of a policy; pi(a) is checked on each step
+_CHECKED_EVERY = 64
 _ROUNDING = 1e-4  # tolerance of a sum of probabilities; a float32 softmax needs 1e-7
 
 
 def largest_decay(questions: Sequence[GVF]) -> float:
     """Return the largest possible product of a continuation and a trace decay; functions can return 1."""
-    pairs = ([1.0 if callable(value) else float(value) for value in (q.continuation, q.lam)] for q in questions)
+    pairs = (
+        [1.0 if callable(value) else float(value) for value in (q.continuation, q.lam)]
+        for q in questions
+    )
     return max(gamma * lam for gamma, lam in pairs)
 
 
@@ -48,8 +54,8 @@ class PolicyTable:
     Attributes:
         n_actions: Number of actions, 0 if no policy defines it.
         n_policies: Number of policies.
-        constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy itself, or
-            `checks.ELSEWHERE`, shape (n_policies,).
+        constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy
+            itself, or `checks.ELSEWHERE`, shape (n_policies,).
         misfits: Descriptions of invalid probabilities, by policy; the caller clears them.
 
     Raises:
@@ -62,7 +68,8 @@ class PolicyTable:
         self.constant_action = np.full(self.n_policies, checks.ELSEWHERE)
         self._others: list[tuple[int, Policy]] = []
         self.misfits: dict[int, str] = {}
-        self._n_asked, gibbs = 0, dict[int, Gibbs]()
+        self._n_asked = 0
+        gibbs = dict[int, Gibbs]()
         for i, policy in enumerate(policies):
             match policy:
                 case Behaviour():
@@ -76,11 +83,14 @@ class PolicyTable:
         if any(p.n_features != n_features for p in gibbs.values()):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
         are_few = max(len(gibbs), n_gibbs) < _FEW_POLICIES
-        tables: dict[bool, dict[int, Gibbs]] = {False: {}, True: {}}  # integer logits; float64 for few or large ones
+        # Integer logits; float64 for few or large ones
+        tables: dict[bool, dict[int, Gibbs]] = {False: {}, True: {}}
         for i, p in gibbs.items():
             tables[are_few or largest_logit([p]) > LARGEST][i] = p
         self._tables = [
-            GibbsTable(list(part.values()), np.array(list(part), dtype=np.int64), in_floats=in_floats)
+            GibbsTable(
+                list(part.values()), np.array(list(part), dtype=np.int64), in_floats=in_floats
+            )
             for in_floats, part in tables.items()
             if part
         ]
@@ -92,7 +102,9 @@ class PolicyTable:
 
     def state(self) -> State:
         """Return the state on which later ratios depend; Gibbs logits depend only on the tiles."""
-        return attributes(self, "_n_asked") | {"others": np.array([i for i, _ in self._others], dtype=np.int64)}
+        return attributes(self, "_n_asked") | {
+            "others": np.array([i for i, _ in self._others], dtype=np.int64)
+        }
 
     def restore(self, state: State) -> None:
         """Restore a state; policies that were disabled stay disabled."""
@@ -105,7 +117,8 @@ class PolicyTable:
     ) -> None:
         """Write rho = pi(a)/b(a) of all policies except constant ones, (n_policies,); NaN if a probability is invalid.
 
-        `observation` and `tiles` are those of the state in which `action` was taken with `probability` b(a).
+        `observation` and `tiles` are those of the state in which `action` was taken with
+        `probability` b(a).
         """
         for table in self._tables:
             table.ratios(tiles, action, probability, out)
@@ -115,12 +128,18 @@ class PolicyTable:
             if isinstance(policy, Gaussian):
                 out[i] = policy.ratio(observation, tiles)
             else:
-                out[i] = self._probability(i, policy.probabilities(observation, tiles), action, is_due) / probability
+                out[i] = (
+                    self._probability(i, policy.probabilities(observation, tiles), action, is_due)
+                    / probability
+                )
 
     def _probability(self, i: int, given: Any, action: int, is_due: bool) -> float:
         """Return pi(a) from a policy's probabilities; NaN and an entry in `misfits` if they are invalid."""
         try:
-            p = float(given[action]) if len(given) == self.n_actions else np.nan
+            if len(given) == self.n_actions:
+                p = float(given[action])
+            else:
+                p = np.nan
         except (TypeError, ValueError):
             p = np.nan
         if is_due or not 0.0 <= p <= 1.0:
@@ -128,7 +147,8 @@ class PolicyTable:
             if misfit:
                 self.misfits[i] = misfit
                 return np.nan
-            p = min(max(p, 0.0), 1.0) if np.isfinite(p) else p
+            if np.isfinite(p):
+                p = min(max(p, 0.0), 1.0)
         return p
 
     def disable(self, i: int) -> None:
@@ -139,8 +159,8 @@ class PolicyTable:
 def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
     """Describe why a value is not a distribution over n actions; return "" if it is one.
 
-    NaN or infinity is an error only in a policy's first value: later it may come from a broken sensor reading, and the
-    next value may be valid.
+    NaN or infinity is an error only in a policy's first value: later it may come from a broken
+    sensor reading, and the next value may be valid.
     """
     try:
         values = np.asarray(given, dtype=np.float64)
@@ -152,15 +172,20 @@ def misfit_of(given: Any, n_actions: int, *, is_first: bool = False) -> str:
     if (values < -_ROUNDING).any():
         return f"gave {shown}, with {values.min():.4g} for action {values.argmin()}, not probabilities in [0, 1]"
     if not np.isfinite(values).all():
-        return f"gave {shown}, not {n_actions} probabilities" if is_first else ""
-    return "" if abs(values.sum() - 1.0) <= _ROUNDING else f"gave {shown}, which add up to {values.sum():.6g}, not 1"
+        if is_first:
+            return f"gave {shown}, not {n_actions} probabilities"
+        return ""
+    if abs(values.sum() - 1.0) <= _ROUNDING:
+        return ""
+    return f"gave {shown}, which add up to {values.sum():.6g}, not 1"
 
 
 def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Tiles) -> None:
     """Check each target policy's probabilities at an observation, (n_sensors,), and tiles.
 
     Raises:
-        ValueError: If they are invalid; the message names a question, the value and the expected value.
+        ValueError: If they are invalid; the message names a question, the value and the expected
+            value.
     """
     right_by_construction = (Behaviour, ConstantAction, Gibbs, Greedy)
     first_question = {identity(q.target_policy): q for q in reversed(questions)}
@@ -185,7 +210,8 @@ class StateValues:
     def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
         self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
         self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
-        self._low, self._high = low, high
+        self._low = low
+        self._high = high
         self.given: dict[int, float] = {}
 
     @property
@@ -198,14 +224,16 @@ class StateValues:
         for i, function in self._functions:
             value = out[i] = float(function(observation, tiles))
             if not self._low <= value <= self._high:
-                self.given[i], out[i] = value, np.nan
+                self.given[i] = value
+                out[i] = np.nan
 
 
 class Cumulants:
     """The cumulants of the questions; raise ValueError if a question names an unknown feature or demon.
 
     Attributes:
-        channel: Channel that is each question's cumulant, shape (n_demons,), or `checks.NO_CHANNEL`.
+        channel: Channel that is each question's cumulant, shape (n_demons,), or
+            `checks.NO_CHANNEL`.
         n_channels: Least number of channels of an observation.
     """
 
@@ -224,9 +252,13 @@ class Cumulants:
                 case Prediction(name) if name in demon_of:
                     self._predictions.append((i, demon_of[name]))
                 case Feature(index):
-                    raise ValueError(f"question {gvf.name!r}: there is no feature {index} of {n_features}")
+                    raise ValueError(
+                        f"question {gvf.name!r}: there is no feature {index} of {n_features}"
+                    )
                 case Prediction(name):
-                    raise ValueError(f"question {gvf.name!r}: there is no demon {name!r} in this Horde")
+                    raise ValueError(
+                        f"question {gvf.name!r}: there is no demon {name!r} in this Horde"
+                    )
                 case function:
                     self._functions.append((i, function))
         self._of_feature, self._feature = np.array(features, dtype=np.int64).reshape(-1, 2).T
@@ -239,14 +271,21 @@ class Cumulants:
         return not (self._feature.size or self._predictions or self._functions)
 
     def write(
-        self, observation: Observation, tiles: Tiles, predict_one: Callable[[int, Tiles], float], out: Floats
+        self,
+        observation: Observation,
+        tiles: Tiles,
+        predict_one: Callable[[int, Tiles], float],
+        out: Floats,
     ) -> None:
         """Write c_{t+1} at the state reached, shape (n_demons,), except channels, which `checks.finish_signals` writes.
 
-        `predict_one` returns a demon's prediction there, with the weights from before this step's update.
+        `predict_one` returns a demon's prediction there, with the weights from before this step's
+        update.
         """
         if self._feature.size:
-            phi = np.bincount(tiles, minlength=self._n_features) if tiles.dtype.kind in "iu" else tiles
+            phi = tiles
+            if tiles.dtype.kind in "iu":
+                phi = np.bincount(tiles, minlength=self._n_features)
             out[self._of_feature] = phi[self._feature]
         for i, source in self._predictions:
             out[i] = predict_one(source, tiles)

@@ -253,9 +253,7 @@ class Life(Experience):
             ValueError: If a name is unknown, no demon would be left, or another demon or the tile
                 coder needs the prediction of one of them; nothing has changed.
         """
-        if isinstance(names, str):
-            names = names
-        else:
+        if not isinstance(names, str):
             names = list(names)
         refuse_fed_back(self.interface, names)
         previous_names = self.horde.names

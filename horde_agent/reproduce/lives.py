@@ -109,9 +109,7 @@ def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
 def simulate_life(study: Study, wanted: LifeSpec) -> Path:
     """Simulate a life unless cached and return its recording's path."""
     seed, steps, kind, moves, behaviour, physics = wanted
-    if study.backend == "simulator":
-        physics = physics
-    else:
+    if study.backend != "simulator":
         physics = None
 
     def make(path: Path) -> None:

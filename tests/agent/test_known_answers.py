@@ -1,6 +1,7 @@
 """GTD(lambda), predictions of predictions and small MDPs: answers from theory, the literature and reference data.
 
-Each problem would detect a known mistake; two independent implementations agree on the reference data, step by step.
+Each problem would detect a known mistake; two independent implementations agree on the reference
+data, step by step.
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ def config(**rules: Any) -> LearnerConfig:
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize(("rule", "theta_0"), [("plain", 0.04), ("clipped", 0.02), ("capped", 0.04)])
+@pytest.mark.parametrize(
+    ("rule", "theta_0"), [("plain", 0.04), ("clipped", 0.02), ("capped", 0.04)]
+)
 def test_the_trace_decays_with_the_gamma_of_the_state_it_left(rule: str, theta_0: float) -> None:
     """The gamma-index trap: e0 -> e1 -> e2, discounts .5 and 0, rho 2 and .5, lambda .8, alpha .1, rewards 0 and 1.
 
-    At the second step e = .5 (e1 + .5 x .8 x 2 e0), delta = 1: theta_0 = .1 x .4 = .04. Decayed by gamma_2 it is 0.
-    "clipped" halves lambda_1; "capped" finds nothing above 1, since it looks before rho multiplies.
+    At the second step e = .5 (e1 + .5 x .8 x 2 e0), delta = 1: theta_0 = .1 x .4 = .04. Decayed by
+    gamma_2 it is 0. "clipped" halves lambda_1; "capped" finds nothing above 1, since it looks
+    before rho multiplies.
     """
     learner = PlainEngine(ALONE, 3, 0.1, 0.0, config(trace_rule=rule))
     lam = 0.8 * ONE
@@ -63,7 +67,9 @@ def test_rho_reaches_the_learner(lam: float) -> None:
     state = np.array([0])
     learner.begin(state)
     for pays in np.random.default_rng(0).random(2_000) < 0.5:
-        learner.learn(state, Signals(2.0 * pays * ONE, 0.5 * ONE, lam * ONE, float(pays) * ONE, 0.0 * ONE))
+        learner.learn(
+            state, Signals(2.0 * pays * ONE, 0.5 * ONE, lam * ONE, float(pays) * ONE, 0.0 * ONE)
+        )
     assert learner.predict(state)[0] == pytest.approx(2.0, rel=1e-6)
 
 
@@ -88,22 +94,30 @@ def walk_value(p_left: float) -> np.ndarray:
 def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
     """Lambda 0, .1 and .2 at once, alpha .01, alpha_w .5, capped trace: comes within .05 of the *target's* values.
 
-    The behaviour's values differ by up to .34. They are reached within 10,000 episodes but need not stay: with so large
-    an alpha_w, w follows single samples, which at (.5, .2) and lambda .2 ends in a bias of .4 (at alpha_w .05: .01).
+    The behaviour's values differ by up to .34. They are reached within 10,000 episodes but need not
+    stay: with so large an alpha_w, w follows single samples, which at (.5, .2) and lambda .2 ends
+    in a bias of .4 (at alpha_w .05: .01).
     """
     rng = np.random.default_rng(0)
     learner = PlainEngine(np.arange(3), 5, 0.01, 0.5, config(trace_rule="capped"))
-    lam, gamma, zero = np.array([0.0, 0.1, 0.2]), np.full(3, 0.9), np.zeros(3)
+    lam = np.array([0.0, 0.1, 0.2])
+    gamma = np.full(3, 0.9)
+    zero = np.zeros(3)
     nearest = np.full(3, np.inf)
     for episode in range(10_000):
         state = 2
         learner.begin(np.array([state]))
         while 0 <= state < 5:
             is_left = rng.random() < b_left
-            rho = pi_left / b_left if is_left else (1 - pi_left) / (1 - b_left)
+            if is_left:
+                rho = pi_left / b_left
+            else:
+                rho = (1 - pi_left) / (1 - b_left)
             state += -1 if is_left else 1
             over = not 0 <= state < 5
-            signals = Signals(np.full(3, rho), zero if over else gamma, lam, np.full(3, float(state == 5)), zero)
+            signals = Signals(
+                np.full(3, rho), zero if over else gamma, lam, np.full(3, float(state == 5)), zero
+            )
             learner.learn(np.array([0 if over else state]), signals)
         if episode % 10 == 0:
             off = np.abs(learner.weights()[0] - walk_value(pi_left)).max(axis=1)
@@ -113,10 +127,13 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
     pytest.fail(f"nearest to the values: {nearest}")
 
 
-def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_runs: int) -> np.ndarray:
+def baird_mspbe(
+    alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_runs: int
+) -> np.ndarray:
     """Return the median MSPBE of Baird's star over runs, at each checkpoint.
 
-    phi of the six upper states is 2 at their own weight and 1 at the last: a repeated tile counts twice.
+    phi of the six upper states is 2 at their own weight and 1 at the last: a repeated tile counts
+        twice.
     """
     tiles = [np.array([i, i, 7]) for i in range(6)] + [np.array([6, 7, 7])]
     Phi = np.array([binary(t, 8) for t in tiles])
@@ -130,11 +147,18 @@ def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_ru
         learner.reset_weights(start)
         for t in range(1, checkpoints[-1] + 1):
             solid = rng.random() < 1 / 7
-            reached = 6 if solid else int(rng.integers(6))
-            learner.learn(tiles[reached], Signals(7.0 * solid * ONE, 0.99 * ONE, 0 * ONE, 0 * ONE, 0 * ONE))
+            if solid:
+                reached = 6
+            else:
+                reached = int(rng.integers(6))
+            learner.learn(
+                tiles[reached], Signals(7.0 * solid * ONE, 0.99 * ONE, 0 * ONE, 0 * ONE, 0 * ONE)
+            )
             if t in checkpoints:
                 theta = learner.weights()[0][0]
-                curves[run, checkpoints.index(t)] = true_mspbe(theta, A, np.zeros(8), Phi.T @ Phi / 7)
+                curves[run, checkpoints.index(t)] = true_mspbe(
+                    theta, A, np.zeros(8), Phi.T @ Phi / 7
+                )
     return np.median(curves, axis=0)
 
 
@@ -142,7 +166,8 @@ def baird_mspbe(alpha: float, alpha_w: float, checkpoints: tuple[int, ...], n_ru
 def test_bairds_star_defeats_td_and_not_gtd() -> None:
     """Baird (1995), gamma .99: medians of TD(0), alpha .01, and GTD(0), alpha .005, alpha_w .05."""
     steps = (100, 500, 1_000, 2_000)
-    td, gtd = baird_mspbe(0.01, 0.0, steps, 41), baird_mspbe(0.005, 0.05, steps, 41)
+    td = baird_mspbe(0.01, 0.0, steps, 41)
+    gtd = baird_mspbe(0.005, 0.05, steps, 41)
     np.testing.assert_allclose(np.log10(td), np.log10([120, 930, 1e4, 1e6]), atol=0.5)
     np.testing.assert_allclose(np.log10(gtd), np.log10([9.3, 0.14, 0.009, 1.3e-4]), atol=0.5)
 
@@ -157,13 +182,17 @@ def test_the_online_estimates_settle_at_the_true_mspbe() -> None:
     rng = np.random.default_rng(0)
     tiles = [np.flatnonzero(row) for row in mdp["Phi"]]
     learner = PlainEngine(ALONE, 4, 0.0, 0.005, config(mspbe_tau=5_000.0))
-    gamma, state, n_steps = 0.9 * ONE, 0, 30_000
+    gamma = 0.9 * ONE
+    state = 0
+    n_steps = 30_000
     learner.begin(tiles[0])
-    vector, scalar = [], []
+    vector = []
+    scalar = []
     for t in range(n_steps):
         action = rng.choice(3, p=mdp["b"][state])
         reached = rng.choice(6, p=mdp["P"][action, state])
-        rho, reward = mdp["pi_mild"][state, action] / mdp["b"][state, action], mdp["R"][action, state, reached]
+        rho = mdp["pi_mild"][state, action] / mdp["b"][state, action]
+        reward = mdp["R"][action, state, reached]
         learner.learn(tiles[reached], Signals(rho * ONE, gamma, 0 * ONE, reward * ONE, 0 * ONE))
         state = reached
         if t >= n_steps // 2 and t % 100 == 0:
@@ -214,17 +243,27 @@ ENGINES: dict[str, Any] = {
 }
 SETUPS = [(name, "float64", engine) for name in VARIANTS for engine in ("plain", "often")]
 SETUPS.remove(("cap1", "float64", "often"))  # the span engine has no trace rule "capped"
-SETUPS += [(name, "float32", engine) for name in ("full", "clipped_wrho") for engine in ("plain", "span")]
+SETUPS += [
+    (name, "float32", engine) for name in ("full", "clipped_wrho") for engine in ("plain", "span")
+]
 
 
 @pytest.mark.parametrize(("name", "dtype", "engine"), SETUPS)
 def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
     """Twelve demons, 500 steps: constant, uniform and Gibbs targets, pi = b, state gamma, outcomes, lambda 0 to 1."""
-    variant, stream = VARIANTS[name], reference("gtd_golden.npz")
+    variant = VARIANTS[name]
+    stream = reference("gtd_golden.npz")
     want = reference(variant.file)
-    rules = {"trace_rule": variant.trace_rule, "w_rule": variant.w_rule, "mspbe_tau": float(stream["tau"])}
-    alpha, active = float(stream["alpha_v"]), stream["active"].astype(np.int64)
-    learner = ENGINES[engine](np.arange(12), 40, alpha, variant.alpha_w, config(dtype=dtype, **rules))
+    rules = {
+        "trace_rule": variant.trace_rule,
+        "w_rule": variant.w_rule,
+        "mspbe_tau": float(stream["tau"]),
+    }
+    alpha = float(stream["alpha_v"])
+    active = stream["active"].astype(np.int64)
+    learner = ENGINES[engine](
+        np.arange(12), 40, alpha, variant.alpha_w, config(dtype=dtype, **rules)
+    )
     learner.begin(active[0])
     for t in range(500):
         if t == variant.gap_at:
@@ -232,13 +271,21 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
         if t == variant.reset_at:
             learner.reset_weights()
         is_compared = t + 1 in stream["checkpoints"]
-        w_before = learner.weights()[1] if is_compared else None
+        w_before = None
+        if is_compared:
+            w_before = learner.weights()[1]
         signals = Signals(
-            stream["rho"][t], stream["gamma"][t + 1], stream["lam"], stream["cumulant"][t + 1], stream["z"][t + 1]
+            stream["rho"][t],
+            stream["gamma"][t + 1],
+            stream["lam"],
+            stream["cumulant"][t + 1],
+            stream["z"][t + 1],
         )
         learner.learn(active[t + 1], signals)
         if name == "full":
-            assert_close(learner.td_error, stream["delta_full"][t], 10 * TOLERANCE[dtype], f"delta at {t}")
+            assert_close(
+                learner.td_error, stream["delta_full"][t], 10 * TOLERANCE[dtype], f"delta at {t}"
+            )
         if is_compared:
             k = int(np.flatnonzero(stream["checkpoints"] == t + 1)[0])
             theta, w = learner.weights()
@@ -254,39 +301,60 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
             if engine == "plain":
                 results["e"] = learner._vector("e")
             for key, value in results.items():
-                assert_close(value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}")
+                assert_close(
+                    value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}"
+                )
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_the_golden_chain(gamma: float) -> None:
     """The chain of the paper's first figure, with features that are 1/2 instead of 1.
 
-    Halving phi is the same as binary features with both step sizes quartered: theta.phi and the MSPBE do not change,
+    Halving phi is the same as binary features with both step sizes quartered: theta.phi and the
+        MSPBE do not change,
     and the weights come out halved. So the learner's theta is half of the array's.
     """
     chain = reference("chain_golden.npz")
-    states, actions, ends = chain["states"], chain["actions"], chain["episode_end"]
+    states = chain["states"]
+    actions = chain["actions"]
+    ends = chain["episode_end"]
     tiles = [np.flatnonzero(row) for row in chain["Phi"]]
-    learners = {tau: PlainEngine(ALONE, 5, 0.05 / 4, 0.1 / 4, config(mspbe_tau=tau)) for tau in (10, 100)}
+    learners = {
+        tau: PlainEngine(ALONE, 5, 0.05 / 4, 0.1 / 4, config(mspbe_tau=tau)) for tau in (10, 100)
+    }
     samples = {tau: SampleMSPBE(5, tau) for tau in (10, 100)}
-    step, worst = 0, 0.0
+    step = 0
+    worst = 0.0
     for episode, end in enumerate(ends):
         for learner in learners.values():
             learner.begin(tiles[states[step]])
         while step < end:
-            state, right = int(states[step]), int(actions[step])
+            state = int(states[step])
+            right = int(actions[step])
             reached = state + 2 * right - 1
             rho = (0.05, 0.95)[right] / (0.8, 0.2)[right]
             over = not 0 <= reached < 5
-            signals = Signals(rho * ONE, (0.0 if over else gamma) * ONE, 0 * ONE, float(reached == 5) * ONE, 0 * ONE)
+            signals = Signals(
+                rho * ONE,
+                (0.0 if over else gamma) * ONE,
+                0 * ONE,
+                float(reached == 5) * ONE,
+                0 * ONE,
+            )
             for tau, learner in learners.items():
                 learner.learn(tiles[0 if over else reached], signals)
-                samples[tau].update(chain["Phi"][state], learner.td_error[0], learner._vector("e")[0] / 2)
+                samples[tau].update(
+                    chain["Phi"][state], learner.td_error[0], learner._vector("e")[0] / 2
+                )
             step += 1
         theta = 2 * learners[10].weights()[0][0]
         row = [true_mspbe(theta, chain[f"A_{gamma}"], chain[f"b_{gamma}"], chain["C"])]
         for tau in (10, 100):
-            row += [samples[tau].value(), learners[tau].mspbe_vector()[0], learners[tau].mspbe_scalar[0]]
+            row += [
+                samples[tau].value(),
+                learners[tau].mspbe_vector()[0],
+                learners[tau].mspbe_scalar[0],
+            ]
         worst = max(worst, np.abs(np.array(row) - chain[f"curves_{gamma}"][episode][:7]).max())
         assert_close(2 * learners[10].weights()[1][0], chain[f"w_{gamma}"][episode], 1e-9, "w")
         if episode + 1 == chain["reset_after_episode"]:
@@ -312,7 +380,9 @@ def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> N
         state = t % N_STATES
         horde.learn(0, 1.0, np.array([float(state == 0)]), np.array([state]))
     predictions = np.array([horde.predict(np.array([s])) for s in range(N_STATES)])
-    want = np.array([[float((s + k) % N_STATES == 0) for k in range(1, 6)] for s in range(N_STATES)])
+    want = np.array(
+        [[float((s + k) % N_STATES == 0) for k in range(1, 6)] for s in range(N_STATES)]
+    )
     np.testing.assert_allclose(predictions, want, atol=1e-6)
 
 
@@ -320,12 +390,16 @@ def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> N
 def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any) -> None:
     """In a corridor: "how long would I then be at the left wall, going left, all along a walk to the right?".
 
-    V1 = (I - g1 P1)^-1 P1 c and V2 = (I - g2 P2)^-1 P2 V1, found to .12. Off by more than 1 somewhere: the two policies
-    exchanged, V1 or V2 learned on-policy, or c taken for V1.
+    V1 = (I - g1 P1)^-1 P1 c and V2 = (I - g2 P2)^-1 P2 V1, found to .12. Off by more than 1
+    somewhere: the two policies exchanged, V1 or V2 learned on-policy, or c taken for V1.
     """
-    predictions, want = learn_corridor(np.random.default_rng(0), engine), composed_values()
+    predictions = learn_corridor(np.random.default_rng(0), engine)
+    want = composed_values()
     np.testing.assert_allclose(predictions, want, atol=0.12)
-    (p1, g1), (p2, g2) = (THEN_RIGHT, THEN_GAMMA), (FIRST_RIGHT, FIRST_GAMMA)
+    p1 = THEN_RIGHT
+    g1 = THEN_GAMMA
+    p2 = FIRST_RIGHT
+    g2 = FIRST_GAMMA
     mistakes = (
         corridor_value(p1, g2, corridor_value(p2, g1)),
         corridor_value(p2, g2, corridor_value(0.5, g1)),
@@ -345,7 +419,9 @@ def test_the_golden_mdp(policy: str, lam: float) -> None:
     golden = reference("mdp_golden.npz")
     reward = (golden["P"] * golden["R"]).sum(axis=2)
     mdp = SmallMDP(golden["P"], reward, np.eye(6)[0])
-    expectations = mdp.expectations(golden[f"pi_{policy}"], golden["b"], golden["Phi"], gamma=0.9, lam=lam)
+    expectations = mdp.expectations(
+        golden[f"pi_{policy}"], golden["b"], golden["Phi"], gamma=0.9, lam=lam
+    )
     np.testing.assert_allclose(mdp.state_distribution(golden["b"]), golden["d_b"], atol=1e-12)
     np.testing.assert_allclose(expectations.A, golden[f"A_{policy}_{lam}"], atol=1e-12)
     np.testing.assert_allclose(expectations.b, golden[f"b_{policy}_{lam}"], atol=1e-12)
@@ -355,7 +431,8 @@ def test_the_golden_mdp(policy: str, lam: float) -> None:
 
 def test_the_random_walk_of_the_textbook() -> None:
     """Five states, +1 on the right exit, undiscounted, equally often left and right: 1/6, ..., 5/6 (Sutton 1988)."""
-    leftward, right = np.eye(5, k=-1), np.eye(5, k=1)
+    leftward = np.eye(5, k=-1)
+    right = np.eye(5, k=1)
     reward = np.zeros((2, 5))
     reward[1, 4] = 1.0
     mdp = SmallMDP(np.stack([leftward, right]), reward, np.eye(5)[2])

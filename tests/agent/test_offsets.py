@@ -56,8 +56,14 @@ def kinds(**more: Any) -> list[GVF]:
 
 def functions(**more: Any) -> list[GVF]:
     """Return the same with cumulants that are computed in Python."""
-    changed = [GVF("function", BEHAVIOUR, lambda observation, _: float(observation[0]) ** 2, 0.8, **more)]
-    return [*kinds(**more), *changed, ask("compositional", BEHAVIOUR, Prediction("constant"), 0.5, **more)]
+    changed = [
+        GVF("function", BEHAVIOUR, lambda observation, _: float(observation[0]) ** 2, 0.8, **more)
+    ]
+    return [
+        *kinds(**more),
+        *changed,
+        ask("compositional", BEHAVIOUR, Prediction("constant"), 0.5, **more),
+    ]
 
 
 QUESTIONS = pytest.mark.parametrize("questions", [kinds, functions])
@@ -78,24 +84,37 @@ def probe() -> np.ndarray:
 @QUESTIONS
 @IN_ALL
 @pytest.mark.parametrize("algorithm", PREDICTING)
-def test_an_offset_equals_initial_weights_of_its_share(algorithm: str, engine: Any, mode: Any, questions: Any) -> None:
+def test_an_offset_equals_initial_weights_of_its_share(
+    algorithm: str, engine: Any, mode: Any, questions: Any
+) -> None:
     """theta_0 = o / n_active gives the same predictions, with terminations, gaps, outcomes and functions.
 
-    Without the outcome at the end of a stream, z - o, the demons of the first channel would differ by tenths.
+    Without the outcome at the end of a stream, z - o, the demons of the first channel would differ
+    by tenths.
     """
     if engine == "span" and rules.rule(algorithm).SPAN is None:
         pytest.skip("learned by the plain engine only")
-    with_offset = make(questions(), engine, mode, algorithm=algorithm, offset=OFFSET, step_size=0.02)
+    with_offset = make(
+        questions(), engine, mode, algorithm=algorithm, offset=OFFSET, step_size=0.02
+    )
     by_weights = make(questions(), engine, mode, algorithm=algorithm, step_size=0.02)
     by_weights.reset_weights(np.full((by_weights.n_demons, N), OFFSET / N_ACTIVE))
     life = RandomLife(with_offset, by_weights, p_break=0.05)
     life.run(300)
     assert np.abs(with_offset.weights()[0]).max() > 0.01
-    np.testing.assert_allclose(with_offset.predictions, by_weights.predictions, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        with_offset.predictions, by_weights.predictions, rtol=1e-9, atol=1e-9
+    )
     np.testing.assert_allclose(with_offset.td_error, by_weights.td_error, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(with_offset.predict(probe()), by_weights.predict(probe()), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(with_offset.weights()[1], by_weights.weights()[1], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(with_offset.mspbe_scalar, by_weights.mspbe_scalar, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        with_offset.predict(probe()), by_weights.predict(probe()), rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        with_offset.weights()[1], by_weights.weights()[1], rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        with_offset.mspbe_scalar, by_weights.mspbe_scalar, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("algorithm", FINDING)
@@ -104,14 +123,18 @@ def test_a_control_demon_has_one_offset_for_all_actions(algorithm: str) -> None:
     policy = Greedy(N_ACTIONS)
     seek = GVF("seek", policy, Channel(0), 0.9, algorithm=algorithm, offset=OFFSET)
     same = GVF("seek", policy, Channel(0), 0.9, algorithm=algorithm, outcome=-OFFSET)
-    with_offset, by_outcome = (make([question], "auto", step_size=0.05) for question in (seek, same))
+    with_offset, by_outcome = (
+        make([question], "auto", step_size=0.05) for question in (seek, same)
+    )
     RandomLife(with_offset, by_outcome, p_break=0.05).run(300)
     tiles = probe()
     values = by_outcome.action_values("seek", tiles)
     assert np.ptp(values) > 1e-3
     np.testing.assert_allclose(with_offset.action_values("seek", tiles), values + OFFSET, rtol=1e-9)
     np.testing.assert_allclose(with_offset.predictions, by_outcome.predictions + OFFSET, rtol=1e-9)
-    np.testing.assert_allclose(with_offset.weights()[0], by_outcome.weights()[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        with_offset.weights()[0], by_outcome.weights()[0], rtol=1e-9, atol=1e-12
+    )
 
 
 @QUESTIONS
@@ -128,7 +151,9 @@ def test_an_offset_of_zero_changes_no_bit(engine: Any, mode: Any, questions: Any
 # ---- the automatic offset -------------------------------------------------------------------------------------------
 
 
-def answers_if_all_states_were_alike(rows: list[tuple[Any, bool]], questions: list[GVF]) -> list[float]:
+def answers_if_all_states_were_alike(
+    rows: list[tuple[Any, bool]], questions: list[GVF]
+) -> list[float]:
     """Return sum (c + (1 - gamma) z) / sum (1 - gamma) over observations, and whether each was the last."""
     answers = []
     for question in questions:
@@ -150,7 +175,9 @@ def answers_if_all_states_were_alike(rows: list[tuple[Any, bool]], questions: li
 
 
 @IN_ALL
-def test_the_automatic_offset_is_the_answer_if_all_states_were_alike(engine: Any, mode: Any) -> None:
+def test_the_automatic_offset_is_the_answer_if_all_states_were_alike(
+    engine: Any, mode: Any
+) -> None:
     """From the first state and 499 transitions; later ones leave it. Without the ends the last one would be 0."""
     horde = make(kinds(), engine, mode, offset="mean")
     rng = np.random.default_rng(3)
@@ -175,8 +202,13 @@ def test_the_automatic_offset_is_the_answer_if_all_states_were_alike(engine: Any
             np.testing.assert_allclose(horde.offsets, expected, rtol=1e-12)
 
 
-def test_before_anything_is_learned_the_prediction_is_the_first_reading_over_one_minus_gamma() -> None:
-    questions = [ask("now", BEHAVIOUR, continuation=0.0), ask("later", BEHAVIOUR, continuation=0.8, outcome=2.0)]
+def test_before_anything_is_learned_the_prediction_is_the_first_reading_over_one_minus_gamma() -> (
+    None
+):
+    questions = [
+        ask("now", BEHAVIOUR, continuation=0.0),
+        ask("later", BEHAVIOUR, continuation=0.8, outcome=2.0),
+    ]
     horde = make(questions, offset="mean")
     predictions = horde.begin(np.array([7.0, 0.0, 0.0, 0.0]), probe())
     np.testing.assert_allclose(predictions, [7.0, 7.0 / 0.2 + 2.0])
@@ -229,7 +261,9 @@ def test_the_error_of_a_question_does_not_depend_on_the_zero_point_or_the_unit(
         assert (error_of(scale, shift) > 1e4).all()
 
 
-def test_readings_that_vary_by_a_few_steps_of_float32_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_readings_that_vary_by_a_few_steps_of_float32_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A latitude of 52 with changes of 1e-5 has three values in float32; in float64 nothing is lost."""
     for dtype in (np.float64, np.float32):
         horde = make([ask("latitude", BEHAVIOUR)], dtype="float32", offset="mean")
@@ -247,7 +281,10 @@ def test_readings_that_vary_by_a_few_steps_of_float32_are_warned_of(caplog: pyte
 
 def test_a_prediction_as_cumulant_includes_the_offset() -> None:
     """A prediction of 8 each step, summed with gamma .5, is 16; theta.phi alone would give 0."""
-    questions = [ask("source", BEHAVIOUR, continuation=0.0), ask("sum", BEHAVIOUR, Prediction("source"), 0.5)]
+    questions = [
+        ask("source", BEHAVIOUR, continuation=0.0),
+        ask("sum", BEHAVIOUR, Prediction("source"), 0.5),
+    ]
     horde = make(questions, offset="mean", step_size=0.5)
     horde.begin(np.full(4, 8.0), probe())
     for _ in range(200):
@@ -256,7 +293,9 @@ def test_a_prediction_as_cumulant_includes_the_offset() -> None:
 
 
 @IN_ALL
-def test_an_added_demon_estimates_its_offset_from_the_readings_after_its_birth(engine: Any, mode: Any) -> None:
+def test_an_added_demon_estimates_its_offset_from_the_readings_after_its_birth(
+    engine: Any, mode: Any
+) -> None:
     """It learns as in a Horde that begins at the current state; the old one keeps the offset of its own time."""
 
     def old() -> list[GVF]:
@@ -270,7 +309,10 @@ def test_an_added_demon_estimates_its_offset_from_the_readings_after_its_birth(e
     rng = np.random.default_rng(1)
     horde.begin(np.full(4, 0.0), probe())
     for t in range(300):
-        state = np.full(4, float(t >= 200) + 0.1 * rng.random()), rng.choice(N, N_ACTIVE, replace=False)
+        state = (
+            np.full(4, float(t >= 200) + 0.1 * rng.random()),
+            rng.choice(N, N_ACTIVE, replace=False),
+        )
         horde.learn(0, 1.0, *state)
         if t == 220:
             horde.add(new())
@@ -295,7 +337,9 @@ def test_a_removed_demon_leaves_the_offsets_of_the_others() -> None:
 @QUESTIONS
 @IN_ALL
 @pytest.mark.parametrize("n_steps", [20, N_READINGS + 50])
-def test_a_restored_horde_continues_to_the_bit(engine: Any, mode: Any, questions: Any, n_steps: int) -> None:
+def test_a_restored_horde_continues_to_the_bit(
+    engine: Any, mode: Any, questions: Any, n_steps: int
+) -> None:
     """Within the estimate and after it."""
     horde = make(questions(), engine, mode, offset="mean")
     life = RandomLife(horde, p_break=0.05)
@@ -334,9 +378,15 @@ def test_streams_share_the_offsets_and_copies_average_them() -> None:
 
 def test_a_demon_that_diverges_predicts_zero_and_its_siblings_keep_their_offset() -> None:
     def wild(observation: np.ndarray, _: Any) -> float:
-        return 1e39 if observation[3] == 50 else 5.0
+        if observation[3] == 50:
+            return 1e39
+        return 5.0
 
-    questions = [GVF("wild", BEHAVIOUR, wild, 0.5), ask("sibling", BEHAVIOUR), ask("constant", BEHAVIOUR)]
+    questions = [
+        GVF("wild", BEHAVIOUR, wild, 0.5),
+        ask("sibling", BEHAVIOUR),
+        ask("constant", BEHAVIOUR),
+    ]
     horde = learned(make(questions, dtype="float32", offset="mean"), 100, p_break=0.0)
     assert horde.diverged == ["wild"]
     assert horde.predictions[0] == 0.0
@@ -345,7 +395,9 @@ def test_a_demon_that_diverges_predicts_zero_and_its_siblings_keep_their_offset(
 
 
 @pytest.mark.parametrize(("offset", "lowest", "highest"), [("mean", 1e3, 1e4), (0.0, 1e8, 2e8)])
-def test_bounds_of_weights_are_measured_from_the_offset(offset: Any, lowest: float, highest: float) -> None:
+def test_bounds_of_weights_are_measured_from_the_offset(
+    offset: Any, lowest: float, highest: float
+) -> None:
     """Readings of 1e5 that change by 1: theta, which grows by a step size of 30, is found at some thousands."""
     horde = make([ask("pressure", BEHAVIOUR, continuation=0.0)], offset=offset, step_size=30.0)
     rng = np.random.default_rng(0)
@@ -417,11 +469,16 @@ def test_runs_have_offsets_unless_they_are_the_papers() -> None:
         ({"offset": "nan"}, "--offset must be mean, or a number of at most 3.4e+38"),
         ({"offset": "1e39"}, "--offset must be mean, or a number of at most 3.4e+38"),
         ({"offset": "median"}, "got median"),
-        ({"offset": "mean", "paper": True}, "--paper learns without an offset, and --offset mean is one"),
+        (
+            {"offset": "mean", "paper": True},
+            "--paper learns without an offset, and --offset mean is one",
+        ),
         ({"offset": "1", "paper": True}, "--paper learns without an offset, and --offset 1 is one"),
     ],
 )
-def test_a_run_with_an_impossible_offset_is_refused(settings: dict[str, Any], sentence: str) -> None:
+def test_a_run_with_an_impossible_offset_is_refused(
+    settings: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(BadInput) as refusal:
         resolve(LearnConfig(**settings))
     assert sentence in str(refusal.value)

@@ -58,14 +58,20 @@ class OneDemon:
         self.entry = entry
         self.n = n
         self.is_first = True
-        rule_parameters = {key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")}
+        rule_parameters = {
+            key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")
+        }
         rule_parameters |= {"realised": 1.0} if entry == "intentional_td_realised" else {}
         algorithm = VARIANTS.get(entry, entry)
         trace_rule: Any = rules.rule(algorithm).TRACE_RULE or "plain"
         if entry.startswith("vtrace"):
             trace_rule = "clipped"
-        config = LearnerConfig(trace_rule=trace_rule, algorithm=algorithm, parameters=rule_parameters, dtype="float64")
-        self.engine = PlainEngine(ONE, n, parameters.get("alpha", 0.0), parameters.get("alpha_w", 0.0), config)
+        config = LearnerConfig(
+            trace_rule=trace_rule, algorithm=algorithm, parameters=rule_parameters, dtype="float64"
+        )
+        self.engine = PlainEngine(
+            ONE, n, parameters.get("alpha", 0.0), parameters.get("alpha_w", 0.0), config
+        )
 
     def phi(self, tiles: NDArray[np.int64]) -> Any:
         return np.bincount(tiles, minlength=self.n).astype(np.float64)
@@ -78,7 +84,9 @@ class OneDemon:
             self.engine._demons.gamma_t[:] = step.gamma_t
             self.engine._demons.lam_t[:] = step.lam_t
             self.is_first = False
-        interest = step.interest_t if self.entry == "etd_interest" else 1.0
+        interest = 1.0
+        if self.entry == "etd_interest":
+            interest = step.interest_t
         numbers = (step.rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
         self.signals = Signals(*(np.full(1, x) for x in numbers), interest_t=np.full(1, interest))
         self.engine.learn(self.phi(step.tiles_tp1), self.signals)
@@ -96,7 +104,9 @@ class OneDemon:
         return self.engine.step_sizes()[0]
 
 
-@pytest.mark.parametrize("entry", [*(n for n in rules.names() if not rules.rule(n).FINDS_POLICY), *VARIANTS])
+@pytest.mark.parametrize(
+    "entry", [*(n for n in rules.names() if not rules.rule(n).FINDS_POLICY), *VARIANTS]
+)
 def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
     """Eleven settings of policy, lambda and state-dependent gamma, with episode ends, outcomes and interest."""
     worst = golden().check(OneDemon, rules=[entry], tolerance=1e-9)
@@ -106,24 +116,34 @@ def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
 # ---- both engines ---------------------------------------------------------------------------------------------------
 
 SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]
-MARKS = {name: () if name in ("gtd", "tdrc") else pytest.mark.slow for name in SPAN_RULES}  # each compiles for 30 s
+# Each compiles for 30 s
+MARKS = {name: () if name in ("gtd", "tdrc") else pytest.mark.slow for name in SPAN_RULES}
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
-GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)  # two policies with blocks of their own, which can be idle
+# Two policies with blocks of their own, which can be idle
+GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)
 N = 30
 
 
 def config_of(name: str, **settings: Any) -> LearnerConfig:
     """Return a rule in float64, with parameters that matter."""
     return LearnerConfig(
-        **{"algorithm": name, "dtype": "float64", "mspbe_tau": 20.0, "parameters": PARAMETERS.get(name, {})} | settings
+        **{
+            "algorithm": name,
+            "dtype": "float64",
+            "mspbe_tau": 20.0,
+            "parameters": PARAMETERS.get(name, {}),
+        }
+        | settings
     )
 
 
 class Stream:
     """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
 
-    def __init__(self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP) -> None:
+    def __init__(
+        self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP
+    ) -> None:
         self.stream = 0
         self.n_streams = n_streams
         self.tiles_of = dict[int, Any]()
@@ -181,7 +201,9 @@ class Stream:
         new = np.full(4, self.group.max() + 1)
         self.policies = np.r_[getattr(self, "policies", np.arange(3)), self.rng.integers(3)]
         self.group = np.r_[self.group[stays], new]
-        mapping = DemonMapping(np.r_[stays, np.full(4, NEWCOMER)], self.group, self.policies, 0.02, 0.03)
+        mapping = DemonMapping(
+            np.r_[stays, np.full(4, NEWCOMER)], self.group, self.policies, 0.02, 0.03
+        )
         for engine in self.engines:
             engine.rearrange(mapping)
 
@@ -214,7 +236,9 @@ def new_engine(kind: str, config: LearnerConfig, batch: int = 1, group: Any = GR
     """Return an engine of the demons of some groups, whose buffers are short."""
     if kind == "plain":
         return PlainEngine(group, N, 0.02, 0.03, config)
-    return SpanEngine(group, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81)
+    return SpanEngine(
+        group, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81
+    )
 
 
 def assert_alike(one: Any, other: Any, when: str) -> None:
@@ -238,13 +262,20 @@ def assert_alike(one: Any, other: Any, when: str) -> None:
 # Trace rules with one of the w rules each; `test_engine_contract` has every combination for `gtd`.
 RULES_OF = {"clipped": "every-step", "plain": "importance-weighted", "abtd": "every-step"}
 SETTINGS = [
-    pytest.param(name, trace_rule, w_rule if "w" in of.vectors and of.CAN_WEIGHT else "every-step", marks=MARKS[name])
+    pytest.param(
+        name,
+        trace_rule,
+        w_rule if "w" in of.vectors and of.CAN_WEIGHT else "every-step",
+        marks=MARKS[name],
+    )
     for name in SPAN_RULES
     for of in [rules.rule(name)]
     for trace_rule, w_rule in RULES_OF.items()
     if of.TRACE_RULE in ("", trace_rule)
 ]
-SETTINGS.append(pytest.param("tree_backup", "tree-backup", "every-step", marks=MARKS["tree_backup"]))
+SETTINGS.append(
+    pytest.param("tree_backup", "tree-backup", "every-step", marks=MARKS["tree_backup"])
+)
 
 
 KINDS = pytest.mark.parametrize(
@@ -254,20 +285,31 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def assert_that_engines_learn_the_same(config: LearnerConfig, seed: int, n_streams: int = 1) -> Stream:
+def assert_that_engines_learn_the_same(
+    config: LearnerConfig, seed: int, n_streams: int = 1
+) -> Stream:
     """Compare the span engine, with and without batches, with the plain one on a stream, and return it."""
-    engines = [new_engine("plain", config), *(new_engine("span", config, batch) for batch in (1, 4))]
+    engines = [
+        new_engine("plain", config),
+        *(new_engine("span", config, batch) for batch in (1, 4)),
+    ]
     stream = Stream(seed, engines, n_streams)
     for k in range(15):
         stream.take(13)
         for span in engines[1:]:
-            assert_alike(span, engines[0], f"after {13 * (k + 1)} events, batch {span.memory.batch}")
+            assert_alike(
+                span, engines[0], f"after {13 * (k + 1)} events, batch {span.memory.batch}"
+            )
     return stream
 
 
 @pytest.mark.parametrize(("name", "trace_rule", "w_rule"), SETTINGS)
-def test_the_span_engine_learns_what_the_plain_engine_learns(name: str, trace_rule: Any, w_rule: Any) -> None:
-    assert_that_engines_learn_the_same(config_of(name, trace_rule=trace_rule, w_rule=w_rule), seed=1)
+def test_the_span_engine_learns_what_the_plain_engine_learns(
+    name: str, trace_rule: Any, w_rule: Any
+) -> None:
+    assert_that_engines_learn_the_same(
+        config_of(name, trace_rule=trace_rule, w_rule=w_rule), seed=1
+    )
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in SPAN_RULES])
@@ -279,7 +321,10 @@ def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.kernels if IS_INTERPRETED else MARKS[name]) for name in SPAN_RULES],
+    [
+        pytest.param(name, marks=pytest.mark.kernels if IS_INTERPRETED else MARKS[name])
+        for name in SPAN_RULES
+    ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
@@ -327,7 +372,9 @@ class SlowAutostep:
         self.theta, self.h, self.v, self.e = (np.zeros(n) for _ in range(4))
         self.n_bounded = self.n_negative = 0
 
-    def learn(self, phi: Any, phi_tp1: Any, rho: float, decay: float, gamma: float, c: float) -> None:
+    def learn(
+        self, phi: Any, phi_tp1: Any, rho: float, decay: float, gamma: float, c: float
+    ) -> None:
         """Take a step; `decay` is gamma_t lambda_t of the trace."""
         delta = c + gamma * self.theta @ phi_tp1 - self.theta @ phi
         self.e = rho * (phi + decay * self.e)
@@ -337,7 +384,8 @@ class SlowAutostep:
         self.v = np.maximum(np.abs(m), self.v + pull * (np.abs(m) - self.v) / self.tau)
         changes = np.divide(m, self.v, out=np.zeros_like(m), where=self.v > 0)
         self.step_sizes = self.step_sizes * np.exp(self.meta * changes)
-        removed = self.step_sizes * d * self.e  # of the error, by this step; negative where phi' has a trace
+        # Of the error, by this step; negative where phi' has a trace
+        removed = self.step_sizes * d * self.e
         if removed.sum() > 1.0:
             self.step_sizes = self.step_sizes / removed.sum()
             self.n_bounded += 1
@@ -356,7 +404,9 @@ def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
     alpha = 0.4
     slow = SlowAutostep(n, alpha, meta=0.05, tau=50.0)
     parameters = {"meta": 0.05, "tau": 50.0}
-    config = LearnerConfig(algorithm="autostep", parameters=parameters, trace_rule="plain", dtype="float64")
+    config = LearnerConfig(
+        algorithm="autostep", parameters=parameters, trace_rule="plain", dtype="float64"
+    )
     engine = PlainEngine(ONE, n, alpha, 0.0, config)
     tiles = rng.choice(n, 3, replace=False)
     engine.begin(tiles)
@@ -366,7 +416,9 @@ def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
         c = float(rng.random())
         numbers = (rho, gamma, lam, c, 0.0, 1.0)
         engine.learn(tiles_tp1, Signals(*(np.full(1, x) for x in numbers)))
-        phi, phi_tp1 = (np.bincount(active, minlength=n).astype(float) for active in (tiles, tiles_tp1))
+        phi, phi_tp1 = (
+            np.bincount(active, minlength=n).astype(float) for active in (tiles, tiles_tp1)
+        )
         slow.learn(phi, phi_tp1, rho=rho, decay=gamma * lam, gamma=gamma, c=c)
         tiles = tiles_tp1
         np.testing.assert_allclose(engine.step_sizes()[0], slow.step_sizes, rtol=1e-10)
@@ -376,7 +428,8 @@ def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
 
 # ---- a rule's file is what runs --------------------------------------------------------------------------------------
 
-# Learn a walk by a Horde with the default engine, interpreted, and by the loops of examples/gtd_in_one_file.py.
+# Learn a walk by a Horde with the default engine, interpreted, and by the loops of
+# examples/gtd_in_one_file.py.
 COMPARED = """
 import runpy, sys
 import numpy as np
@@ -404,7 +457,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(
+    mistake: str, tmp_path: Path
+) -> None:
     """In a copy of the package: what a reader finds in `gtd.py` is what runs."""
     package = Path(horde_agent.__file__).parent
     shutil.copytree(package, tmp_path / "horde_agent", ignore=shutil.ignore_patterns("__pycache__"))
@@ -418,7 +473,13 @@ def test_a_mistake_in_the_file_of_gtd_is_one_of_the_default_engine(mistake: str,
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
     words = [sys.executable, "-c", COMPARED, str(example)]
     process = subprocess.run(
-        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        words,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert process.stdout.strip() == str(mistake == "none"), process.stderr
 
@@ -456,11 +517,17 @@ IDENTITIES: list[tuple[str, dict[str, Any], str, dict[str, Any], dict[str, float
 @pytest.mark.kernels
 @pytest.mark.parametrize(("one", "settings", "other", "other_settings", "where"), IDENTITIES)
 def test_rules_are_equal_where_the_algebra_says_so(
-    one: str, settings: dict[str, Any], other: str, other_settings: dict[str, Any], where: dict[str, float]
+    one: str,
+    settings: dict[str, Any],
+    other: str,
+    other_settings: dict[str, Any],
+    where: dict[str, float],
 ) -> None:
     def made(name: str, own: dict[str, Any]) -> PlainEngine:
-        own = own if rules.rule(name).TRACE_RULE else {"trace_rule": "plain"} | own
-        return PlainEngine(ONE, N, 0.02, where.get("alpha_w", 0.03), config_of(name, **{"parameters": {}} | own))
+        settings = {"parameters": {}} | own
+        if not rules.rule(name).TRACE_RULE:
+            settings = {"trace_rule": "plain"} | settings
+        return PlainEngine(ONE, N, 0.02, where.get("alpha_w", 0.03), config_of(name, **settings))
 
     engines = [made(one, settings), made(other, other_settings)]
     rng = np.random.default_rng(4)
@@ -469,7 +536,9 @@ def test_rules_are_equal_where_the_algebra_says_so(
     for _ in range(150):
         b = rng.uniform(0.1, 0.9)
         tiles = rng.choice(N, 5, replace=False)
-        pi = where.get("pi", rng.uniform()) if rng.random() < 0.7 else 0.0
+        pi = 0.0
+        if rng.random() < 0.7:
+            pi = where.get("pi", rng.uniform())
         rho = where.get("rho", pi / b)
         lam = where.get("lam", rng.choice([0.0, 0.4, 0.9]))
         numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
@@ -486,7 +555,11 @@ class SmallMDP:
     def __init__(self, mdp: str, config: LearnerConfig, alpha: float, alpha_w: float) -> None:
         self.reference = golden()
         with np.load(self.reference.FILE) as file:
-            self.m = {key.split("/", 2)[2]: file[key] for key in file.files if key.startswith(f"mdp/{mdp}/")}
+            self.m = {
+                key.split("/", 2)[2]: file[key]
+                for key in file.files
+                if key.startswith(f"mdp/{mdp}/")
+            }
         self.n = self.m["Phi"].shape[1]
         self.has_w = "w" in rules.rule(config.algorithm).vectors
         self.engine = PlainEngine(ONE, self.n, alpha, alpha_w, config)
@@ -500,15 +573,23 @@ class SmallMDP:
         under = lambda share: np.einsum("sa,ast->st", m["b"] * share, m["P"])  # noqa: E731
         emphasis = np.ones(d.size)
         if backup == "etd":
-            emphasis = lam + (1 - lam) * np.linalg.solve(np.eye(d.size) - m["gamma"][:, None] * under(weight).T, d) / d
+            emphasis = (
+                lam
+                + (1 - lam)
+                * np.linalg.solve(np.eye(d.size) - m["gamma"][:, None] * under(weight).T, d)
+                / d
+            )
         source = emphasis[:, None] * m["Phi"]
         z = np.linalg.solve((np.eye(d.size) - under(cut) * m["gamma"]).T, d[:, None] * source)
         return emphasis, source, z / d[:, None]
 
-    def change(self, theta: Any, w: Any, lam: float = 0.0, traces: Any = None) -> tuple[Any, Any, Any]:
+    def change(
+        self, theta: Any, w: Any, lam: float = 0.0, traces: Any = None
+    ) -> tuple[Any, Any, Any]:
         """Return the expected changes of theta and w, each (n,), and of the next traces, times d(s'), (n_states, n).
 
-        `traces` are those of `expect_traces`; the trace from before the step is then such that they result.
+        `traces` are those of `expect_traces`; the trace from before the step is then such that they
+        result.
         """
         m = self.m
         engine = self.engine
@@ -530,7 +611,9 @@ class SmallMDP:
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
                     demons.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
-            engine.learn(m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers)))
+            engine.learn(
+                m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers))
+            )
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
@@ -543,7 +626,9 @@ class SmallMDP:
 def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None:
     """Ten expected updates from theta_0 on w -> 2w and on Baird's star, where td diverges."""
     alpha, alpha_w, beta = golden().EXPECTED[name]
-    config = config_of(name, trace_rule="plain", parameters={"beta": beta} if name == "tdrc" else {})
+    config = config_of(
+        name, trace_rule="plain", parameters={"beta": beta} if name == "tdrc" else {}
+    )
     small = SmallMDP(mdp, config, alpha, alpha_w)
     theta = small.m["theta_0"].astype(float)
     w = np.zeros(small.n)
@@ -552,7 +637,9 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
         theta = theta + change[0]
         w = w + change[1]
         if k in (0, 9):
-            np.testing.assert_allclose(theta, small.m[f"expected/{name}"][1 if k == 0 else 2], rtol=1e-9)
+            np.testing.assert_allclose(
+                theta, small.m[f"expected/{name}"][1 if k == 0 else 2], rtol=1e-9
+            )
 
 
 @pytest.mark.parametrize("lam", [0.4, 0.9])
@@ -564,7 +651,9 @@ def test_expected_updates_are_those_of_the_matrices(name: str, mdp: str) -> None
     + [("tree_backup", {}, "tree_backup"), ("abtd", {"parameters": {"psi": 1.05}}, "abtd")]
     + [("etd", {"trace_rule": "plain"}, "etd")],
 )
-def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: str, lam: float) -> None:
+def test_fixed_points_with_traces(
+    name: str, settings: dict[str, Any], entry: str, lam: float
+) -> None:
     """The rule's trace keeps its expectation, and at the fixed point neither theta nor w moves, if w = 0."""
     small = SmallMDP("five", config_of(name, **{"parameters": {}} | settings), 0.01, 0.01)
     theta = small.m[f"{entry}/{lam}/theta"]
@@ -605,17 +694,28 @@ def test_fixed_points_with_traces(name: str, settings: dict[str, Any], entry: st
         ({"check_every": 0}, "check_every"),
         ({"engine": "fast"}, "engine .*span, plain"),
         ({"algorithm": "sarsa"}, "algorithm .*gtd.*'sarsa'"),
-        ({"algorithm": "td", "secondary_ratio": 0.1}, "'td' has no secondary weights.*secondary_ratio = 0.1.*omit it"),
+        (
+            {"algorithm": "td", "secondary_ratio": 0.1},
+            "'td' has no secondary weights.*secondary_ratio = 0.1.*omit it",
+        ),
         ({"algorithm": "td", "w_rule": "importance-weighted"}, "'td' does not support w_rule"),
-        ({"algorithm": "intentional_td", "step_size": 0.3}, "step_size = 0.3 has no effect: omit it, or set eta"),
+        (
+            {"algorithm": "intentional_td", "step_size": 0.3},
+            "step_size = 0.3 has no effect: omit it, or set eta",
+        ),
         ({"algorithm": "tdrc:beta=0.1,beta=0.2"}, "'tdrc:beta=0.1,beta=0.2' gives 'beta' twice"),
-        ({"algorithm": "tdrc:beta=0.1", "parameters": {"beta": 0.1}}, "parameters gives 'beta' too"),
+        (
+            {"algorithm": "tdrc:beta=0.1", "parameters": {"beta": 0.1}},
+            "parameters gives 'beta' too",
+        ),
         ({"algorithm": "tdrc:beta"}, "name=number, not 'beta'"),
         ({"algorithm": "tdrc:"}, "name=number, not ''"),
         ({"algorithm": "sarsa:beta=1"}, "algorithm .*gtd.*'sarsa'"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
+def test_a_setting_that_does_not_fit_is_refused_by_name(
+    settings: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         LearnerConfig(**settings)
 
@@ -650,7 +750,9 @@ def test_a_rule_is_written_alike_in_a_config_and_in_a_question(written: str) -> 
     """A question by the Horde's own rule has the Horde's step sizes, however its number is written."""
     config = LearnerConfig(algorithm=written, step_size=0.3, secondary_ratio=0.2)
     assert (config.algorithm, config.parameters) == ("tdrc", {"beta": 0.5})
-    assert config == LearnerConfig(algorithm="tdrc", parameters={"beta": 0.5}, step_size=0.3, secondary_ratio=0.2)
+    assert config == LearnerConfig(
+        algorithm="tdrc", parameters={"beta": 0.5}, step_size=0.3, secondary_ratio=0.2
+    )
     assert learning_rules.config_of(config, written) == config
     assert learning_rules.rules_of(asked([None, "tdrc:beta=0.5", written, "tdc"]), config) == (
         *("tdrc:beta=0.5",) * 3,
@@ -665,7 +767,11 @@ def test_a_parameter_keeps_all_its_digits() -> None:
     assert learning_rules.config_of(config, "tdrc:beta=0.1234567") == config
 
 
-CHANGES: list[dict[str, Any]] = [{"step_size": 0.03}, {"secondary_ratio": 0.3}, {"w_rule": "importance-weighted"}]
+CHANGES: list[dict[str, Any]] = [
+    {"step_size": 0.03},
+    {"secondary_ratio": 0.3},
+    {"w_rule": "importance-weighted"},
+]
 
 
 WITHOUT_W = [name for name in rules.names() if "w" not in rules.rule(name).vectors]
@@ -679,7 +785,9 @@ REFUSED = {
 @pytest.mark.kernels
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
 @pytest.mark.parametrize("name", rules.names())
-def test_a_setting_of_a_rule_changes_what_it_learns_or_is_refused(name: str, change: dict[str, Any]) -> None:
+def test_a_setting_of_a_rule_changes_what_it_learns_or_is_refused(
+    name: str, change: dict[str, Any]
+) -> None:
     policy: Any = ConstantAction(0, N_ACTIONS)
     if rules.rule(name).FINDS_POLICY:
         policy = Greedy(N_ACTIONS)
@@ -699,7 +807,9 @@ def new_horde(questions: list[GVF], config: LearnerConfig) -> Horde:
     return Horde(questions, n_features=hordes.N, n_active=hordes.N_ACTIVE, config=config)
 
 
-@pytest.mark.parametrize("settings", [{"algorithm": "tree_backup"}, {"algorithm": "abtd"}, {"trace_rule": "abtd"}])
+@pytest.mark.parametrize(
+    "settings", [{"algorithm": "tree_backup"}, {"algorithm": "abtd"}, {"trace_rule": "abtd"}]
+)
 def test_a_trace_cut_by_b_is_refused_for_a_density(settings: dict[str, Any]) -> None:
     """A density may exceed 1, and these data have one discrete action of probability 1: it would be TD(lambda)."""
     gaussian = GVF("real", Gaussian([0.0], [1.0], channels=[1], b=2), Channel(0), 0.8)
@@ -719,7 +829,10 @@ def test_the_span_engine_refuses_what_only_the_plain_one_can(settings: dict[str,
 def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
     """Return a question for each algorithm, named by its place."""
     policy = ConstantAction(0, N_ACTIONS)
-    return [ask(str(i), policy, algorithm=algorithm, **settings) for i, algorithm in enumerate(algorithms)]
+    return [
+        ask(str(i), policy, algorithm=algorithm, **settings)
+        for i, algorithm in enumerate(algorithms)
+    ]
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
@@ -739,7 +852,10 @@ def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
     others: list[str | None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Gamma, a function of the state, and lambda are 1. A Horde restored from before or after continues to the bit."""
-    questions = [ask("endless", hordes.BEHAVIOUR, continuation=lambda *_: 1.0, lam=1.0), *asked(others)]
+    questions = [
+        ask("endless", hordes.BEHAVIOUR, continuation=lambda *_: 1.0, lam=1.0),
+        *asked(others),
+    ]
     horde, twin = (make(questions, step_size=0.001) for _ in range(2))
     life = RandomLife(horde)
     life.run(900)
@@ -756,7 +872,9 @@ def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
 
 
 @pytest.mark.parametrize("others", [[], ["tdrc"]])
-def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine(others: list[str | None]) -> None:
+def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine(
+    others: list[str | None],
+) -> None:
     """Of two streams, in the midst of traces; and a Horde restored from an earlier state stores the shorter one."""
     plain, span = (make(asked([None, *others]), engine) for engine in ("plain", "auto"))
     life = RandomLife(plain, span)
@@ -803,6 +921,8 @@ def test_the_last_demon_of_a_mixed_horde_keeps_its_interest() -> None:
         (lambda: asked(["etd"], interest=-1.0), r"question '0': interest"),
     ],
 )
-def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest(give: Any, words: str) -> None:
+def test_a_question_cannot_have_an_unknown_rule_or_an_unused_interest(
+    give: Any, words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         give()

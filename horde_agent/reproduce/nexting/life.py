@@ -236,9 +236,7 @@ class NextingLife:
             parts.append(all_terms[:n] - gamma**k * all_terms[k : n + k])
         for event in question_set.events:
             summed = np.full(len(observation), interface.period_s)
-            if event.target == "time":
-                summed = summed
-            else:
+            if event.target != "time":
                 summed = observation[:, interface.index(event.target)]
             gamma_at = event.gamma(
                 observation[:, interface.index(event.channel)], interface.period_s
