@@ -56,7 +56,9 @@ def choose_cache() -> bool:
     if folder is not None:
         os.environ["NUMBA_CACHE_DIR"] = str(folder)  # child processes inherit it
         numba.config.reload_config()  # type: ignore[no-untyped-call]
-    effect = f"kernels are cached in {folder}" if folder else "each start compiles for about a minute"
+    effect = (
+        f"kernels are cached in {folder}" if folder else "each start compiles for about a minute"
+    )
     warnings.warn(
         f"none of numba's cache folders is writable, so {effect}: set NUMBA_CACHE_DIR to a writable folder",
         RuntimeWarning,
@@ -83,11 +85,15 @@ def _own_folder() -> Path | None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return None
-    is_own = user is None or (status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    is_own = user is None or (
+        status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
     return folder if stat.S_ISDIR(status.st_mode) and is_own else None
 
 
-def _warn_if_unwritable(save: Callable[[Any, Any], None], folder: str) -> Callable[[Any, Any], None]:
+def _warn_if_unwritable(
+    save: Callable[[Any, Any], None], folder: str
+) -> Callable[[Any, Any], None]:
     """Wrap a cache's `save` so that a full or read-only disk causes a warning, not an error."""
 
     def save_if_possible(signature: Any, compiled: Any) -> None:
@@ -161,7 +167,9 @@ class _CacheFile(IndexDataCacheFile):
 
     def save(self, key: Any, data: Any) -> None:
         """Write the machine code for `key`, the types of a call and the processor, then add it to the index."""
-        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+        name = self._data_name_pattern.format(
+            number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16)
+        )
         self._save_data(name, (self._source_stamp, key, data))  # type: ignore[no-untyped-call]
         self._save_index({**self._load_index(), key: name})  # type: ignore[no-untyped-call]
 

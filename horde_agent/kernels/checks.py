@@ -200,7 +200,9 @@ def add_up(of: SignalArrays) -> None:
 
 
 @kernel
-def finish_signals(of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float) -> int:
+def finish_signals(
+    of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float
+) -> int:
     """Complete the signals if the state reached, (n_channels,) and (n_active,), is valid, and return findings as bits.
 
     Ratios of constant policies, channels, bounds and totals are written.

@@ -81,7 +81,9 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, cut: float) -> No
 
 
 @inner_kernel
-def move_w(i: int, demons: Demons, step: Step, w: Reals, e: Reals, delta: float, beta: float) -> float:
+def move_w(
+    i: int, demons: Demons, step: Step, w: Reals, e: Reals, delta: float, beta: float
+) -> float:
     """Update w by alpha_w (delta e - (w.phi) phi - beta w), shape (n_actions n,), and return w.phi from before."""
     of_action = block(w, demons.n_actions, step.action)
     alpha_w = demons.alpha_w[i]

@@ -129,7 +129,9 @@ def store_number(span: Any, number: int, lane: int, value: Lanes) -> None:
 
 
 @inlined_kernel
-def follow_lanes(span: Any, number: int, lane: int, decay: Lanes, value: Lanes, is_finite: Mask) -> Lanes:
+def follow_lanes(
+    span: Any, number: int, lane: int, decay: Lanes, value: Lanes, is_finite: Mask
+) -> Lanes:
     """Move running means, a number and the next one, as `plain.follow`; lanes that skip the step keep theirs."""
     zero = decay - decay
     total = load_number(span, number, lane, zero)

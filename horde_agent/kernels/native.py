@@ -125,17 +125,25 @@ def _spread(context: Any, builder: Any, value: Any, of_type: Any, to: Vector) ->
     number = context.cast(builder, value, of_type, to.dtype)
     undefined = ir.Constant(to.part, ir.Undefined)
     first = ir.Constant(ir.VectorType(_INT32, PART), [0] * PART)
-    part = builder.shuffle_vector(builder.insert_element(undefined, number, _INT32(0)), undefined, first)
+    part = builder.shuffle_vector(
+        builder.insert_element(undefined, number, _INT32(0)), undefined, first
+    )
     return [part] * (to.n // PART)
 
 
 def _vector_of(*given: Any) -> Any:
     """Return the common vector type of vectors and numbers, None if they are incompatible."""
     vectors = {t for t in given if isinstance(t, Vector)}
-    return vectors.pop() if len(vectors) == 1 and all(isinstance(t, Vector | types.Number) for t in given) else None
+    return (
+        vectors.pop()
+        if len(vectors) == 1 and all(isinstance(t, Vector | types.Number) for t in given)
+        else None
+    )
 
 
-def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compares: bool = False) -> None:
+def _operation(
+    operation: Any, write: Callable[[Any, Any, Any], Any], *, compares: bool = False
+) -> None:
     """Define an operator for two vectors, or a vector and a number; `write(builder, a, b)` emits its instruction."""
 
     @type_callable(operation)
@@ -148,14 +156,18 @@ def _operation(operation: Any, write: Callable[[Any, Any, Any], Any], *, compare
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector_type = _vector_of(*signature.args)
-        pairs = zip(*_spread_all(context, builder, arguments, signature.args, vector_type), strict=True)
+        pairs = zip(
+            *_spread_all(context, builder, arguments, signature.args, vector_type), strict=True
+        )
         return _together(builder, [write(builder, a, b) for a, b in pairs])
 
     for pair in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
         lower_builtin(operation, *pair)(generate)  # type: ignore[no-untyped-call]
 
 
-def _spread_all(context: Any, builder: Any, values: Any, of_types: Any, to: Vector) -> list[list[Any]]:
+def _spread_all(
+    context: Any, builder: Any, values: Any, of_types: Any, to: Vector
+) -> list[list[Any]]:
     """Return the parts of vectors, and of numbers broadcast to vectors."""
     return [_spread(context, builder, v, t, to) for v, t in zip(values, of_types, strict=True)]
 
@@ -175,7 +187,9 @@ def _zeros(lanes: int) -> Any:
     @_intrinsic
     def zeros(typing_context: Any, array: Any) -> Any:  # noqa: ARG001
         vector_type = Vector(array.dtype, lanes)
-        return vector_type(array), lambda *_: ir.Constant(ir.ArrayType(vector_type.part, lanes // PART), None)
+        return vector_type(array), lambda *_: ir.Constant(
+            ir.ArrayType(vector_type.part, lanes // PART), None
+        )
 
     return zeros
 
@@ -194,15 +208,21 @@ def lanes_of(typing_context: Any, zero: Any) -> Any:  # noqa: ARG001, D103 - doc
 def _place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Return the address of element i of an array; these are the first two arguments."""
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
-    return builder.gep(array.data, [context.cast(builder, arguments[1], signature.args[1], types.intp)])
+    return builder.gep(
+        array.data, [context.cast(builder, arguments[1], signature.args[1], types.intp)]
+    )
 
 
 @_intrinsic
 def load(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa: ARG001, D103
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        first = builder.bitcast(_place(context, builder, signature, arguments), zero.part.as_pointer())
+        first = builder.bitcast(
+            _place(context, builder, signature, arguments), zero.part.as_pointer()
+        )
         places = [builder.gep(first, [_INT32(i)]) for i in range(zero.n // PART)]
-        return _together(builder, [builder.load(place, align=zero.dtype.bitwidth // 8) for place in places])
+        return _together(
+            builder, [builder.load(place, align=zero.dtype.bitwidth // 8) for place in places]
+        )
 
     return (zero(array, i, zero), generate) if array.dtype == zero.dtype else None
 
@@ -235,7 +255,9 @@ def prefetch(typing_context: Any, array: Any, i: Any, zero: Any) -> Any:  # noqa
 
 @_intrinsic
 def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: ARG001, D103
-    vector_type = _vector_of(a, b, c) or (types.float64 if types.float64 in (a, b, c) else types.float32)
+    vector_type = _vector_of(a, b, c) or (
+        types.float64 if types.float64 in (a, b, c) else types.float32
+    )
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not isinstance(vector_type, Vector):
@@ -247,7 +269,9 @@ def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:  # noqa: A
             return builder.fma(*values)
         signature_of_parts = ir.FunctionType(vector_type.part, [vector_type.part] * 3)
         fuse = _function(builder.module, signature_of_parts, f"llvm.fma.{vector_type.suffix}")
-        triples = zip(*_spread_all(context, builder, arguments, signature.args, vector_type), strict=True)
+        triples = zip(
+            *_spread_all(context, builder, arguments, signature.args, vector_type), strict=True
+        )
         return _together(builder, [builder.call(fuse, triple) for triple in triples])
 
     return vector_type(a, b, c), generate
@@ -271,8 +295,12 @@ def _unary(name: str) -> Any:
     @_intrinsic
     def unary(typing_context: Any, x: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-            function = _function(builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.{name}.{x.suffix}")
-            return _together(builder, [builder.call(function, [part]) for part in _apart(builder, arguments[0])])
+            function = _function(
+                builder.module, ir.FunctionType(x.part, [x.part]), f"llvm.{name}.{x.suffix}"
+            )
+            return _together(
+                builder, [builder.call(function, [part]) for part in _apart(builder, arguments[0])]
+            )
 
         return x(x), generate
 
@@ -301,7 +329,9 @@ class HeldType(types.Type):
 
     def __init__(self, items: dict[str, tuple[int, Any]]) -> None:
         self.items = items
-        digest = hashlib.sha256(repr(items).encode()).hexdigest()[:16]  # the full text would be in each kernel's name
+        digest = hashlib.sha256(repr(items).encode()).hexdigest()[
+            :16
+        ]  # the full text would be in each kernel's name
         super().__init__(f"Held({digest})")
 
 
@@ -345,7 +375,9 @@ def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any
 
     Numba inspects the types of all arguments in each call, 1.5 us for a `Held`; this does it once.
     """
-    return functools.partial(function.compile(tuple(numba.typeof(x) for x in (*given, *like))), *given)  # type: ignore[no-untyped-call]
+    return functools.partial(
+        function.compile(tuple(numba.typeof(x) for x in (*given, *like))), *given
+    )  # type: ignore[no-untyped-call]
 
 
 @typeof_impl.register(Held)
@@ -383,7 +415,9 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
 
     def word(i: int) -> Any:
         loaded = builder.load(builder.gep(table, [_INT32(first + i)]))
-        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # the table is constant
+        loaded.set_metadata(
+            "invariant.load", builder.module.add_metadata([])
+        )  # the table is constant
         return loaded
 
     if of_type is Constant:

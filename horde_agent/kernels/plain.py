@@ -137,7 +137,12 @@ def td_error(i: int, demons: Demons, step: Step) -> float:
     """Store and return delta_t = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} theta.phi_{t+1} - theta.phi_t."""
     gamma = step.gamma[i]
     theta = demons.theta[i]
-    delta = step.c[i] + (1.0 - gamma) * step.z[i] + gamma * dot(theta, step.phi_tp1) - dot(theta, step.phi_t)
+    delta = (
+        step.c[i]
+        + (1.0 - gamma) * step.z[i]
+        + gamma * dot(theta, step.phi_tp1)
+        - dot(theta, step.phi_t)
+    )
     return float(checked_delta(i, demons, delta, step.rho[i]))
 
 
@@ -191,7 +196,9 @@ def clear_trace(i: int, demons: Demons, e: Reals) -> None:
 
 
 @inner_kernel
-def update_estimates(i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float) -> None:
+def update_estimates(
+    i: int, demons: Demons, step: Step, delta: float, e: Reals, e_w: float
+) -> None:
     """Update the MSPBE estimates: s += (delta e.w - s) / tau and m += (delta e - m) / tau; m.w is the vector estimate.
 
     The trace e and m have the shape (n,). gamma_{t+1} and lambda_{t+1} become those of the next

@@ -28,7 +28,9 @@ Numbers = NDArray[Any]  # int32 in units of 2^-24, or float64
 UNIT = 2.0**-24  # of an integer logit
 LARGEST = 63.0  # |logit|: the difference of two logits fits an int32
 LANES_AT_ONCE = 256  # policies per sweep over probabilities; they fit into a core's L1 cache
-_NEAR = 1 << 17  # entries that fit into a core's L2 cache: prefetching them costs more than it saves
+_NEAR = (
+    1 << 17
+)  # entries that fit into a core's L2 cache: prefetching them costs more than it saves
 _ENTRIES_OF_LINE = 8  # at most, in a cache line
 _AHEAD = 8  # features to prefetch
 
@@ -46,7 +48,9 @@ _C0, _C1, _C2, _C3, _C4, _C5 = (
 )
 _LOG2E = np.float32(UNIT / np.log(2.0))
 _LOWEST = np.float32(-126.0)  # below 2^-126 a float32 is denormal
-_ROUNDER = np.float32(1.5 * 2.0**23)  # added to a small float32, it leaves the nearest integer in the last bits
+_ROUNDER = np.float32(
+    1.5 * 2.0**23
+)  # added to a small float32, it leaves the nearest integer in the last bits
 
 
 class GibbsArrays(NamedTuple):
@@ -63,7 +67,9 @@ class GibbsArrays(NamedTuple):
     balance: Integers  # (n_features + 1,): zero between calls
     low: NDArray[np.int32]  # (n_blocks, LANES_AT_ONCE): scratch
     sums: NDArray[np.float32]  # (n_blocks, 2, LANES_AT_ONCE): scratch
-    request: Floats  # (4,): the action taken, its probability, the numbers of features gained and lost
+    request: (
+        Floats  # (4,): the action taken, its probability, the numbers of features gained and lost
+    )
     ratios: Floats  # output
     n_threads: int
 
@@ -72,7 +78,9 @@ class GibbsArrays(NamedTuple):
 
 
 @kernel
-def gibbs_probabilities(feature: Integers, action: Integers, value: Floats, tiles: Integers, out: Floats) -> None:
+def gibbs_probabilities(
+    feature: Integers, action: Integers, value: Floats, tiles: Integers, out: Floats
+) -> None:
     """Write one policy's pi(a) into `out`, shape (n_actions,); its entries are sorted by feature."""
     out[:] = 0.0
     for k in range(tiles.shape[0]):
@@ -156,7 +164,9 @@ def exp_of_minus(difference: np.int32) -> Any:
     r = x - (rounded - _ROUNDER)
     r2 = r * r  # two short sums have a shorter chain of dependent additions
     p = (_C0 + _C1 * r) + r2 * ((_C2 + _C3 * r) + r2 * (_C4 + _C5 * r))
-    power = np.int32((rounded.view(np.int32) << np.int32(23)) + np.int32(127 << 23))  # the bits of 2^whole
+    power = np.int32(
+        (rounded.view(np.int32) << np.int32(23)) + np.int32(127 << 23)
+    )  # the bits of 2^whole
     return p * power.view(np.float32)
 
 
@@ -210,7 +220,9 @@ def float_ratios(b: int, of: GibbsArrays) -> None:
             low = min(low, logits[a * width + i])
         for a in range(logits.shape[0] // width):
             total += np.exp(low - logits[a * width + i])
-        of.ratios[of.position[first + i]] = np.exp(low - logits[action * width + i]) / total / probability
+        of.ratios[of.position[first + i]] = (
+            np.exp(low - logits[action * width + i]) / total / probability
+        )
 
 
 def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
@@ -229,7 +241,9 @@ def do_task(of: GibbsArrays, thread: int, in_floats: int) -> int:
 
 
 @kernel
-def gibbs_ratios(of: GibbsArrays, entry: Any, tiles: Integers, action: int, probability: float, in_floats: int) -> None:
+def gibbs_ratios(
+    of: GibbsArrays, entry: Any, tiles: Integers, action: int, probability: float, in_floats: int
+) -> None:
     """Write rho = pi(action | tiles)/b(action) of every policy; tiles (n_active,), `entry` the address of `do_task`."""
     n_gained, n_lost = switched(of.tiles, tiles, of.balance, of.gained, of.lost)
     for k in range(tiles.shape[0]):

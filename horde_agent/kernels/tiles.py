@@ -60,7 +60,9 @@ def switched(
     and in `lost`.
     """
     n = n_gained = n_lost = 0
-    for k in range(after.shape[0]):  # most tiles do not change; no branch, which the processor could not predict
+    for k in range(
+        after.shape[0]
+    ):  # most tiles do not change; no branch, which the processor could not predict
         gained[n] = after[k]
         lost[n] = before[k]
         n += after[k] != before[k]

@@ -73,7 +73,9 @@ def max_finite(dtype: np.dtype[Any]) -> float:
 def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
     """Raise ValueError if weights have another shape, are not finite, or exceed the dtype's range."""
     if np.shape(theta) != shape:
-        raise ValueError(f"theta must be finite, of shape {shape}, (n_demons, n_features), not {np.shape(theta)}")
+        raise ValueError(
+            f"theta must be finite, of shape {shape}, (n_demons, n_features), not {np.shape(theta)}"
+        )
     wrong = np.argwhere(~(np.abs(theta) <= max_finite(dtype)))  # NaN is not
     if wrong.size:
         demon, feature = wrong[0]
@@ -87,14 +89,19 @@ def streams_state(selected: int, others: Mapping[int, State]) -> State:
     """Return the number of the selected stream and copies of the states of the others; nothing if there are none."""
     if not others:
         return {}
-    states = {f"stream{k}": {name: array.copy() for name, array in of.items()} for k, of in others.items()}
+    states = {
+        f"stream{k}": {name: array.copy() for name, array in of.items()} for k, of in others.items()
+    }
     return {"stream": np.array(selected), **nested(**states)}
 
 
 def restored_streams(state: State) -> tuple[int, dict[int, State]]:
     """Return the arguments of `streams_state` from a state that contains its result."""
     numbers = {int(found[1]) for found in map(re.compile(r"stream(\d+)/").match, state) if found}
-    states = {k: {name: np.array(a) for name, a in inner(state, f"stream{k}").items()} for k in sorted(numbers)}
+    states = {
+        k: {name: np.array(a) for name, a in inner(state, f"stream{k}").items()}
+        for k in sorted(numbers)
+    }
     return int(state.get("stream", 0)), states
 
 

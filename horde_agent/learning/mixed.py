@@ -30,7 +30,9 @@ from horde_agent.learning.span_storage import ShardLayout
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
-DIFFERENT_WEIGHTS = "some of these demons have weights for each action, others do not: read them separately"
+DIFFERENT_WEIGHTS = (
+    "some of these demons have weights for each action, others do not: read them separately"
+)
 Engine = PlainEngine | SpanEngine
 
 _log = logging.getLogger(__name__)
@@ -77,14 +79,18 @@ class MixedEngine:
         self._is_nested = len(layouts) > 1
         self.rearrange(mapping, {}, layouts)
 
-    def _new_engine(self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None) -> Engine:
+    def _new_engine(
+        self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None
+    ) -> Engine:
         """Return an engine of a rule, without weights, for the demons of a mapping."""
         config = config_of(self.config, algorithm)
         decay = mapping.largest_decay
         is_long = is_too_long(config, decay)
         if is_long and not config.needs_plain_engine:
             n_steps = trace_length(config, decay)
-            _warn_of_plain_engine(f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps")
+            _warn_of_plain_engine(
+                f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps"
+            )
         of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
         args = (mapping.group, self._n_features, mapping.alpha, mapping.alpha_w, config)
         if is_long or config.needs_plain_engine or algorithm in self.made_plain:
@@ -94,7 +100,9 @@ class MixedEngine:
             return PlainEngine(*args, **of, n_actions=n_actions)
         return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
 
-    def rearrange(self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout]) -> None:
+    def rearrange(
+        self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout]
+    ) -> None:
         """Add and remove demons; rules come and go with them.
 
         Args:
@@ -255,7 +263,9 @@ class MixedEngine:
         for name, of_rule in self._demons.items():
             places = np.flatnonzero(np.isin(chosen, of_rule))
             if places.size or not (chosen.size or parts):
-                parts.append((places, self.engines[name].weights(np.searchsorted(of_rule, chosen[places]))))
+                parts.append(
+                    (places, self.engines[name].weights(np.searchsorted(of_rule, chosen[places])))
+                )
         first = parts[0][1][0]
         if any(theta.shape[1] != first.shape[1] for _, (theta, _) in parts):
             raise ValueError(DIFFERENT_WEIGHTS)
@@ -280,7 +290,9 @@ class MixedEngine:
         """Return the demons flagged since the last call, with the reason."""
         found: dict[int, str] = {}
         for name, engine in self.engines.items():
-            found |= {int(self._demons[name][demon]): why for demon, why in engine.pop_flagged().items()}
+            found |= {
+                int(self._demons[name][demon]): why for demon, why in engine.pop_flagged().items()
+            }
         return dict(sorted(found.items()))
 
     def freeze(self, demon: int) -> None:
@@ -315,4 +327,6 @@ class MixedEngine:
 
 
 def _warn_of_plain_engine(why: str) -> None:
-    _log.warning("%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL)
+    _log.warning(
+        "%s, but the fast engine stores %d: switching to the slower plain engine", why, LARGEST_TAIL
+    )

@@ -199,11 +199,15 @@ class PlainEngine:
             signals.z_tp1,
             np.broadcast_to(signals.interest_t, n).copy(),
         )
-        is_finite = np.logical_and.reduce([np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)])
+        is_finite = np.logical_and.reduce(
+            [np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)]
+        )
         skips = ~is_finite | self._is_aside
         of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
-        learn_all(self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads)
+        learn_all(
+            self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads
+        )
         self._check_some_demons()
         return self._move_to(phi)
 
@@ -270,12 +274,16 @@ class PlainEngine:
         """Return the vector MSPBE estimate m.w, shape (n_demons,): NaN without w; raise ValueError without m."""
         if "w" not in self._rule.vectors:
             return np.full(self.n_demons, np.nan)
-        return np.asarray(np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64))
+        return np.asarray(
+            np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64)
+        )
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features)."""
         if not self._demons.m.size:
-            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w")
+            raise ValueError(
+                "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
+            )
         return self._demons.m.copy()
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
@@ -290,7 +298,9 @@ class PlainEngine:
 
     def step_sizes(self) -> Reals:
         """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
-        return np.asarray(self._demons.alpha[:, None] * np.exp(self._vector("beta")), dtype=self.dtype)
+        return np.asarray(
+            self._demons.alpha[:, None] * np.exp(self._vector("beta")), dtype=self.dtype
+        )
 
     def _vector(self, name: str) -> Reals:
         """Return a copy of one of the rule's vectors."""
@@ -310,7 +320,10 @@ class PlainEngine:
         arrays = self._demons
         reasons = dict[int, str]()
         for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
-            numbers = (float(a[i]) for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound))
+            numbers = (
+                float(a[i])
+                for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound)
+            )
             m = arrays.m
             if arrays.m.size:
                 m = arrays.m[i]
@@ -372,7 +385,9 @@ class PlainEngine:
         if stream == self.stream:
             return
         arrays = self._of_stream()
-        self._streams[self.stream] = {name: a.copy() for name, a in (arrays | self._phi._asdict()).items()}
+        self._streams[self.stream] = {
+            name: a.copy() for name, a in (arrays | self._phi._asdict()).items()
+        }
         selected = self._streams.pop(stream, None)
         for name, array in arrays.items():
             array[...] = 0
@@ -465,7 +480,11 @@ class PlainEngine:
             part: {name: a.copy() for name, a in of._asdict().items() if isinstance(a, np.ndarray)}
             for part, of in parts.items()
         }
-        return nested(**arrays) | attributes(self, *_OWN_STATE) | streams_state(self.stream, self._streams)
+        return (
+            nested(**arrays)
+            | attributes(self, *_OWN_STATE)
+            | streams_state(self.stream, self._streams)
+        )
 
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
@@ -486,7 +505,9 @@ class PlainEngine:
         put_back(self, state, *_OWN_STATE)
         self.stream, self._streams = restored_streams(state)
 
-    def take_over(self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers) -> None:
+    def take_over(
+        self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers
+    ) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
         demons = self._demons
         names = self._rule.vectors

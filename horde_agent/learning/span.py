@@ -90,7 +90,9 @@ class SpanEngine:
         if cumulant is None:
             cumulant = np.arange(len(group))
         demons = (np.asarray(group, dtype=np.int64), policy, cumulant)
-        self.memory = SpanMemory(demons, n_features, config, largest_decay, batch, period, widest, share)
+        self.memory = SpanMemory(
+            demons, n_features, config, largest_decay, batch, period, widest, share
+        )
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
         self._m_scale = 1.0
         self._m_decay = 1.0 - 1.0 / config.mspbe_tau
@@ -175,7 +177,9 @@ class SpanEngine:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
         span = self.arrays
         arrays = (span.signal_rho, span.signal_gamma, span.signal_lam, span.signal_c, span.signal_z)
-        for name, numbers in zip(("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), arrays, strict=True):
+        for name, numbers in zip(
+            ("rho_t", "gamma_tp1", "lam_tp1", "c_tp1", "z_tp1"), arrays, strict=True
+        ):
             shape = np.shape(getattr(signals, name))
             expected = (numbers.shape[1] - 1,)
             if shape != expected:
@@ -237,7 +241,9 @@ class SpanEngine:
         allocation = self.memory.allocation
         overlap = allocation.zeros(allocation.n_times)
         sums = allocation.zeros(self.layout.n_lanes)
-        transition.predict(self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums)
+        transition.predict(
+            self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums
+        )
         return sums
 
     def _of_demons(self, lanes: Reals) -> Floats:
@@ -272,7 +278,9 @@ class SpanEngine:
         if not self.arrays.has_w:
             return np.full(self.n_demons, np.nan)
         if not self.arrays.m.size:
-            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig")
+            raise ValueError(
+                "no vector MSPBE estimate is computed: set vector_mspbe=True in LearnerConfig"
+            )
         estimate = np.zeros(self.layout.n_lanes)
         for b, (_, w, m) in self._read():
             lanes = slice(self.layout.start[b], self.layout.start[b + 1])
@@ -287,7 +295,9 @@ class SpanEngine:
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features); raise ValueError if there is none."""
         if not self.arrays.m.size:
-            raise ValueError("no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w")
+            raise ValueError(
+                "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
+            )
         (m,) = self._by_feature(("m",))
         return np.asarray(m * self.dtype.type(self._m_scale))
 
@@ -308,7 +318,9 @@ class SpanEngine:
                     of_name[np.ix_(places, features)] = of_kind.T
         return out
 
-    def _read(self, blocks: Integers | None = None) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
+    def _read(
+        self, blocks: Integers | None = None
+    ) -> Iterator[tuple[int, tuple[Reals, Reals, Reals]]]:
         """Yield copies of theta, w and m of blocks with pending updates added, each (rows in use, lanes)."""
         self.catch_up()
         n = self.memory.features.size
@@ -319,7 +331,9 @@ class SpanEngine:
         for b in blocks.tolist():
             width = int(np.diff(self.layout.start)[b])
             g = int(self.layout.flush_group[b])
-            theta, w, m = (self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS)
+            theta, w, m = (
+                self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS
+            )
             if self._now >= 0:
                 if g != listed:
                     transition.list_group(self.memory.native, g)
@@ -399,7 +413,9 @@ class SpanEngine:
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             for lane in lanes[of_block == b].tolist():
-                numbers = (float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound))
+                numbers = (
+                    float(a[lane]) for a in (span.prediction, span.mspbe, span.td_error, span.bound)
+                )
                 theta, w, m = (of_kind[:, lane - self.layout.start[b]] for of_kind in rows)
                 reasons[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
         return dict(sorted(reasons.items()))

@@ -51,7 +51,9 @@ LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 WIDEST = 128  # lanes of a block
 _MANY = 8_192  # from this number of demons on, rows exceed the caches
 _WIDEST_OF_MANY = 512
-LANES_OF_A_GROUP = 1_024  # lanes of a flush group with several policies; they share the list of runs
+LANES_OF_A_GROUP = (
+    1_024  # lanes of a flush group with several policies; they share the list of runs
+)
 _MOST_GROUPS = 64  # one for each step between two flushes
 
 _CACHE_LINE = 64  # bytes
@@ -110,15 +112,25 @@ ARRAYS: dict[str, Array] = {
     **dict.fromkeys(("c", "factor"), Array(RING, of_stream=True)),
     **dict.fromkeys(("d", "h", "q"), Array(PENDING)),
     "numbers": Array(NUMBER),  # each stream has its own of those that belong to the trace
-    **dict.fromkeys(("prediction", "td_error", "max_trace", "mspbe", "alpha", "alpha_w", "bound"), Array(LANE)),
-    **dict.fromkeys(("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"), Array(LANE, of_stream=True)),
-    **dict.fromkeys(("is_flagged", "base", "base_w", "d_sum", "h_sum", "q_sum", "w_left"), Array(LANE)),
+    **dict.fromkeys(
+        ("prediction", "td_error", "max_trace", "mspbe", "alpha", "alpha_w", "bound"), Array(LANE)
+    ),
+    **dict.fromkeys(
+        ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"), Array(LANE, of_stream=True)
+    ),
+    **dict.fromkeys(
+        ("is_flagged", "base", "base_w", "d_sum", "h_sum", "q_sum", "w_left"), Array(LANE)
+    ),
     **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest"), Array(LANE)),
     **dict.fromkeys(("flushed_at", "tail_from"), Array(GROUP, of_stream=True)),
     **dict.fromkeys(("n_pending", "limit", "kind"), Array(GROUP)),
     **dict.fromkeys(("tail_needed", "w_at"), Array(BLOCK)),
-    **dict.fromkeys(("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)),
-    **dict.fromkeys(("signal_interest", "signal_b", "signal_changes", "predictions"), Array(SIGNAL)),
+    **dict.fromkeys(
+        ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)
+    ),
+    **dict.fromkeys(
+        ("signal_interest", "signal_b", "signal_changes", "predictions"), Array(SIGNAL)
+    ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
     **dict.fromkeys(("overlap", "table", "foreseen", "n_runs"), Array(SCRATCH, is_saved=False)),
@@ -199,7 +211,11 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     n_alone = len(sizes_of_groups)
     shared_blocks = _split_evenly(order[is_small[order]], widest)
     n_groups = min(_MOST_GROUPS, -(-len(shared_blocks) * widest // LANES_OF_A_GROUP))
-    shares = [len(share) for share in np.array_split(np.arange(len(shared_blocks)), max(n_groups, 1)) if share.size]
+    shares = [
+        len(share)
+        for share in np.array_split(np.arange(len(shared_blocks)), max(n_groups, 1))
+        if share.size
+    ]
     blocks = blocks + shared_blocks
     sizes_of_groups = sizes_of_groups + shares
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
@@ -278,7 +294,9 @@ class Layout:
         self.lane[order] = np.arange(order.size) + np.repeat(self.start[:-1] - first, sizes)
         self.demon = np.full(self.n_lanes, -1, dtype=np.int64)
         self.demon[self.lane] = np.arange(order.size)
-        self.only_policy = np.where(has_one_policy, policy_of[order[first[self.first_block[:-1]]]], -1)
+        self.only_policy = np.where(
+            has_one_policy, policy_of[order[first[self.first_block[:-1]]]], -1
+        )
 
     def block_of(self, lane: int) -> int:
         """Return the block of a lane."""
@@ -310,7 +328,9 @@ def moves(old: Layout, new: Layout, old_index: Integers) -> list[Move]:
     order = np.lexsort((source, block))
     cuts = np.flatnonzero(np.diff(block[order]) | np.diff(source[order])) + 1
     return [
-        (int(block[p[0]]), new_places[p], int(source[p[0]]), old_places[p]) for p in np.split(order, cuts) if p.size
+        (int(block[p[0]]), new_places[p], int(source[p[0]]), old_places[p])
+        for p in np.split(order, cuts)
+        if p.size
     ]
 
 
@@ -318,7 +338,9 @@ def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
     """Return a view of a block's rows, shape (chunks, n, lanes); each chunk holds n rows of every block."""
     start = int(layout.start[block])
     stop = int(layout.start[block + 1])
-    return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(-1, n, stop - start)
+    return numbers.reshape(-1, n * layout.n_lanes)[:, n * start : n * stop].reshape(
+        -1, n, stop - start
+    )
 
 
 # ---- allocation ---------------------------------------------------------------------------------
@@ -338,7 +360,11 @@ def prefault(*arrays: NDArray[Any], n_threads: int = 1) -> None:
     The first write to a page takes 0.3 to 0.8 ms per 2 MB: without this, a robot's step that first
     used rows of 50,000 demons took 0.4 s.
     """
-    parts = [a[i : i + _PART // a.itemsize] for a in arrays for i in range(0, a.size, _PART // a.itemsize)]
+    parts = [
+        a[i : i + _PART // a.itemsize]
+        for a in arrays
+        for i in range(0, a.size, _PART // a.itemsize)
+    ]
     with ThreadPoolExecutor(n_threads) as threads:
         list(threads.map(_prefault_part, parts))
 
@@ -463,7 +489,10 @@ class Allocation:
             "q": self.zeros(places * ("q" in stored)),
             "m_step": np.zeros(self.n_times),
             "kind": np.zeros((n_groups, self.n_times), dtype=np.uint8),
-            **{name: np.zeros(n_groups, np.int64) for name in ("flushed_at", "tail_from", "n_pending")},
+            **{
+                name: np.zeros(n_groups, np.int64)
+                for name in ("flushed_at", "tail_from", "n_pending")
+            },
             "limit": limits.astype(np.int64),
             **{name: np.zeros(layout.n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
         }
@@ -496,7 +525,10 @@ class Allocation:
             "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
             "rule": config.rule_parameters,
             "has_w": Constant(self._has_w),
-            **{f"has_{name}": Constant(name in self._rule.SPAN) for name in ("h", "q", "source", "w_factor")},
+            **{
+                f"has_{name}": Constant(name in self._rule.SPAN)
+                for name in ("h", "q", "source", "w_factor")
+            },
             "has_interest": Constant(self._rule.HAS_INTEREST),
             "n_numbers": Constant(len(self._rule.NUMBERS)),
             "rests": Constant(self._rule.RESTS),
@@ -508,7 +540,9 @@ class Allocation:
             "period": self.period,
             "longest_wait": self._places,
             "n_threads": 1,
-            "most_lanes": Constant(LANE_UNIT if np.diff(self.layout.start).max() < _WIDE else WIDEST),
+            "most_lanes": Constant(
+                LANE_UNIT if np.diff(self.layout.start).max() < _WIDE else WIDEST
+            ),
         }
 
     def shared(self, n_active: int) -> dict[str, Any]:
@@ -524,8 +558,12 @@ class Allocation:
             "changed": np.zeros((2, 2, n_active), dtype=np.int64),
             "n_changed": np.zeros((2, 2), dtype=np.int64),
             "overlap": self.zeros(batch + 1, n_times),
-            **{f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")},
-            "run_ends": np.zeros((2, 2 * n_active * (self._tail + _WAIT * self.period + 2)), dtype=np.int32),
+            **{
+                f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")
+            },
+            "run_ends": np.zeros(
+                (2, 2 * n_active * (self._tail + _WAIT * self.period + 2)), dtype=np.int32
+            ),
             "run_time": np.zeros((2, n_times + 2), dtype=np.int64),
             "run_place": np.zeros(n_times + 2, dtype=np.int32),
             "n_runs": np.zeros(2, dtype=np.int64),
@@ -598,7 +636,9 @@ class SpanMemory:
     @property
     def native(self) -> Any:
         """The arrays in native form, for one thread if the work is small or the process was forked; sets `entry`."""
-        n_read = self.layout.n_lanes * self.span.n_active * self.batch  # numbers read per call, approximately
+        n_read = (
+            self.layout.n_lanes * self.span.n_active * self.batch
+        )  # numbers read per call, approximately
         if n_read < SMALLEST_SHARED_WORK:
             n_threads = 1
         else:
@@ -639,7 +679,9 @@ class SpanMemory:
         self.allocation = of = Allocation(demons, *sizes)
         self.layout = of.layout
         self.is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
-        self.span = of.arrays(n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock)
+        self.span = of.arrays(
+            n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock
+        )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._held = None
         prefault(self.span.c, self.span.d, self.span.h, self.span.q, n_threads=self.n_threads)
@@ -652,7 +694,9 @@ class SpanMemory:
             self._held = None
             self.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
-            raise ValueError(f"tiles must be {self.span.n_active} as in the first state, not {n_active}")
+            raise ValueError(
+                f"tiles must be {self.span.n_active} as in the first state, not {n_active}"
+            )
 
     # ---- pre-faulting ---------------------------------------------------------------------------
 
@@ -679,7 +723,9 @@ class SpanMemory:
         if self._n_ready < needed:
             self._prefault_rows(needed)
         elif self._n_ready < min(self.n_features, needed + CHUNK):
-            self._prefault(min(max(_LEAST_TOUCHED, chunk // _PARTS), chunk - self._n_touched % chunk))
+            self._prefault(
+                min(max(_LEAST_TOUCHED, chunk // _PARTS), chunk - self._n_touched % chunk)
+            )
 
     # ---- rows, lanes, streams -------------------------------------------------------------------
 
@@ -750,7 +796,9 @@ class SpanMemory:
 
     def _of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream; no update is pending."""
-        n_kept = self.span.n_numbers * self.layout.n_lanes  # numbers that a gap keeps belong to all streams
+        n_kept = (
+            self.span.n_numbers * self.layout.n_lanes
+        )  # numbers that a gap keeps belong to all streams
         arrays = {name: getattr(self.span, name) for name in _OF_STREAM}
         return arrays | {"numbers": self.span.numbers[n_kept:], "now": self.clock[NOW : NOW + 1]}
 
@@ -811,7 +859,9 @@ class SpanMemory:
             cumulant = mapping.cumulant
         self._lay_out((mapping.group, mapping.policy, cumulant), old_span.n_active)
         moved = moves(old, self.layout, mapping.old_index)
-        self.others = {k: self._rearranged(of_stream, mapping, old, moved) for k, of_stream in streams.items()}
+        self.others = {
+            k: self._rearranged(of_stream, mapping, old, moved) for k, of_stream in streams.items()
+        }
         selected = self.others.pop(self.stream)
         for name, array in self._of_stream().items():
             array[...] = selected[name]
@@ -827,11 +877,15 @@ class SpanMemory:
         self.set_step_sizes(self.layout.lane[mapping.is_new], mapping.alpha, mapping.alpha_w)
         self.span.w_at[:] = NO_TIME
 
-    def _copy_lanes(self, numbers: NDArray[Any], old: Layout, into: NDArray[Any], mapping: DemonMapping) -> None:
+    def _copy_lanes(
+        self, numbers: NDArray[Any], old: Layout, into: NDArray[Any], mapping: DemonMapping
+    ) -> None:
         """Copy remaining demons' numbers, one or more for each lane."""
         new_lanes = self.layout.lane[~mapping.is_new]
         old_lanes = old.lane[mapping.old_index[~mapping.is_new]]
-        into.reshape(-1, self.layout.n_lanes)[:, new_lanes] = numbers.reshape(-1, old.n_lanes)[:, old_lanes]
+        into.reshape(-1, self.layout.n_lanes)[:, new_lanes] = numbers.reshape(-1, old.n_lanes)[
+            :, old_lanes
+        ]
 
     def _copy_rows(self, numbers: Reals, old: Layout, into: Reals, moved: list[Move]) -> None:
         n = self._n_in_use // self.layout.n_lanes
@@ -842,7 +896,9 @@ class SpanMemory:
             new_rows = rows_of(into[: n * self.layout.n_lanes], self.layout, block, CHUNK)
             new_rows[..., new_places] = old_rows[..., old_places]
 
-    def _rearranged(self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]) -> State:
+    def _rearranged(
+        self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]
+    ) -> State:
         """Return a stream's arrays for the new demons; a flush group gets the length of its longest tail."""
         arrays = {name: np.zeros_like(array) for name, array in self._of_stream().items()}
         arrays |= {name: before[name].copy() for name in ("active", "changed", "n_changed", "now")}
@@ -858,10 +914,14 @@ class SpanMemory:
             arrays["tail_from"][g] = min(int(arrays["tail_from"][g]), first)
             for name in arrays_per(RING, of_stream=True):
                 if arrays[name].size:
-                    (old_ring,) = rows_of(before[name], old, source, before[name].size // old.n_lanes)
+                    (old_ring,) = rows_of(
+                        before[name], old, source, before[name].size // old.n_lanes
+                    )
                     new_ring = self.ring(arrays[name], block)
                     times = np.arange(first, time)
-                    new_ring[np.ix_(times % len(new_ring), here)] = old_ring[np.ix_(times % len(old_ring), there)]
+                    new_ring[np.ix_(times % len(new_ring), here)] = old_ring[
+                        np.ix_(times % len(old_ring), there)
+                    ]
         for name in (*arrays_per(LANE, of_stream=True), "numbers"):
             self._copy_lanes(before[name], old, arrays[name], mapping)
         return arrays

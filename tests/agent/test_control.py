@@ -337,7 +337,10 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     assert not whole["diverged"]
     rows = read(tmp_path / "whole" / "log" / "life.rec").rows
     b = rows["b"][rows["phase"] == Phase.BEHAVE]
-    shares = [0.0, *(0.7 / n_best for n_best in range(1, 6))]  # of the best actions; their values are equal at first
+    shares = [
+        0.0,
+        *(0.7 / n_best for n_best in range(1, 6)),
+    ]  # of the best actions; their values are equal at first
     assert np.isclose(b[:, None], 0.06 + np.array(shares)).any(axis=1).all()
     assert (b > 0.7).mean() > 0.4
     assert commands.horde(f"resume {tmp_path}/parts --steps 470 --remove lamp") == 2

@@ -26,7 +26,11 @@ from tests.agent.shared import Setup, binary, learn_all, new_engine, random_stre
 from tests.oracles.gtd import DenseGTD
 
 ORACLES: dict[str, Any] = {"gtd": DenseGTD}
-SETUPS = {"span-eager": Setup("span", 1), "span-deferred": Setup("span", 4), "plain": Setup("plain")}
+SETUPS = {
+    "span-eager": Setup("span", 1),
+    "span-deferred": Setup("span", 4),
+    "plain": Setup("plain"),
+}
 IN_ALL = pytest.mark.parametrize("setup", SETUPS.values(), ids=SETUPS.keys())
 W_RULES = pytest.mark.parametrize("w_rule", ["every-step", "importance-weighted"])
 GROUPS = [0] * 20 + [1, 1, 2] + [3] * 9 + [4]
@@ -82,7 +86,11 @@ class Trial:
         self.group, self.leader = self._groups()
         alphas = rng.choice([0.0, 0.01, 0.03], (2, self.policy.size, 1), p=[0.1, 0.6, 0.3])
         self.alpha = alphas if alpha is None else np.full_like(alphas, alpha)
-        pace = {"period": int(rng.choice([3, 5, 8])), "widest": 16, "largest_decay": max(gamma) * max(lam)}
+        pace = {
+            "period": int(rng.choice([3, 5, 8])),
+            "widest": 16,
+            "largest_decay": max(gamma) * max(lam),
+        }
         steps = (self.alpha[0].ravel(), self.alpha[1].ravel())
         policy = self.policy[self.leader]
         self.engine = new_engine(setup, self.group, N, *steps, policy=policy, pace=pace, **rules)
@@ -102,7 +110,9 @@ class Trial:
 
     def _oracle(self, n: int) -> Any:
         config = self.engine.config
-        oracle = ORACLES[config.algorithm](n, N, 0.0, 0.0, trace_rule=config.trace_rule, w_rule=config.w_rule, tau=config.mspbe_tau)
+        oracle = ORACLES[config.algorithm](
+            n, N, 0.0, 0.0, trace_rule=config.trace_rule, w_rule=config.w_rule, tau=config.mspbe_tau
+        )
         oracle.gamma_t, oracle.lam_t = np.zeros((2, n))
         return oracle
 
@@ -125,7 +135,9 @@ class Trial:
         """Change between none and all of the active tiles."""
         n_new = int(self.rng.choice([0, 1, 2, N_ACTIVE], p=[0.1, 0.4, 0.4, 0.1]))
         old_tiles = self.rng.permutation(self.tiles)[n_new:]
-        self.tiles = np.r_[old_tiles, self.rng.choice(np.setdiff1d(np.arange(N), old_tiles), n_new, replace=False)]
+        self.tiles = np.r_[
+            old_tiles, self.rng.choice(np.setdiff1d(np.arange(N), old_tiles), n_new, replace=False)
+        ]
 
     def begin(self) -> None:
         """Begin a stream at another state."""
@@ -133,7 +145,9 @@ class Trial:
         nothing = np.zeros(self.policy.size)
         predictions = self.engine.begin(self.tiles)
         want = self.oracle.begin(binary(self.tiles, N), nothing, nothing)
-        np.testing.assert_allclose(predictions, want, rtol=0, atol=1e-11 * (1e-3 + np.abs(want).max()))
+        np.testing.assert_allclose(
+            predictions, want, rtol=0, atol=1e-11 * (1e-3 + np.abs(want).max())
+        )
 
     def learn(self, *, is_last: bool = False) -> None:
         """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
@@ -155,13 +169,24 @@ class Trial:
         self._move()
         self.engine.learn(self.tiles, signals, is_last=is_last)
         gamma = signals.gamma_tp1[self.group] * (0.0 if is_last else 1.0)
-        signals_of_demons = signals.rho_t[self.policy], gamma, signals.lam_tp1[self.group], signals.c_tp1, signals.z_tp1
-        self.oracle.learn(binary(self.tiles, N), *(np.where(self.is_aside, 0.0, values) for values in signals_of_demons))
+        signals_of_demons = (
+            signals.rho_t[self.policy],
+            gamma,
+            signals.lam_tp1[self.group],
+            signals.c_tp1,
+            signals.z_tp1,
+        )
+        self.oracle.learn(
+            binary(self.tiles, N),
+            *(np.where(self.is_aside, 0.0, values) for values in signals_of_demons),
+        )
 
     @property
     def is_idle(self) -> bool:
         """True if demons have skipped every step since their weights were last written."""
-        return isinstance(self.engine, SpanEngine) and bool((self.engine.arrays.n_pending == 0).any())
+        return isinstance(self.engine, SpanEngine) and bool(
+            (self.engine.arrays.n_pending == 0).any()
+        )
 
     def change(self) -> None:
         """Remove demons, add others, and reorder them."""
@@ -189,7 +214,9 @@ class Trial:
                 arrays[name][: old_index.size] = was[old_index]
         self.group, self.leader = self._groups()
         index = np.r_[old_index, np.full(2 * n_new, NEWCOMER)]
-        self.engine.rearrange(DemonMapping(index, self.group, self.policy[self.leader], alpha, alpha))
+        self.engine.rearrange(
+            DemonMapping(index, self.group, self.policy[self.leader], alpha, alpha)
+        )
         self._allocate()
 
     def freeze(self) -> None:
@@ -204,7 +231,10 @@ class Trial:
     def select(self, stream: int) -> None:
         """Select another stream, which begins at its first selection."""
         oracle = self.oracle
-        self.others[self.stream] = self.tiles, {name: getattr(oracle, name) for name in (*OF_STREAM, "phi")}
+        self.others[self.stream] = (
+            self.tiles,
+            {name: getattr(oracle, name) for name in (*OF_STREAM, "phi")},
+        )
         self.stream = stream
         self.engine.select_stream(stream)
         if stream in self.others:
@@ -241,11 +271,16 @@ class Trial:
             "delta": (engine.td_error, oracle.delta),
             "v": (engine.latest, oracle.theta @ oracle.phi),
             "v elsewhere": (engine.predict(elsewhere), oracle.theta @ binary(elsewhere, N)),
-            "v of one": (engine.predict_one(demon, elsewhere), oracle.theta[demon] @ binary(elsewhere, N)),
+            "v of one": (
+                engine.predict_one(demon, elsewhere),
+                oracle.theta[demon] @ binary(elsewhere, N),
+            ),
         }
         for name, (got, want) in pairs.items():
             scale = 1e-3 + np.abs(want).max(initial=0.0)
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
+            np.testing.assert_allclose(
+                got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}"
+            )
         assert (engine.max_trace >= oracle.max_e * (1 - 1e-12)).all(), when
         if isinstance(engine, PlainEngine):  # the span engine has an upper bound
             np.testing.assert_allclose(engine.max_trace, oracle.max_e, rtol=1e-12, err_msg=when)
@@ -281,11 +316,17 @@ def assert_running_sums_are_exact(engine: SpanEngine, when: str) -> None:
         for name, sums, time in (("theta", span.base, step), ("w", span.base_w, int(span.w_at[b]))):
             if not max(step - len(span.bits), -1) < time <= step:
                 continue  # NO_TIME, or too old: the next step that needs it computes it
-            bits = np.unpackbits(span.bits[time % len(span.bits)].view(np.uint8), bitorder="little")[:N]
-            rows = rows_of(getattr(span, name), layout, b, 512).reshape(-1, lanes.stop - lanes.start)
+            bits = np.unpackbits(
+                span.bits[time % len(span.bits)].view(np.uint8), bitorder="little"
+            )[:N]
+            rows = rows_of(getattr(span, name), layout, b, 512).reshape(
+                -1, lanes.stop - lanes.start
+            )
             want = rows[:N][bits.astype(bool)].sum(axis=0)
             atol = 1e-11 * (1e-3 + np.abs(want).max())
-            np.testing.assert_allclose(sums[lanes], want, rtol=0, atol=atol, err_msg=f"{name} of block {b} {when}")
+            np.testing.assert_allclose(
+                sums[lanes], want, rtol=0, atol=atol, err_msg=f"{name} of block {b} {when}"
+            )
 
 
 # ---- against the oracle ---------------------------------------------------------------------------------------------
@@ -309,8 +350,12 @@ def test_an_engine_equals_the_oracle_through_random_events(
     if seed == 0:  # two threads share the demons
         monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)
         monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 0)
-    trace_rule = {3: "capped" if setup.engine == "plain" else "clipped", 4: "plain"}.get(seed % 5, "clipped")
-    trial = Trial(setup, seed, w_rule=w_rule, trace_rule=trace_rule, mspbe_tau=2.0 if seed % 2 else 30.0)
+    trace_rule = {3: "capped" if setup.engine == "plain" else "clipped", 4: "plain"}.get(
+        seed % 5, "clipped"
+    )
+    trial = Trial(
+        setup, seed, w_rule=w_rule, trace_rule=trace_rule, mspbe_tau=2.0 if seed % 2 else 30.0
+    )
     for t in range(n_steps):
         event = int(trial.rng.integers(60))
         match event:
@@ -346,7 +391,16 @@ def test_long_traces_are_exact(setup: Setup, trace_rule: str) -> None:
     """
     gamma = (0.0, 0.8, 0.9, 0.95)
     p_turn = (0.0 if trace_rule == "clipped" else 1 / 200,) * 4
-    trial = Trial(setup, 4, gamma=gamma, lam=(0.98,), p_turn=p_turn, rho=(1.0,), alpha=1e-4, trace_rule=trace_rule)
+    trial = Trial(
+        setup,
+        4,
+        gamma=gamma,
+        lam=(0.98,),
+        p_turn=p_turn,
+        rho=(1.0,),
+        alpha=1e-4,
+        trace_rule=trace_rule,
+    )
     for t in range(1_200):
         trial.learn()
         if t in (750, 757):
@@ -418,7 +472,9 @@ def test_permuting_demons_changes_nothing(setup: Setup) -> None:
     order = np.random.default_rng(0).permutation(len(GROUPS))
     c, z = (np.ascontiguousarray(numbers[:, order]) for numbers in (stream.c, stream.z))
     permuted = stream._replace(group=stream.group[order], c=c, z=z)
-    engines = [learn_all(new_engine(setup, s.group, dtype="float32"), s) for s in (stream, permuted)]
+    engines = [
+        learn_all(new_engine(setup, s.group, dtype="float32"), s) for s in (stream, permuted)
+    ]
     for want, got in zip(*(engine.weights() for engine in engines), strict=True):
         np.testing.assert_array_equal(got, want[order])
 
@@ -427,11 +483,15 @@ def test_permuting_demons_changes_nothing(setup: Setup) -> None:
 def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core only")
-    monkeypatch.setattr(span_module, "SMALLEST_SHARED_WORK", 0)  # else one thread does so little alone
+    monkeypatch.setattr(
+        span_module, "SMALLEST_SHARED_WORK", 0
+    )  # else one thread does so little alone
     stream = random_stream(10, 100, list(range(40)) * 15, n_new=3)
     results = []
     n_threads_before = numba.get_num_threads()
-    dtype = "float32" if setup.engine == "span" else "float64"  # of which other tests compile the kernels
+    dtype = (
+        "float32" if setup.engine == "span" else "float64"
+    )  # of which other tests compile the kernels
     for n_threads in (1, 2):
         monkeypatch.setattr(plain_module, "SMALLEST_SHARED_WORK", 10**9 if n_threads == 1 else 0)
         numba.set_num_threads(n_threads)

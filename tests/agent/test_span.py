@@ -50,7 +50,9 @@ def test_float32_is_as_exact_as_in_the_plain_engine() -> None:
 def test_max_trace_is_exact_with_a_bias_feature() -> None:
     """Feature 0 is always active, so its entry of e is the largest: the sum of all coefficients."""
     stream = random_stream(16, 300, GROUPS, N_FEATURES, N_ACTIVE, N_NEW)
-    plain, span = (learn_all(new_engine(setup, stream.group, N_FEATURES), stream) for setup in (PLAIN, SPAN))
+    plain, span = (
+        learn_all(new_engine(setup, stream.group, N_FEATURES), stream) for setup in (PLAIN, SPAN)
+    )
     np.testing.assert_allclose(span.max_trace, plain.max_trace, rtol=1e-12)
 
 
@@ -66,7 +68,9 @@ def test_the_demons_of_a_policy_share_blocks_of_even_width() -> None:
     assert layout.only_policy.tolist() == [0, 1, 2, 3, 4]
     for b in range(layout.n_blocks):
         members = layout.demon[layout.start[b] : layout.start[b + 1]]
-        assert np.unique(group[members[members >= 0]] % 5).tolist() == [layout.only_policy[layout.flush_group[b]]]
+        assert np.unique(group[members[members >= 0]] % 5).tolist() == [
+            layout.only_policy[layout.flush_group[b]]
+        ]
 
 
 def test_rows_begin_with_a_cache_line() -> None:
@@ -74,7 +78,17 @@ def test_rows_begin_with_a_cache_line() -> None:
     engine = new_engine(SPAN, np.arange(40), dtype="float32")
     engine.begin(np.arange(3))
     span = engine.arrays
-    for array in (span.theta, span.w, span.m, span.c, span.d, span.h, span.q, span.base, span.table):
+    for array in (
+        span.theta,
+        span.w,
+        span.m,
+        span.c,
+        span.d,
+        span.h,
+        span.q,
+        span.base,
+        span.table,
+    ):
         assert array.ctypes.data % 64 == 0
 
 
@@ -116,7 +130,9 @@ def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> Non
     n_demons = 800
     n_features = 10_000
     resident_before = resident()
-    built_engine = engine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    built_engine = engine(
+        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False)
+    )
     grown = resident() - resident_before
     arrays = built_engine.arrays if engine is SpanEngine else built_engine._demons
     for weights in (arrays.theta, arrays.w if engine is SpanEngine else arrays.vectors):
@@ -134,7 +150,9 @@ def test_rows_are_resident_before_their_features_are_first_active(
     n_active = CHUNK // 2
     n_demons = 16
     waited = False
-    engine = SpanEngine(np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False))
+    engine = SpanEngine(
+        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False)
+    )
     monkeypatch.setattr(span_storage, "_PARTS", n_parts)
     monkeypatch.setattr(span_storage, "_LEAST_TOUCHED", 1)
     assert engine.memory._n_ready == 4 * CHUNK
@@ -142,7 +160,9 @@ def test_rows_are_resident_before_their_features_are_first_active(
     few = np.arange(n_active)
     engine.begin(few)
     for _ in range(60):
-        waited |= bool(engine.memory._n_ready < min(n_features, engine.memory.clock[N_ROWS] + n_active))
+        waited |= bool(
+            engine.memory._n_ready < min(n_features, engine.memory.clock[N_ROWS] + n_active)
+        )
         few = few + CHUNK // 8
         engine.learn(few % n_features, Signals(zero, zero, zero, zero, zero))
         assert engine.memory._n_ready >= engine.memory.clock[N_ROWS]
@@ -192,9 +212,14 @@ def make(asked: list[GVF], mode: Any = "eager", engine: Any = "span", **config: 
 
 def assert_same(one: Horde, other: Horde) -> None:
     """Compare all results but the largest trace, for which the span engine has a bound."""
-    pairs = [(h.weights()[0], h.weights()[1], h.predictions, h.td_error, h.mspbe_scalar) for h in (one, other)]
+    pairs = [
+        (h.weights()[0], h.weights()[1], h.predictions, h.td_error, h.mspbe_scalar)
+        for h in (one, other)
+    ]
     if one.config.vector_mspbe:
-        pairs = [(*numbers, h.mspbe_vector()) for numbers, h in zip(pairs, (one, other), strict=True)]
+        pairs = [
+            (*numbers, h.mspbe_vector()) for numbers, h in zip(pairs, (one, other), strict=True)
+        ]
     for got, want in zip(*pairs, strict=True):
         assert np.isfinite(want).all()
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-10 * (1e-6 + np.abs(want).max()))
@@ -259,7 +284,9 @@ def test_reading_weights_or_adding_demons_can_change_the_engine() -> None:
         assert_same(horde, plain)
 
 
-def test_known_long_traces_use_the_plain_engine_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_known_long_traces_use_the_plain_engine_from_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """At gamma lambda = .99 what lies 1,000 steps back still weighs 4e-5, and in float32 1e-8 is visible next to 1."""
     with caplog.at_level(logging.WARNING):
         horde = make(questions(0.99, 1.0), dtype="float32")

@@ -90,7 +90,9 @@ class Rule:
         self.name = name
         self._module = importlib.import_module(f"{__name__}.{name}")
         self.parameters: Any = next(
-            of for of in vars(self._module).values() if isinstance(of, type) and of.__module__ == self._module.__name__
+            of
+            for of in vars(self._module).values()
+            if isinstance(of, type) and of.__module__ == self._module.__name__
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -179,13 +181,17 @@ flush_coefficients = _by_rule("flush_coefficients", INLINED_OPTIONS)
 
 
 @inner_kernel
-def _learn_one(parameters: Any, i: int, demons: Demons, phi_t: Phi, phi_tp1: Phi, signals: Any) -> None:
+def _learn_one(
+    parameters: Any, i: int, demons: Demons, phi_t: Phi, phi_tp1: Phi, signals: Any
+) -> None:
     """Call `learn` with the parts of a step: numba's parallel loops take no nested tuple."""
     learn(parameters, i, demons, Step(phi_t, phi_tp1, *signals))
 
 
 @outer_kernel
-def learn_all(parameters: Any, demons: Demons, phi_t: Phi, phi_tp1: Phi, skips: Bools, signals: Any) -> None:
+def learn_all(
+    parameters: Any, demons: Demons, phi_t: Phi, phi_tp1: Phi, skips: Bools, signals: Any
+) -> None:
     """Update every demon, or skip its step; demons share only phi, so their order is free.
 
     `signals` are the other fields of `Step`, and `skips`, (n_demons,), says which demons skip it.

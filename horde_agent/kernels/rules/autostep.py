@@ -57,7 +57,9 @@ def learn(rule: Autostep, i: int, demons: Demons, step: Step) -> None:
     plain.add(d, -step.gamma[i], step.phi_tp1)
     for k in range(d.shape[0]):
         m = rho * delta * d[k] * h[k]
-        v[k] = max(abs(m), v[k] + alpha * np.exp(beta[k]) * d[k] * e[k] * (abs(m) - v[k]) / rule.tau)
+        v[k] = max(
+            abs(m), v[k] + alpha * np.exp(beta[k]) * d[k] * e[k] * (abs(m) - v[k]) / rule.tau
+        )
         if v[k] > 0.0:
             beta[k] += rule.meta * m / v[k]
         total += alpha * np.exp(beta[k]) * d[k] * e[k]

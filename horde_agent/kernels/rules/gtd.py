@@ -111,7 +111,8 @@ def lane_step(_: GTD, span: Any, lane: int, step: LaneStep, trace: Trace, zero: 
         h=step.gamma * (1.0 - step.lam) * trace.w,
         q=q,
         w_factor=zero + 1.0,
-        e_w=trace.w + load(span.alpha_w, lane, zero) * (step.delta * trace.squared - q * trace.phi_t),
+        e_w=trace.w
+        + load(span.alpha_w, lane, zero) * (step.delta * trace.squared - q * trace.phi_t),
     )
 
 

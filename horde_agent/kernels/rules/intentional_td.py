@@ -50,7 +50,9 @@ class IntentionalTD(NamedTuple):
 
 
 @inner_kernel
-def change_of(rule: IntentionalTD, i: int, demons: Demons, delta: float, squared: float, norm: float) -> float:
+def change_of(
+    rule: IntentionalTD, i: int, demons: Demons, delta: float, squared: float, norm: float
+) -> float:
     """Return alpha_t clip(delta), given |phi_t|^2 and the squared norm of the trace."""
     sigma: float = plain.follow(demons.numbers[0:2], i, plain.decay_of(i, demons), squared)
     limit = rule.clip * plain.follow(demons.numbers[2:4], i, rule.clip_decay, delta * delta) ** 0.5
@@ -68,14 +70,18 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     for k in range(step.phi_t.value.shape[0]):
         squared += step.phi_t.value[k] ** 2
     norm = decay * (2.0 * plain.dot(e, step.phi_t) + decay * plain.inner(e, e)) + squared
-    change = change_of(rule, i, demons, delta, squared, norm * (rho * rho if rule.realised > 0.5 else 1.0))
+    change = change_of(
+        rule, i, demons, delta, squared, norm * (rho * rho if rule.realised > 0.5 else 1.0)
+    )
     if plain.update_trace(i, demons, e, step, 1.0):
         plain.add_vector(demons.theta[i], change, e)
     plain.update_estimates(i, demons, step, delta, e, 0.0)
 
 
 @inlined_kernel
-def lane_step(rule: IntentionalTD, span: Any, lane: int, step: LaneStep, _trace: Trace, zero: Lanes) -> Update:
+def lane_step(
+    rule: IntentionalTD, span: Any, lane: int, step: LaneStep, _trace: Trace, zero: Lanes
+) -> Update:
     """Return alpha_t clip(delta) as delta; the step size of the lanes is 1."""
     decay = step.decay
     squared = zero + step.norm
@@ -85,7 +91,9 @@ def lane_step(rule: IntentionalTD, span: Any, lane: int, step: LaneStep, _trace:
         norm = norm * step.rho * step.rho
     sigma = follow_lanes(span, SIGMA, lane, decay, squared, step.is_finite)
     squared_delta = step.delta * step.delta
-    mean_square = follow_lanes(span, DELTA2, lane, zero + rule.clip_decay, squared_delta, step.is_finite)
+    mean_square = follow_lanes(
+        span, DELTA2, lane, zero + rule.clip_decay, squared_delta, step.is_finite
+    )
     limit = rule.clip * square_root(mean_square)
     delta = choose(step.delta > limit, limit, step.delta)
     delta = choose(delta < 0.0 - limit, 0.0 - limit, delta)

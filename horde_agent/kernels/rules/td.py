@@ -85,7 +85,9 @@ def trace_source(_: TD, _span: Any, _lane: int, _step: LaneStep, zero: Lanes) ->
 
 
 @inlined_kernel
-def decay_factor(_: TD, _span: Any, _lane: int, _rho: Lanes, _is_finite: Mask, zero: Lanes) -> Lanes:
+def decay_factor(
+    _: TD, _span: Any, _lane: int, _rho: Lanes, _is_finite: Mask, zero: Lanes
+) -> Lanes:
     """Return 1: no step shrinks w."""
     return zero + 1.0
 

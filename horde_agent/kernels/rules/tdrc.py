@@ -84,7 +84,9 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
-def decay_factor(rule: TDRC, span: Any, lane: int, rho: Lanes, is_finite: Mask, zero: Lanes) -> Lanes:
+def decay_factor(
+    rule: TDRC, span: Any, lane: int, rho: Lanes, is_finite: Mask, zero: Lanes
+) -> Lanes:
     """Return f = 1 - alpha_w beta, with beta times rho under "importance-weighted"."""
     weight = rho
     if span.every_step:
@@ -116,7 +118,9 @@ def changes(_: TDRC, sums: Sums) -> Changes:
 
 
 @inlined_kernel
-def lane_step(rule: TDRC, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes) -> Update:
+def lane_step(
+    rule: TDRC, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes
+) -> Update:
     """Return this step's delta, h, q and f, and e_t.w_{t+1}."""
     q = by_w_rule(span, step.rho, step.w_phi)
     factor = decay_factor(rule, span, lane, step.rho, step.is_finite, zero)

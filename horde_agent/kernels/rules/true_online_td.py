@@ -91,7 +91,9 @@ def changes(_: TrueOnlineTD, sums: Sums) -> Changes:
 
 
 @inlined_kernel
-def lane_step(_: TrueOnlineTD, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes) -> Update:
+def lane_step(
+    _: TrueOnlineTD, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes
+) -> Update:
     """Return delta_t + dv_t and q, and store dv_{t+1}, the change of theta.phi_{t+1}."""
     dv = load_number(span, DV, lane, zero)
     delta = step.delta + dv
@@ -104,4 +106,6 @@ def lane_step(_: TrueOnlineTD, span: Any, lane: int, step: LaneStep, trace: Trac
 @inlined_kernel
 def flush_coefficients(_: TrueOnlineTD, pending: Pending, later: Later) -> Coefficients:
     """Return the factor of phi_k in theta, kappa_k S_k - q_k."""
-    return Coefficients(theta=later.s * pending.source - pending.q, theta_next=pending.h, w=pending.h)
+    return Coefficients(
+        theta=later.s * pending.source - pending.q, theta_next=pending.h, w=pending.h
+    )

@@ -51,7 +51,9 @@ def learn(rule: VTrace, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
-def lane_step(rule: VTrace, _span: Any, _lane: int, step: LaneStep, _trace: Trace, zero: Lanes) -> Update:
+def lane_step(
+    rule: VTrace, _span: Any, _lane: int, step: LaneStep, _trace: Trace, zero: Lanes
+) -> Update:
     """Return delta min(1, rho_bar / rho)."""
     rho = choose(step.rho > 0.0, step.rho, zero + 1.0)
     cut = choose(step.rho > rule.rho_bar, rule.rho_bar / rho, zero + 1.0)

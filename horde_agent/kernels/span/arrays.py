@@ -62,7 +62,9 @@ class SpanArrays(NamedTuple):
     start: Integers  # (B + 1,): block b is lanes start[b]..start[b + 1]
     flush_group: Integers  # (B,)
     first_block: Integers  # (G + 1,): group g is blocks first_block[g]..first_block[g + 1]
-    only_policy: Integers  # (G,): the policy of all its demons; -1 for several, some of which always learn
+    only_policy: (
+        Integers  # (G,): the policy of all its demons; -1 for several, some of which always learn
+    )
 
     # Weights as last written: one row per feature and block.
     theta: Reals
@@ -81,7 +83,9 @@ class SpanArrays(NamedTuple):
     # Schedule of each flush group.
     kind: NDArray[np.uint8]  # (G, T): kind of the step from time k to k + 1, at place k mod T
     flushed_at: Integers  # (G,): time up to which all updates are written
-    tail_from: Integers  # (G,): time of the first step that still affects a trace; at most flushed_at
+    tail_from: (
+        Integers  # (G,): time of the first step that still affects a trace; at most flushed_at
+    )
     n_pending: Integers  # (G,): steps since flushed_at that were not idle
     limit: Integers  # (G,): largest n_pending
     tail_needed: Integers  # (B,): steps of its tail that affect a trace, computed at a flush
@@ -122,16 +126,16 @@ class SpanArrays(NamedTuple):
     signal_z: Reals  # (batch, n_demons + 1)
     signal_interest: Reals  # (batch + 1, n_demons + 1): the last row is the latest
     signal_b: Floats  # (batch,): b(a_t)
-    signal_changes: (
-        Integers  # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0
-    )
+    signal_changes: Integers  # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0
 
     # History shared by all demons.
     row_of: Integers  # (n,): row of each feature, -1 if it was never on
     feature_of: Integers  # (n,): feature of each row
     bits: NDArray[np.uint64]  # (T, n / 64): phi_k, a bit per row
     active: Integers  # (batch + 1, n_active): active rows at time k, at place k mod (batch + 1)
-    changed: Integers  # (2, 2, n_active): rows that switched on, and off, at time k, at place k mod 2
+    changed: (
+        Integers  # (2, 2, n_active): rows that switched on, and off, at time k, at place k mod 2
+    )
     n_changed: Integers  # (2, 2)
     overlap: Reals  # (batch + 1, T): row j - now of phi_k.phi_j, from k = oldest on
     clock: Integers  # (N_CLOCKS,)
@@ -164,7 +168,9 @@ class SpanArrays(NamedTuple):
     longest_wait: int  # steps after which pending updates are written in any case
     n_active: int
     n_threads: int
-    most_lanes: Constant  # 16 if every block has fewer than 64 lanes: a third of the time to compile
+    most_lanes: (
+        Constant  # 16 if every block has fewer than 64 lanes: a third of the time to compile
+    )
 
     # The update rule.
     rule: Any  # its parameters, a NamedTuple of floats

@@ -37,9 +37,13 @@ _ONE = np.uint64(1)
 def popcount(word: np.uint64) -> int:
     """Return the number of set bits of a word: of pairs, nibbles, bytes, all. LLVM makes one instruction of it."""
     word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (int(word) * 0x0101010101010101 >> 56) & 0xFF  # integers: NumPy warns that the product overflows
+    return (
+        int(word) * 0x0101010101010101 >> 56
+    ) & 0xFF  # integers: NumPy warns that the product overflows
 
 
 @inner_kernel

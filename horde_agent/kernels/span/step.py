@@ -146,7 +146,9 @@ def enter_trace(span: SpanArrays, ring: int, common: float, trace: Lanes, zero: 
 
 
 @inner_kernel
-def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> tuple[Lanes, Sums]:
+def scan(
+    span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes
+) -> tuple[Lanes, Sums]:
     """Sum the steps before `now` against a feature vector phi, given its overlaps from `clock[OLDEST]` on, shape (T,).
 
     Returns:
@@ -177,7 +179,9 @@ def scan(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: La
             trace = zero
             continue
         u = enter_trace(span, ring, common, trace, zero)
-        sums = scan_term(span.rule, sums, load_pending(span, at, ring, zero), u, overlap[k + 1 - oldest])
+        sums = scan_term(
+            span.rule, sums, load_pending(span, at, ring, zero), u, overlap[k + 1 - oldest]
+        )
         trace = load(span.c, ring, zero) * u
     return trace, sums
 
@@ -258,7 +262,9 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
 
 
 @inner_kernel
-def predict_lanes(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> None:
+def predict_lanes(
+    span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes
+) -> None:
     """Update the prediction and the pending sums to `now`, given overlaps, (T,); the base is up to date."""
     _, sums = scan(span, b, lane, now, overlap, zero)
     store_sums(span, lane, sums)
@@ -305,10 +311,14 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
         step, is_small = sound_step(span, lane, now, step, zero)
-        trace = trace_products(span, lane, step, trace_source(span.rule, span, lane, step, zero), zero)
+        trace = trace_products(
+            span, lane, step, trace_source(span.rule, span, lane, step, zero), zero
+        )
         update = lane_step(span.rule, span, lane, step, trace, zero)
 
-        added = Sums(d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap)
+        added = Sums(
+            d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap
+        )
         value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
         store(span.prediction, lane, value)
         store_sums(span, lane, add_step(span.rule, sums, update, added, step.overlap))
@@ -384,7 +394,9 @@ def fill_rings(
 
 
 @inlined_kernel
-def update_estimates(span: SpanArrays, lane: int, value: Lanes, trace: Trace, update: Update, zero: Lanes) -> None:
+def update_estimates(
+    span: SpanArrays, lane: int, value: Lanes, trace: Trace, update: Update, zero: Lanes
+) -> None:
     """Update the largest trace and the scalar MSPBE estimate, and flag numbers that are not finite."""
     largest = load(span.max_trace, lane, zero)
     store(span.max_trace, lane, choose(trace.total > largest, trace.total, largest))
@@ -396,7 +408,9 @@ def update_estimates(span: SpanArrays, lane: int, value: Lanes, trace: Trace, up
 
 
 @inlined_kernel
-def sound_step(span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: Lanes) -> tuple[LaneStep, Mask]:
+def sound_step(
+    span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: Lanes
+) -> tuple[LaneStep, Mask]:
     """Return a step with lambda_{t+1} of the trace rule, and with delta 0 where it is too large; and where it is not.
 
     The TD error is stored as it was.
@@ -420,7 +434,9 @@ def sound_step(span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: L
 
 
 @inlined_kernel
-def store_decay(span: SpanArrays, lane: int, ring: int, at: int, update: Update, zero: Lanes) -> None:
+def store_decay(
+    span: SpanArrays, lane: int, ring: int, at: int, update: Update, zero: Lanes
+) -> None:
     """Store the numbers that a step of w alone has, too: q, and the factor of w."""
     if span.has_q:
         store(span.q, at, update.q)
@@ -482,7 +498,9 @@ def tail_needed(span: SpanArrays, b: int, lane: int, now: int, top: Reals, zero:
     places = places_of(span, b, lane)
     first = now
     flushed_at = places.flushed_at
-    while first > span.tail_from[g] and (first <= flushed_at or span.kind[g, (first - 1) & mask] == LEARNS):
+    while first > span.tail_from[g] and (
+        first <= flushed_at or span.kind[g, (first - 1) & mask] == LEARNS
+    ):
         first -= 1
     reach = zero
     for k in range(first, now):

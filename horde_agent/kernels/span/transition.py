@@ -55,7 +55,9 @@ BEGIN = np.int64(1 << 30)  # a thread's task: begin a stream
 
 
 @inner_kernel
-def enqueue_signals(span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool) -> None:
+def enqueue_signals(
+    span: SpanArrays, signals: Signals, tiles_tp1: Integers, m_step: float, is_last: bool
+) -> None:
     """Record the state reached, (n_active,), and queue the transition's signals; gamma is 0 at the end of a stream."""
     observe(span, tiles_tp1)
     time = span.clock[NOW]
@@ -122,7 +124,10 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
     for k in range(n_steps):
         policy = span.only_policy[g]
         kind = LEARNS
-        is_zero = policy >= 0 and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
+        is_zero = (
+            policy >= 0
+            and not span.signal_rho[(now + 1 + k) % span.signal_rho.shape[0], policy] > 0
+        )
         if is_zero and span.rests:
             kind = IDLE
             if span.every_step and span.has_w:
@@ -460,12 +465,16 @@ def list_group(span: SpanArrays, g: int) -> None:
 
 
 @inner_kernel
-def read_lanes(span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any) -> None:
+def read_lanes(
+    span: SpanArrays, b: int, lane: int, weights: tuple[Reals, Reals, Reals], zero: Any
+) -> None:
     """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
     start = span.start[b]
     table = span.table[0]
     tabulate(span, b, lane, span.clock[NOW], table, zero)
-    write_lanes(span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero)
+    write_lanes(
+        span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero
+    )
 
 
 read_all_lanes = over_block(read_lanes)

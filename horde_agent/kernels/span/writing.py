@@ -84,12 +84,16 @@ def add_rows(
     first = CHUNK * start + lane - start
     width = span.start[b + 1] - start
     for k in range(n):
-        total = multiply_add(load(rows, row_at(chosen[k], first, width, stride), total), sign, total)
+        total = multiply_add(
+            load(rows, row_at(chosen[k], first, width, stride), total), sign, total
+        )
     return total
 
 
 @inner_kernel
-def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals], zero: Any) -> None:
+def move_lanes(
+    span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals], zero: Any
+) -> None:
     """Update sums over lanes' active rows from time - 1 to time, or sum again if that reads fewer rows.
 
     `how`: the rows, the time, and the sums, shape (L,).
@@ -100,7 +104,9 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
     n_gained = span.n_changed[slot, 0]
     n_lost = span.n_changed[slot, 1]
     if n_gained + n_lost < span.n_active:
-        total = add_rows(span, rows, b, lane, span.changed[slot, 0], n_gained, 1.0, load(out, lane, zero))
+        total = add_rows(
+            span, rows, b, lane, span.changed[slot, 0], n_gained, 1.0, load(out, lane, zero)
+        )
         total = add_rows(span, rows, b, lane, span.changed[slot, 1], n_lost, -1.0, total)
     else:
         total = add_rows(span, rows, b, lane, span.active[place], span.n_active, 1.0, zero)
@@ -108,7 +114,9 @@ def move_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, int, Reals
 
 
 @inner_kernel
-def sum_lanes(span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, Reals], zero: Any) -> None:
+def sum_lanes(
+    span: SpanArrays, b: int, lane: int, how: tuple[Reals, Integers, Reals], zero: Any
+) -> None:
     """Write sums over some rows of lanes; `how`: all rows, the indices to add, and the sums, shape (L,)."""
     rows, active, out = how
     store(out, lane, add_rows(span, rows, b, lane, active, active.shape[0], 1.0, zero))
@@ -119,7 +127,9 @@ sum_base = over_block(sum_lanes, row_zeros)
 
 
 @inner_kernel
-def foresee(span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any) -> None:
+def foresee(
+    span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any
+) -> None:
     """Write sums over lanes' active rows at each of the next steps, shape (n_steps + 1, lanes), given the first.
 
     Each row is read once, in memory order, added at the steps at which its feature switches on and
@@ -269,7 +279,9 @@ def write_runs(
 
 
 @inner_kernel
-def shrink_rows(span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any) -> None:
+def shrink_rows(
+    span: SpanArrays, b: int, lane: int, rows: Reals, first: int, stride: int, zero: Any
+) -> None:
     """Multiply lanes' rows, shape (rows in use times lanes,), by the factors of pending steps; see `write_runs`."""
     factor = load(span.w_left, lane, zero)
     width = span.start[b + 1] - span.start[b]
@@ -325,7 +337,9 @@ def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any)
     for time in range(span.clock[NOW] - 1, first - 1, -1):
         ring = in_ring(places, time)
         v = load(span.c, ring, zero) * v
-        store(table, (place[time - first] + 1) * n, v * load_factor(span, span.has_source, ring, zero))
+        store(
+            table, (place[time - first] + 1) * n, v * load_factor(span, span.has_source, ring, zero)
+        )
     total = zero
     for k in range(0, size, n):
         total = total + load(table, k, zero)
@@ -353,7 +367,9 @@ def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero:
     table = span.table[thread]
     weights = (span.theta, span.w, span.m)
     tabulate(span, b, lane, time, table, zero)
-    write_lanes(span, b, lane, table, weights, (CHUNK - 1) * span.start[b] + lane, stride_of(span), zero)
+    write_lanes(
+        span, b, lane, table, weights, (CHUNK - 1) * span.start[b] + lane, stride_of(span), zero
+    )
     store(span.d_sum, lane, zero)
     store(span.h_sum, lane, zero)
     store(span.q_sum, lane, zero)
