@@ -303,7 +303,8 @@ class BatchVecEnv(VecEnv):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.SAME_STEP:
+        mode = env.metadata.get("autoreset_mode")
+        if mode != AutoresetMode.SAME_STEP:
             raise ValueError(
                 f'BatchVecEnv needs autoreset_mode="SameStep", not {mode}: pass it to gymnasium.make_vec'
             )
@@ -484,7 +485,8 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         check_fit(horde, interface)
         index = {name: i for i, name in enumerate(horde.names)}
-        if unknown := [name for name in names if name not in index]:
+        unknown = [name for name in names if name not in index]
+        if unknown:
             raise ValueError(
                 f"the Horde has no question {unknown[0]!r}; there are {', '.join(horde.names[:5])}, ..."
             )

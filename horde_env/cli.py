@@ -269,7 +269,8 @@ def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
 
     if info.get("s_without_link", 0.0) > 0.0:
         return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
-    if reason := kept_still(pen.backend):
+    reason = kept_still(pen.backend)
+    if reason:
         return f"\nkept still: {reason}"
     if pen.disobedience:
         return f"\n{pen.disobedience}"
@@ -300,7 +301,8 @@ def _emulate(words: argparse.Namespace) -> int:
                 stop=ended,
                 typed=sys.stdin.fileno() if _can_type() else None,
             )
-    if counts := {kind: n for kind, n in counts.items() if n}:
+    counts = {kind: n for kind, n in counts.items() if n}
+    if counts:
         print("faults: " + ", ".join(f"{kind} {n}" for kind, n in counts.items()))
     if signals.seen:
         return 128 + signals.seen[0]

@@ -126,7 +126,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
             "manoeuvres": can_do,
         }
         facts["restorable"] = isinstance(backend, Restorable)
-        if physics := getattr(backend, "physics", None):
+        physics = getattr(backend, "physics", None)
+        if physics:
             facts["physics"] = physics
         facts["picture"] = spaces.picture(self.robot, self.pen)
         facts["stop_options"] = dict(getattr(backend, "stop_options", {}))
@@ -413,7 +414,8 @@ class PenEnv(gymnasium.Env[Observation, Any]):
                 if not is_kept:  # its counters are added to the next frame
                     frame = counted_with(first_frame, frame)
                 n_steps += 1
-                if is_kept := not stay.is_charging or n_steps % thinned == 0:
+                is_kept = not stay.is_charging or n_steps % thinned == 0
+                if is_kept:
                     self._keep(frame, n_steps)
             if not is_kept:
                 self._keep(frame, n_steps)

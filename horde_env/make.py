@@ -136,13 +136,15 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
         )
         return SyncVectorEnv([make_one] * n_robots, **own_arguments)
     known_names = ("action_type", "task", "battery_scale", "physics")
-    if unknown := [name for name in arguments if name not in known_names]:
+    unknown = [name for name in arguments if name not in known_names]
+    if unknown:
         raise TypeError(
             f"the vector environment has no argument {unknown[0]!r}; it has "
             f"{', '.join((*VECTOR_ONLY, *known_names))}. "
             f'For others use vectorization_mode="sync" or "async"'
         )
-    if (physics := arguments.pop("physics", None)) not in (None, "planar"):
+    physics = arguments.pop("physics", None)
+    if physics not in (None, "planar"):
         raise ValueError(
             f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"'
         )

@@ -50,12 +50,15 @@ def main():
     timer = WDT(timeout=1000)
     while True:
         timer.feed()
-        if data := computer.read():
+        data = computer.read()
+        if data:
             watchdog.received(time.ticks_ms())
             robot.write(data)
-        if data := robot.read():
+        data = robot.read()
+        if data:
             computer.write(data)
-        if data := watchdog.due(time.ticks_ms()):
+        data = watchdog.due(time.ticks_ms())
+        if data:
             robot.write(data)
 
 

@@ -347,14 +347,16 @@ def _print_results(job: Job, summary: dict[str, Any]) -> None:
         mean = nmsre_text(summary["mean_nmsre"])
         nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
         lines = [NMSRE_IS]
-        if flat := summary["n_nearly_constant"]:
+        flat = summary["n_nearly_constant"]
+        if flat:
             nmsre += f", {flat:,} nearly constant"
             lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
     with suppress(OSError, ValueError):
         lines += unscored(
             json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", [])
         )
-    if lost_s := summary["s_without_link"]:
+    lost_s = summary["s_without_link"]
+    if lost_s:
         share = lost_s / summary["robot_time_s"]
         lines.append(
             f"no link to the robot for {lost_s:.1f} s ({share:.0%} of the run): nothing was learned"

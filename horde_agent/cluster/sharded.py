@@ -481,7 +481,8 @@ class ShardedHorde(ShardStream):
         the entry only. Without one, all weights are returned.
         """
         states = State()
-        if (folder := self._folder_of_life()) is not None:
+        folder = self._folder_of_life()
+        if folder is not None:
             self._save(folder)
         else:
             states = nested(

@@ -438,7 +438,8 @@ class ShardStream:
         self._remove_snapshots(lambda at: at < before)
 
     def _remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
-        if (folder := self._folder_of_life()) is not None:
+        folder = self._folder_of_life()
+        if folder is not None:
             for link in self._links:
                 for path in snapshots_in(folder_of(folder, link.number)):
                     if is_unused(int(path.name)):

@@ -309,7 +309,8 @@ class Demons:
 
         Learning continues bit for bit, with any number of threads.
         """
-        if (made_plain := set(untext(state["own/made_plain"]))) != self._engine.made_plain:
+        made_plain = set(untext(state["own/made_plain"]))
+        if made_plain != self._engine.made_plain:
             self._engine = self._new_engine(made_plain)
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))

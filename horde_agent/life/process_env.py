@@ -108,7 +108,8 @@ class Line:
             self._out_words[AWAKE] = False
             while not self._in_words[LENGTH] and not self._waiting.poll(NAP_MS):
                 pass
-        if n := self._in_words[LENGTH]:
+        n = self._in_words[LENGTH]
+        if n:
             return pickle.loads(self._in[:n])
         return self._receive_from_socket()
 

@@ -283,7 +283,8 @@ def _sound_rows(segment: Segment, expected: int | None) -> tuple[NDArray[Any], i
     expects the first.
     """
     rows = segment.records
-    if missing := set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ()):
+    missing = set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ())
+    if missing:
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
     number = segment.first + np.flatnonzero(segment.is_sound)
     follows = np.r_[segment.first if expected is None else expected, number + 1]

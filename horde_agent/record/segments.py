@@ -65,7 +65,8 @@ class Segment(NamedTuple):
         sentences = []
         n_left = len(self.records) - self.n_whole
         n_before = self.first - int(self.header.get("first", 0))
-        if damaged := (n_before + np.flatnonzero(~self.is_sound[: self.n_whole])).tolist():
+        damaged = (n_before + np.flatnonzero(~self.is_sound[: self.n_whole])).tolist()
+        if damaged:
             places = ", ".join(f"{i:,}" for i in damaged[:3]) + (
                 ", ..." if len(damaged) > 3 else ""
             )

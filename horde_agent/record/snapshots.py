@@ -82,7 +82,8 @@ def write(
     """
     path = folder / f"{step:012d}"
     part = folder / f"{_UNFINISHED}new"
-    if odd := next((name for name, array in state.items() if array.dtype.kind in "OV"), None):
+    odd = next((name for name, array in state.items() if array.dtype.kind in "OV"), None)
+    if odd:
         raise TypeError(
             f"{odd} has dtype {state[odd].dtype}; a snapshot stores arrays of numbers or texts only"
         )
@@ -210,9 +211,8 @@ def _map(path: Path) -> NDArray[Any]:
         array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except ValueError as error:
         raise SnapshotDamaged(f"{path} is damaged: {error}") from None
-    if (
-        n_bytes := path.stat().st_size - array.offset
-    ) != array.nbytes or not array.flags.c_contiguous:
+    n_bytes = path.stat().st_size - array.offset
+    if n_bytes != array.nbytes or not array.flags.c_contiguous:
         raise SnapshotDamaged(
             f"{path} is damaged: {n_bytes:,} bytes of data for shape {array.shape} of {array.dtype}"
         )

@@ -510,5 +510,6 @@ def _scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
         if milliseconds is not None and name != "max":
             yield (f"life/cycle_ms_{name}", step, float(milliseconds))
     for name in _COUNTS:
-        if isinstance(count := status.get(name), int | float):
+        count = status.get(name)
+        if isinstance(count, int | float):
             yield (f"life/{name.removeprefix('n_')}", step, float(count))

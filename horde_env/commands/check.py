@@ -273,7 +273,8 @@ def judge_safety(events: Sequence[StepEvent], spec: RobotSpec) -> Line:
     """Judge whether the robot may move, by the body's own report and by the readings."""
     supervisor = checks_of(spec).supervisor(spec)
     judged = [supervisor.judge(event.values, NOT_CHARGING, event.info["t"]) for event in events]
-    if reason := events[-1].reason or judged[-1]:
+    reason = events[-1].reason or judged[-1]
+    if reason:
         return Line(Verdict.FAIL, "safety", reason)
     if not events[-1].info["applied"]:
         return Line(Verdict.FAIL, "safety", "the robot follows no commands: is it charging?")
@@ -335,7 +336,8 @@ def judge_motion(
     wanted = float(request[2])
     text = f"wheels {_signed(wheels)} m/s of {_signed(wheel_requests)}, turning {turn:+.2f} rad/s of {wanted:+.2f}"
     names = [c.name.rpartition("_")[2] for c in spec.channels[spec.group(group)]]
-    if hint := checks_of(spec).explain(wheels, wheel_requests):
+    hint = checks_of(spec).explain(wheels, wheel_requests)
+    if hint:
         return Line(Verdict.FAIL, name, f"{text}; {hint}"), True
     faults = [
         f"wheel {wheel} {fault}"

@@ -104,7 +104,8 @@ class RobotEmulator:
     def wake(self) -> None:
         """Pulse the robot's wake-up input, if it has one."""
         with self._lock:
-            if (wake := getattr(self.robot, "wake", None)) is not None:
+            wake = getattr(self.robot, "wake", None)
+            if wake is not None:
                 wake()
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -198,7 +199,8 @@ class RobotEmulator:
             due = cycle_at
             if sending:
                 due = min(cycle_at, sending[0][0])
-            if (pause_s := due - time.monotonic()) > 0.0:
+            pause_s = due - time.monotonic()
+            if pause_s > 0.0:
                 self._stop.wait(pause_s)
                 continue
             if pause_s < -SLIP_S:

@@ -292,7 +292,9 @@ class PhysicalBody(Backend):
         if link is None:
             return False
         past = link.readings()[-1:]
-        newest = past[0].number if past else 0
+        newest = 0
+        if past:
+            newest = past[0].number
         end = self._monotonic() + limit_s
         while link.is_open and self._monotonic() < end:
             readings = link.readings(newest)[-2:]

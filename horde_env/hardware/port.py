@@ -55,7 +55,8 @@ class PromptSocket(socket.socket):
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Return the available data, up to `size` bytes."""
-        if (acknowledge := getattr(socket, "TCP_QUICKACK", None)) is not None:
+        acknowledge = getattr(socket, "TCP_QUICKACK", None)
+        if acknowledge is not None:
             # A broken connection, which the read below reports better
             with contextlib.suppress(OSError):
                 self.setsockopt(socket.IPPROTO_TCP, acknowledge, 1)
@@ -65,7 +66,8 @@ class PromptSocket(socket.socket):
 def serial_for_url(url: str, **settings: Any) -> Any:
     """Open a port as pyserial does; over TCP without delayed sends or acknowledgements."""
     port = serial.serial_for_url(url, **settings)
-    if (connection := getattr(port, "_socket", None)) is not None:
+    connection = getattr(port, "_socket", None)
+    if connection is not None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if url.startswith("socket://"):  # with rfc2217:// a pyserial thread reads already
             port._socket = PromptSocket(fileno=connection.detach())
@@ -133,9 +135,12 @@ class Port:
         Raises:
             PortLost: If the port is lost and there is no such reading.
         """
-        if not (readings := self.readings(after)):
+        readings = self.readings(after)
+        if not readings:
             self._raise_if_lost()
-        return readings[-1] if readings else None
+        if readings:
+            return readings[-1]
+        return None
 
     def _raise_if_lost(self) -> None:
         if self.lost:
@@ -257,7 +262,8 @@ class Port:
 
 def _open(config: PortConfig, connect: Callable[..., Any]) -> Any:
     """Open the port, or raise BackendUnavailable with an explanation."""
-    if fault := explain_address(config.url):
+    fault = explain_address(config.url)
+    if fault:
         raise BackendUnavailable(fault)
     try:
         return connect(

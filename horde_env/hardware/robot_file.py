@@ -57,7 +57,8 @@ class RobotFile:
 
     def __post_init__(self) -> None:
         for name, choices in (("backend", BACKENDS), ("kind", ROBOTS), ("parity", tuple(PARITIES))):
-            if (value := getattr(self, name)) and value not in choices:
+            value = getattr(self, name)
+            if value and value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         if not isinstance(self.swapped_encoders, bool):
             raise ValueError(
@@ -176,7 +177,8 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
             raise ValueError(f"unknown key {key!r}; expected {', '.join(keys)}")
     channel_names = {channel.name for channel in spec.channels}
     for section in TABLES:
-        if not isinstance(names := table.get(section, {}), dict):
+        names = table.get(section, {})
+        if not isinstance(names, dict):
             raise ValueError(f"{section} must be a table, not {names!r}")
         if section != "measured" and (
             unknown := [name for name in names if name not in channel_names]

@@ -97,7 +97,8 @@ class RandomLife:
             is_break = self.p_break > 0.0 and self.rng.random() < self.p_break
             is_last = is_break and self.rng.random() < 0.5
             for horde in self.hordes:
-                if not (is_begun := horde is begin and self.t in at):
+                is_begun = horde is begin and self.t in at
+                if not is_begun:
                     horde.learn(self.action, self.b, *self.state, terminated=is_last)
                 if is_begun or is_break:
                     horde.begin(*self.state)

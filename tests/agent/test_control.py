@@ -130,7 +130,8 @@ def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() 
 
     def theta(algorithm: str, lam: float, **parameters: float) -> Any:
         config = {"algorithm": algorithm, "parameters": parameters, "secondary_ratio": 0.5}
-        RandomLife(horde := new_horde([seek(lam=lam)], **config), p_break=0.1).run(200)
+        horde = new_horde([seek(lam=lam)], **config)
+        RandomLife(horde, p_break=0.1).run(200)
         return horde.weights()[0]
 
     np.testing.assert_array_equal(theta("qrc", 0.9, beta=0.0), theta("greedy_gq", 0.9))

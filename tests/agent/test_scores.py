@@ -209,7 +209,8 @@ def fill(table: ExcursionTable) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> ExcursionTable:
     """A table that is read in chunks of seven."""
     monkeypatch.setattr(excursion_table, "CHUNK_BYTES", 7 * (16 * 3 + 16))
-    fill(table := ExcursionTable(POLICIES, 5))
+    table = ExcursionTable(POLICIES, 5)
+    fill(table)
     return table
 
 

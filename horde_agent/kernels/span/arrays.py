@@ -126,7 +126,8 @@ class SpanArrays(NamedTuple):
     signal_z: Reals  # (batch, n_demons + 1)
     signal_interest: Reals  # (batch + 1, n_demons + 1): the last row is the latest
     signal_b: Floats  # (batch,): b(a_t)
-    signal_changes: Integers  # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0
+    # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0.
+    signal_changes: Integers
 
     # History shared by all demons.
     row_of: Integers  # (n,): row of each feature, -1 if it was never on

@@ -194,7 +194,8 @@ class Columns:
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         names = [c.name for c in columns.channel]
-        if twice := [name for name in names if names.count(name) > 1]:
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
             raise BadInput(f"two channels have the name {twice[0]!r}")
         return columns
 
@@ -243,7 +244,8 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
     ):
         raise BadInput("channel must be [[channel]] tables")
     for table in tables:
-        if unknown := sorted(set(table) - set(ChannelColumn._fields)):
+        unknown = sorted(set(table) - set(ChannelColumn._fields))
+        if unknown:
             raise BadInput(
                 f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}"
             )

@@ -306,7 +306,8 @@ def _table(
     ):
         named = {k: k for k, v in names.items() if v is not None}
         arrays = {"observation": _array(observations), **{k: np.asarray(names[k]) for k in named}}
-        if len(shape := arrays["observation"].shape) != 2:
+        shape = arrays["observation"].shape
+        if len(shape) != 2:
             raise BadInput(f"observations must have the shape (n_rows, n_channels), not {shape}")
         chunks = lambda: chunks_of([arrays])  # noqa: E731
         described = [

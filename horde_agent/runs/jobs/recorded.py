@@ -87,7 +87,8 @@ def last_row(folder: RunFolder) -> tuple[int, int]:
     """Return the number of rows of a log up to the last sound one, and its step; both 0 for an empty log."""
     for file in reversed(started_files(folder.life)):
         segment = read_segment(file, FORMAT)
-        if n := segment.n_whole:
+        n = segment.n_whole
+        if n:
             return int(segment.header.get("first", 0)) + n, int(segment.records["step"][n - 1])
     return 0, 0
 

@@ -234,7 +234,8 @@ def _restored(
             return None
         life, sampler = new_life([HeaderEnv(header)] * run.config.robots, run)
         change(life, run.interface, folder, resumed.changes)
-        (copied := run.folder.log / "copied").mkdir()
+        copied = run.folder.log / "copied"
+        copied.mkdir()
         for path in record_files(folder.excursions):
             shutil.copy(path, copied)
         life.student.errors.table.resume_in(copied / folder.excursions.name)

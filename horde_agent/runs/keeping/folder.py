@@ -320,7 +320,8 @@ def _next_free(prefix: Path) -> Path:
     """Create and return the next free PREFIX-N; two processes never get the same one."""
     for n in count(1):
         with suppress(FileExistsError):
-            (path := prefix.with_name(f"{prefix.name}-{n}")).mkdir()
+            path = prefix.with_name(f"{prefix.name}-{n}")
+            path.mkdir()
             return path
     raise AssertionError
 

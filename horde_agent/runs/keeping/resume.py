@@ -203,7 +203,8 @@ def refuse_other_body(
                 f"{first}: {remedy}"
             )
     for name, is_now in now["ranges"].items():
-        if (was := recorded.get("ranges", {}).get(name)) != is_now:
+        was = recorded.get("ranges", {}).get(name)
+        if was != is_now:
             raise BadInput(
                 f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {remedy}"
             )

@@ -102,7 +102,8 @@ def make_run(
     is_eager = (lived or config).is_real_time or interface.feedback is not None
     horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
     notes = list(RobotBody(env).metadata.get("notes", ()))
-    if (n := (lived or config).robots) > 1:
+    n = (lived or config).robots
+    if n > 1:
         notes.append(f"{n} robots took turns. Steps and times are those of all of them together.")
     return Run(config, interface, horde, folder, notes)
 
@@ -299,7 +300,8 @@ def new_recorder(
         _TABLES_BYTES
         + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
     )
-    if (free := shutil.disk_usage(folder.path).free) < needed:
+    free = shutil.disk_usage(folder.path).free
+    if free < needed:
         raise BadInput(
             f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
             "another disk, or fewer --steps"

@@ -130,7 +130,8 @@ class SnapshotWriter(LifeHooks):
         self._last = None
         self._join()
         if last is not None:
-            if (n_bytes := sum(array.nbytes for array in last[1].values())) > _LARGE_BYTES:
+            n_bytes = sum(array.nbytes for array in last[1].values())
+            if n_bytes > _LARGE_BYTES:
                 _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
             self._write(*last)
 

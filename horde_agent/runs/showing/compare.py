@@ -55,7 +55,8 @@ class FinishedRun(NamedTuple):
 def write_comparison(paths: Sequence[Path]) -> Path:
     """Write the next free comparison-N.html here, against the first run; raise BadInput if a run is not finished."""
     places = [path.resolve() for path in paths]
-    if twice := next((path for path in places if places.count(path) > 1), None):
+    twice = next((path for path in places if places.count(path) > 1), None)
+    if twice:
         raise BadInput(f"{twice} is named twice; name each run once")
     runs = _named([_read(path) for path in paths])
     out = next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())

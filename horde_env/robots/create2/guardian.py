@@ -232,7 +232,8 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
         if emergency and t - looked_t >= LOOK_S:
             looked_t = t
             put(port, watch.bar(is_set(emergency), t))
-        if (said := watch.due(t)) and (failure := put(port, said)):
+        said = watch.due(t)
+        if said and (failure := put(port, said)):
             return failure
         if watch.must_wake(t):
             pulse(port)
@@ -260,7 +261,9 @@ def main(words: list[str]) -> int:
     url = words[0]
     baudrate = int(words[1])
     life = int(words[2])
-    emergency = words[3] if len(words) > 3 else ""
+    emergency = ""
+    if len(words) > 3:
+        emergency = words[3]
     ended, end = os.pipe()
     os.set_blocking(end, False)
     signal.set_wakeup_fd(end, warn_on_full_buffer=False)

@@ -104,7 +104,8 @@ class RecordedLife(Recording):
             if not sound.any():
                 raise BackendUnavailable(f"{self.path} is a recorded life without a single packet")
             self._piece = _piece(table, sound, self.spec, self.path)
-            if n_broken := int((~sound).sum()):
+            n_broken = int((~sound).sum())
+            if n_broken:
                 self.note(
                     f"{n_broken} of {len(sound)} rows cannot be packets (a value is not a number, infinite or longer "
                     f"than 16 bits) and are dropped like lost packets."

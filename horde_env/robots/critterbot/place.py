@@ -193,7 +193,9 @@ def _read(kind: Any, row: dict[str, Any]) -> Any:
 def place_of(body: object) -> Pen:
     """Return a body's pen; that of `assets/pen.toml` if it has none."""
     pen: Pen | None = getattr(body, "pen", None)
-    return load_pen() if pen is None else pen
+    if pen is None:
+        return load_pen()
+    return pen
 
 
 def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:

@@ -159,7 +159,8 @@ def a_lapse_of_the_keep_alive() -> Words:
     keep.renew(b"forward")
     mouth.t = 0.36
     while mouth.t < 0.36 + CYCLE_S * WATCHED:
-        if data := keep.due():
+        data = keep.due()
+        if data:
             mouth.write(data)
         mouth.t += CYCLE_S
     return {k - 36: data for k, data in mouth.said.items()}
@@ -226,7 +227,8 @@ def test_a_stop_brakes_while_its_ramp_lasts_and_is_duty_0_from_then_on() -> None
         mouth.t = i / 64
         if i % 6 == 4:
             keep.renew(halt)
-        if data := keep.due():
+        data = keep.due()
+        if data:
             sent[i] = data
     assert {data for i, data in sent.items() if i / 64 < 1.0 + RAMP_S} == {halt}
     assert {data for i, data in sent.items() if i / 64 > 1.0 + RAMP_S} == {coast}

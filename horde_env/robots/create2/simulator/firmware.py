@@ -431,7 +431,9 @@ class Firmware:
     def _charging_state(self) -> int:
         if not self.machine.is_charging:
             return 0
-        return 3 if self.machine.is_full else 2
+        if self.machine.is_full:
+            return 3
+        return 2
 
 
 def _arc(velocity: int, radius: int) -> tuple[int, int]:

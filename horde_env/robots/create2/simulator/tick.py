@@ -203,7 +203,10 @@ def let_current_flow(
 ) -> None:
     """Charge or drain the battery for a tick; see `pass_time`."""
     is_charging = marks[IS_DOCKED] == 1 and may_charge
-    marks[IS_CHARGING] = 1 if is_charging else 0
+    if is_charging:
+        marks[IS_CHARGING] = 1
+    else:
+        marks[IS_CHARGING] = 0
     share = min(max(amounts[CHARGE_AH] / amounts[CAPACITY_AH], 0.0), 1.0)
     if is_charging:
         amps = 0.06

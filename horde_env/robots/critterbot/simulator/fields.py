@@ -155,7 +155,8 @@ def echo(
     nearest = math.inf
     met = -1
     for i in range(reflectances.shape[0]):
-        met = i if along[i, r] < nearest else met
+        if along[i, r] < nearest:
+            met = i
         nearest = min(nearest, along[i, r])
     if met < 0:
         return 0.0
@@ -214,7 +215,9 @@ def ir_distance(
         signal = 0.0
         for side in range(3):
             r = side * n + k
-            weight = 0.5 if side == 0 else 0.25
+            weight = 0.25
+            if side == 0:
+                weight = 0.5
             signal += weight * echo(
                 along, r, lines[AHEAD_X, r], lines[AHEAD_Y, r], segments, reflectances
             )

@@ -274,7 +274,10 @@ def drive_bridge(wheels: Ints, i: int, output: int) -> None:
     capped = clamped(output, wheels[CAP, i])
     changes = (capped >= 0) != (wheels[LAST_CAPPED, i] >= 0)
     wheels[LAST_CAPPED, i] = capped
-    wheels[DUTY, i] = 0 if changes else capped
+    if changes:
+        wheels[DUTY, i] = 0
+    else:
+        wheels[DUTY, i] = capped
 
 
 @kernel

@@ -98,8 +98,14 @@ def step_robot(
     numbers_i[X] = x
     numbers_i[Y] = y
     numbers_i[HEADING] = heading
-    numbers_i[APPLIED] = 1.0 if applied else 0.0
-    numbers_i[OBEYED] = 1.0 if obeyed else 0.0
+    if applied:
+        numbers_i[APPLIED] = 1.0
+    else:
+        numbers_i[APPLIED] = 0.0
+    if obeyed:
+        numbers_i[OBEYED] = 1.0
+    else:
+        numbers_i[OBEYED] = 0.0
     if is_held or gauge[i, gauges.IS_BELOW] == 1.0:
         numbers_i[BATTERY_LOW] = 1.0
     else:

@@ -93,7 +93,10 @@ def motor_current(duty: int, rim_speed: float, bus_v: float) -> float:
     """
     if duty == 0:
         return 0.0
-    along = rim_speed if duty > 0 else -rim_speed
+    if duty > 0:
+        along = rim_speed
+    else:
+        along = -rim_speed
     return max(0.0, CURRENT_PER_VOLT * (bus_v * abs(duty) / firmware.FULL_DUTY - BACK_EMF * along))
 
 

@@ -146,7 +146,10 @@ def next_state(amounts: Floats, marks: Ints) -> None:
 def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: float) -> None:
     """Advance the supply by `dt_s` seconds under the motors' mean current, A; `amounts` and `marks` change in place."""
     load_a = ELECTRONICS_A + motors_a
-    drain_a = 0.0 if on_dock else -load_a / 3.0
+    if on_dock:
+        drain_a = 0.0
+    else:
+        drain_a = -load_a / 3.0
     state = marks[STATE]
     gain_a = (
         CHARGE_A if state in CHARGING[0] else drain_a,
