@@ -268,6 +268,7 @@ ROBOTS = tuple(sorted((path.parent.name for path in _FOLDER.glob("*/__init__.py"
 """The names of all robots: those of the folders in `robots`."""
 DEFAULT_ROBOT = "critterbot"
 """The robot of commands and environments that name no robot."""
+_MOST_DOTS = 32
 
 
 class Environment(NamedTuple):
@@ -319,6 +320,23 @@ def environment(robot: str, backend: str) -> Environment:
     if backend not in ids:
         raise ValueError(f"the {robot} has no backend {backend!r}; choose {', '.join(ids)}")
     return ids[backend]
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """Return a TOML text as a table.
+
+    Raises:
+        ValueError: If it is none, nests too deeply, or has a key of more than 32 dots, for which the
+            standard library takes time proportional to the square of their number.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        key = line.partition("=")[0]
+        if key.count(".") > _MOST_DOTS and not line.lstrip().startswith("#"):
+            raise ValueError(f"line {number}: a key has more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its tables or lists are nested too deeply") from None
 
 
 @cache

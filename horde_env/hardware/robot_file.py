@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Any
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.folders import checked_name, config_folder, write_whole
 from horde_env.hardware.settings import PARITIES
-from horde_env.robot import DEFAULT_ROBOT, ROBOTS, RobotSpec, spec_of
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS, RobotSpec, parsed_toml, spec_of
 
 BACKENDS = ("simulator", "serial", "drops", "emulated", "replay")
 
@@ -95,7 +94,7 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         ValueError: If it is not TOML, or has an unknown key or channel, or an invalid value.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parsed_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         writer = f"`horde-robot check --robot {path.stem} --save`"
         raise BackendUnavailable(f"there is no robot file {path}; {writer} writes one") from error
@@ -103,7 +102,7 @@ def load(path: Path, spec: RobotSpec | None = None) -> RobotFile:
         raise BackendUnavailable(
             f"cannot read the robot file {path}: {error.strerror or error}"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"the robot file {path} is not valid TOML: {error}") from error
     try:
         return _checked(table, spec or spec_of(kind_of(path.stem, str(table.get("kind", "")))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats
-from horde_env.robot import RobotSpec, asset
+from horde_env.robot import RobotSpec, asset, parsed_toml
 
 DOCK_REFLECTANCE = 0.4
 CORNERS = 48  # of the round body's outline
@@ -85,11 +84,13 @@ def load_room(layout: str | Path | None = None) -> Room:
     else:
         path = Path(layout)
     try:
-        return _room(tomllib.loads(path.read_text(encoding="utf-8")))
+        table = parsed_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read the layout {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"the layout {path} is not valid TOML: {error}") from None
+    try:
+        return _room(table)
     except KeyError as error:
         raise ValueError(
             f"the layout {path} lacks the entry {error}; assets/room.toml has all of them"

@@ -159,6 +159,7 @@ def test_what_a_create_2_has_not_is_refused(run: Run) -> None:
         ("", "lacks the entry 'dock'"),
         ("[room", "TOML"),
         ("dock = " + "[" * 2_000 + "]" * 2_000, "TOML"),
+        (".".join("a" * 20_000) + " = 1", "a key has more than 32 dots"),
         ('[dock]\nposition_m = "x"', "lacks the entry"),
     ],
 )
