@@ -255,7 +255,7 @@ def check_offset(offset: Any, dtype: str) -> None:
 
 def default_step_size(rule: rules.Rule, offset: float | str) -> float:
     """Return the primary step size that goes with an update rule and an offset."""
-    if offset == 0.0:
+    if offset == 0.0 or rule.IGNORES_STEP_SIZE:
         return float(rule.STEP_SIZE)
     return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
 

@@ -19,6 +19,7 @@ from horde_agent import (
     StickyRandom,
     Uniform,
 )
+from horde_agent.kernels import rules
 
 N = 25
 N_ACTIVE = 4
@@ -37,17 +38,24 @@ def make(
     n_features: int = N,
     **settings: Any,
 ) -> Horde:
-    """Return a Horde with estimates that move within a few steps, in float64 unless set otherwise."""
-    rules: Any = {
+    """Return a Horde with estimates that move within a few steps, in float64 unless set otherwise.
+
+    Step sizes that the update rule does not use are left out.
+    """
+    options: Any = {
         "dtype": "float64",
         "secondary_ratio": 0.1,
         "mspbe_tau": 30.0,
         "engine": engine,
         **settings,
     }
-    return Horde(
-        asked, n_features=n_features, n_active=N_ACTIVE, config=LearnerConfig(**rules), mode=mode
-    )
+    rule = rules.rule(options.get("algorithm", "gtd").partition(":")[0])
+    if "w" not in rule.vectors:
+        del options["secondary_ratio"]
+    if rule.IGNORES_STEP_SIZE:
+        options.pop("step_size", None)
+    config = LearnerConfig(**options)
+    return Horde(asked, n_features=n_features, n_active=N_ACTIVE, config=config, mode=mode)
 
 
 def ask(

@@ -26,6 +26,7 @@ from horde_agent.record import read
 from horde_agent.runs.ending import ENDING, Ended, Unfailing, handling_signals
 from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs import tables
+from horde_agent.runs.showing import report
 from tests.agent.commands import files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
 
@@ -435,13 +436,14 @@ def test_a_signal_that_was_to_be_ignored_stays_ignored(monkeypatch: pytest.Monke
 
 
 def test_other_commands_end_by_a_signal_with_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "log").mkdir()
     for number in ENDING:
         monkeypatch.setattr(
-            cli, "write_report", lambda _path, number=number: signal.raise_signal(number)
+            report, "write_report", lambda _path, number=number: signal.raise_signal(number)
         )
-        assert cli.main(["report", "a"]) == 128 + number
+        assert cli.main(["report", str(tmp_path)]) == 128 + number
     assert capsys.readouterr().err.splitlines() == [
         "horde: interrupted.",
         "horde: ended by signal 15 (SIGTERM).",

@@ -451,6 +451,15 @@ def test_the_default_step_size_is_half_as_large_with_an_offset() -> None:
     assert LearnerConfig(algorithm="swift_td", offset=1.0).step_size == 0.005
 
 
+def test_a_rule_that_computes_its_step_size_has_none_of_an_offset() -> None:
+    """Options with an offset can be copied, as engines do."""
+    config = LearnerConfig(algorithm="intentional_td", offset="mean")
+    assert (
+        replace(config, engine="plain").step_size
+        == LearnerConfig(algorithm="intentional_td").step_size
+    )
+
+
 # ---- runs and question files ----------------------------------------------------------------------------------------
 
 
