@@ -192,9 +192,9 @@ class Moments:
         n = self.n + len(values)
         away = mean - self.mean
         self._squares += ((values - mean) ** 2).sum(axis=0) + away**2 * (self.n * len(values) / n)
-        self.mean = mean
         if self.n:
-            self.mean = self.mean + away * (len(values) / n)
+            mean = self.mean + away * (len(values) / n)
+        self.mean = mean
         self.n = n
 
     def variance(self) -> Floats:

@@ -157,12 +157,12 @@ def learn_from(
     Examples:
         >>> import tempfile
         >>> from horde_agent import GVF, Channel, ConstantAction
-        >>> observations, actions = np.tile([[0.0], [1.0]], (50, 1)), np.zeros(100, dtype=int)
+        >>> observations, actions = np.tile([[0.0], [1.0]], (200, 1)), np.zeros(400, dtype=int)
         >>> question = GVF("next", ConstantAction(0, n_actions=1), Channel(0), continuation=0.0)
         >>> with tempfile.TemporaryDirectory() as out:
-        ...     learned = learn_from(observations, actions, b=np.ones(100), questions=[question], out=f"{out}/run")
+        ...     learned = learn_from(observations, actions, b=np.ones(400), questions=[question], out=f"{out}/run")
         >>> learned.summary["learning_steps"], learned.horde.predictions.round(1)
-        (99, array([0.]))
+        (399, array([0.]))
     """
     is_own = not isinstance(questions, str | Path)
     config = resolve(_settings(settings, "nexting" if is_own else str(questions), out))
