@@ -23,10 +23,16 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
 from horde_agent.learning.engine import NEWCOMER
-from horde_agent.life.excursions import Choice, DockingConfig, ExcursionConfig
-from horde_agent.life.experience import BodyDisobeys, Experience
-from horde_agent.life.flags import flags_of, is_broken, is_unfit
-from horde_agent.life.robot import RobotInfo, UnfitResult
+from horde_agent.life.excursions import (
+    Choice,
+    DockingConfig,
+    Dockings,
+    ExcursionConfig,
+    Excursions,
+)
+from horde_agent.life.flags import flags_of
+from horde_agent.life.robot import RobotBody, RobotInfo
+from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
@@ -38,7 +44,6 @@ from horde_agent.types import Integers, Tiles, whole_number
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
 _LONGEST_DRIVE = 40  # steps; most drives to the centre are much shorter
-_N_RESULTS = 5  # of a step
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +83,7 @@ class LifeHooks:
 Observer = LifeHooks | Callable[[StepEvent], None]
 
 
-class Life(Experience):
+class Life:
     """One robot's life: behaves, learns, runs test excursions, and docks when its battery is low.
 
     Args:
@@ -111,8 +116,15 @@ class Life(Experience):
         cycle_s: Durations of the cycles, step and learning included, in seconds.
         sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each
             step, in seconds; empty if the robot does not report them.
+        counts: `steps`, the faults, `sensor_age_s` and `overrun_s`, which are those of all robots of
+            the life.
+        robots: The robot, or several that take turns: `Robots`.
+        robot: Number of the robot whose turn it is, from 0.
+        robot_stream: The robot whose turn it is. `env`, `behaviour`, `rng`, `body`, `excursions`,
+            `dockings` and `t` are its own.
         body: What the robot offers beyond Gymnasium's methods.
         student: Learns, predicts and scores; `student.errors` holds the NMSRE.
+        excursions: When the life tests a target policy, and which.
         dockings: When the life docks, and how often it did.
         is_stopped: Whether `stop` was called, or docking failed too often.
         is_cut: Whether the latest drive was cut short, by the end of the run or by `stop`.
@@ -152,49 +164,174 @@ class Life(Experience):
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
     ) -> None:
-        super().__init__(env, behaviour, rng, interface or Interface.of(env), excursions, docking)
+        self.interface = interface or Interface.of(env)
+        self.counts = RobotCounts()
+        first_robot = RobotStream(
+            env,
+            behaviour,
+            rng,
+            interface=self.interface,
+            excursions=excursions,
+            docking=docking,
+            counts=self.counts,
+        )
+        self.robots = [first_robot]
+        self.robot = 0
         self.horde = horde
         self.student = Student(horde, self.interface, excursions)
         self._set_excursion_policies()
         self.recorder = recorder
         self.observers = list(observers)
-        self.robot = 0  # its number, for the record
         self.cycle_s = Durations()
-        if self._process_env:
+        if first_robot.process_env:
             self._worker = None
         else:
             self._worker = worker or Worker()
-        self._is_closed = self.is_stopped = self.is_cut = self.is_out_of_battery = False
+        self._is_closed = False
+        self.is_stopped = False
+        self.is_cut = False
+        self.is_out_of_battery = False
         # The current observation has its row, and the next one has not arrived
         self._awaits_reply = False
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
     def _set_excursion_policies(self) -> None:
-        can_drive = self.body.can_drive
-        self.excursions.rearrange(
-            [p for p in self.student.errors.policies if can_drive and not p.is_behaviour]
-        )
+        tested_policies = [p for p in self.student.errors.policies if not p.is_behaviour]
+        for robot_stream in self.robots:
+            if robot_stream.body.can_drive:
+                robot_stream.excursions.rearrange(tested_policies)
+            else:
+                robot_stream.excursions.rearrange([])
+
+    @property
+    def robot_stream(self) -> RobotStream:
+        """The robot whose turn it is."""
+        return self.robots[self.robot]
+
+    @property
+    def env(self) -> gymnasium.Env[Any, Any]:
+        """Environment of the robot whose turn it is."""
+        return self.robot_stream.env
+
+    @property
+    def behaviour(self) -> BehaviourPolicy:
+        """Behaviour policy of the robot whose turn it is."""
+        return self.robot_stream.behaviour
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of the robot whose turn it is."""
+        return self.robot_stream.rng
+
+    @property
+    def body(self) -> RobotBody:
+        """What the robot whose turn it is offers beyond Gymnasium's methods."""
+        return self.robot_stream.body
+
+    @property
+    def excursions(self) -> Excursions:
+        """Test excursions of the robot whose turn it is."""
+        return self.robot_stream.excursions
+
+    @property
+    def dockings(self) -> Dockings:
+        """Dockings of the robot whose turn it is."""
+        return self.robot_stream.dockings
+
+    @property
+    def t(self) -> float:
+        """Time of the robot whose turn it is, in seconds; NaN if it has no clock."""
+        return self.robot_stream.t
+
+    @property
+    def is_observed(self) -> bool:
+        """True if the student has observed the current observation."""
+        return self.robot_stream.is_observed
+
+    @property
+    def is_before_drive(self) -> bool:
+        """True if a drive to the centre or the dock is next; it may begin late without harm to learning."""
+        return self.robot_stream.is_before_drive
+
+    @property
+    def steps(self) -> int:
+        """Number of periods, excursions and drives included."""
+        return self.counts.steps
+
+    @property
+    def gaps(self) -> int:
+        """Observations that do not follow from the one before, and resumes with a gap."""
+        return self.counts.gaps
+
+    @property
+    def crc_errors(self) -> int:
+        """Damaged packets."""
+        return self.counts.crc_errors
+
+    @property
+    def deadlines_missed(self) -> int:
+        """Steps that were late."""
+        return self.counts.deadlines_missed
+
+    @property
+    def n_clipped(self) -> int:
+        """Readings out of range."""
+        return self.counts.n_clipped
+
+    @property
+    def n_not_applied(self) -> int:
+        """Steps in which the action was not applied."""
+        return self.counts.n_not_applied
+
+    @property
+    def n_not_finite(self) -> int:
+        """Observations with a reading that was not finite."""
+        return self.counts.n_not_finite
+
+    @property
+    def link_losses(self) -> int | None:
+        """Losses of the link; None if the robot does not report them."""
+        return self.counts.link_losses
+
+    @property
+    def s_without_link(self) -> float | None:
+        """Time without the link in seconds; None if the robot does not report it."""
+        return self.counts.s_without_link
+
+    @property
+    def sensor_age_s(self) -> Durations:
+        """Age of the newest packet when it was used, in seconds."""
+        return self.counts.sensor_age_s
+
+    @property
+    def overrun_s(self) -> Durations:
+        """Lateness of each step, in seconds."""
+        return self.counts.overrun_s
 
     def state(self) -> State:
         """Return everything that this life's future depends on: between two steps, or in `before_step`.
 
         Without the robot's own state if it is not restorable: such a life resumes with a gap.
         """
-        return nested(student=self.student.state()) | self._state_of_robot()
+        return nested(student=self.student.state()) | self.robot_stream.state()
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, in a new life with the same arguments.
 
         A restorable robot is opened and restored; with any other the life continues after a gap, in
-        `begin`. The random
-        numbers continue from those of the state, so another life with such a robot and the same
-            state repeats them:
-        `draw_from` others.
+        `begin`. The random numbers continue from those of the state, so another life with such a
+        robot and the same state repeats them: `draw_from` others.
         """
-        assert not self._has_begun, "a life that has begun cannot be restored"
+        robot_stream = self.robot_stream
+        assert not robot_stream.has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
-        self._restore_robot(state)
+        robot_stream.restore(state)
+
+    def set_position(self, step: int) -> None:
+        """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
+        self.counts.steps = step
+        self.robot_stream.is_observed = True
 
     def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
         """Continue a robot that cannot be restored after a gap, in `begin`, with other random numbers.
@@ -202,8 +339,9 @@ class Life(Experience):
         Args:
             rngs: The random numbers of each robot of this life.
         """
-        (self.rng,) = rngs
-        self._is_resumed = True
+        (rng,) = rngs
+        self.robot_stream.rng = rng
+        self.robot_stream.is_resumed = True
 
     @property
     def may_be_cut(self) -> bool:
@@ -212,13 +350,14 @@ class Life(Experience):
 
     def begin(self) -> None:
         """Reset the environment for the first observation, unless it was done; `run` calls this."""
-        if not self._has_begun:
-            self._drive(Phase.CENTRE, seed=int(self.rng.integers(2**31)))
-            self._has_begun = True
-        if self._is_resumed:
-            self._is_resumed = False
-            self._flags |= Flag.RESUMED
-            self.gaps += 1
+        robot_stream = self.robot_stream
+        if not robot_stream.has_begun:
+            self._drive(Phase.CENTRE, seed=int(robot_stream.rng.integers(2**31)))
+            robot_stream.has_begun = True
+        if robot_stream.is_resumed:
+            robot_stream.is_resumed = False
+            robot_stream.flags |= Flag.RESUMED
+            self.counts.gaps += 1
 
     def stop(self) -> None:
         """End the life after the current step, and a stay at the dock early; safe in a signal handler."""
@@ -306,7 +445,7 @@ class Life(Experience):
         steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps
-        with one_core_spared() if self._process_env else nullcontext():
+        with one_core_spared() if self.robot_stream.process_env else nullcontext():
             self._live()
         self._notify("at_end", self)
         self._observe()
@@ -315,11 +454,11 @@ class Life(Experience):
         while self.steps < self._end and not self.is_stopped:
             self._take_turn()
             self._notify("before_step", self)
-            if self._docks_next:
+            if self.robot_stream.docks_next:
                 self._dock()
                 continue
             began = time.perf_counter()
-            choice = self._choose()
+            choice = self.robot_stream.choose(self._encode())
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
                 self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
@@ -330,54 +469,33 @@ class Life(Experience):
     def _take_turn(self) -> None:
         """Select the robot whose turn it is; see `Robots`."""
 
-    def _choose(self) -> Choice:
-        # Float64, as for questions' functions
-        exact = self._observation.astype(np.float64)
-        tiles = self._encode()
-        broken = is_broken(self._flags)
-        unfit = is_unfit(self._flags)
-        return self.excursions.choose(
-            self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit
-        )
-
     def _step(self, choice: Choice) -> None:
         """Act; learn from the step before while the robot moves; take the next observation."""
+        robot_stream = self.robot_stream
+        process_env = robot_stream.process_env
         result: tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
-        if self._process_env is not None:
-            self._process_env.send(choice.action)  # first: the other process is idle until then
+        if process_env is not None:
+            process_env.send(choice.action)  # first: the other process is idle until then
             row = self._row(choice)
             self._learn(choice)
             self._write(row)
             self._awaits_reply = True
-            result = self._process_env.receive()
+            result = process_env.receive()
             self._awaits_reply = False
         else:
             assert self._worker is not None
             row = self._row(choice)
             self._worker.start(partial(self._learn, choice))
             try:
-                result = self.env.step(choice.action)
+                result = robot_stream.env.step(choice.action)
             finally:
                 self._worker.join()
             self._write(row)
         self._awaits_reply = True
-        self._check_result(result)
+        robot_stream.check_result(result)
         self._awaits_reply = False
-        self.steps += 1
+        self.counts.steps += 1
         self._take_step(*result)
-
-    def _check_result(self, result: Sequence[Any]) -> None:
-        """Raise UnfitResult if the result of a step does not have the form of Gymnasium's API."""
-        if len(result) != _N_RESULTS:
-            raise UnfitResult(
-                f"a step of the environment returned {len(result)} values, expected observation, reward, terminated, "
-                "truncated and info"
-            )
-        observation, _, _, _, info = result
-        if type(info) is not dict:
-            RobotInfo.of(info)
-        if getattr(observation, "shape", None) != self._observation.shape:
-            self._values_of(observation)
 
     def _learn(self, choice: Choice) -> None:
         """Learn from the transition to the current observation, and store the action chosen there."""
@@ -393,16 +511,14 @@ class Life(Experience):
         info: Mapping[str, Any] | None,
     ) -> None:
         """Take the result of a step; after the end of an episode, begin the next one."""
+        robot_stream = self.robot_stream
         robot_info = RobotInfo.of(info)
-        self._take(
-            observation,
-            robot_info,
-            flags_of(robot_info, terminated=terminated, truncated=truncated),
-        )
-        self._count_step(robot_info)
+        flags = flags_of(robot_info, terminated=terminated, truncated=truncated)
+        robot_stream.take(observation, robot_info, flags)
+        robot_stream.count_step(robot_info)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
-            self.excursions.cancel()
+            robot_stream.excursions.cancel()
             self._drive(Phase.CENTRE)
 
     def _dock(self) -> None:
@@ -416,7 +532,8 @@ class Life(Experience):
             self.dockings.return_at(self.steps)
         if self.dockings.has_failed:
             _log.warning("%s", self.dockings.failure(self.steps))
-            self.is_stopped = self.is_out_of_battery = True
+            self.is_stopped = True
+            self.is_out_of_battery = True
 
     def _drive(
         self, phase: Phase, options: dict[str, Any] | None = None, seed: int | None = None
@@ -425,20 +542,22 @@ class Life(Experience):
 
         A real robot drives in every reset, one that can be placed only if the options say so.
         """
+        robot_stream = self.robot_stream
+        body = robot_stream.body
         first_step = self.steps
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = robot_stream.env.reset(seed=seed, options=options)
         robot_info = RobotInfo.of(info)
-        self._take(observation, robot_info, flags_of(robot_info, begins=True))
+        robot_stream.take(observation, robot_info, flags_of(robot_info, begins=True))
         if robot_info.manoeuvre_steps is None:
-            n_steps = self.body.n_drive_frames
+            n_steps = body.n_drive_frames
         else:
             n_steps = robot_info.manoeuvre_steps
-        self.steps = min(self._end, first_step + n_steps)
+        self.counts.steps = min(self._end, first_step + n_steps)
         self.is_cut = first_step + n_steps > self._end or (self.is_stopped and options is not None)
-        if self.is_stopped and self.body.is_restorable:
+        if self.is_stopped and body.is_restorable:
             return  # the drive may have been ended early, and is repeated when the life is resumed
-        for at, robot_info, observation in self.body.drive_frames():
-            self._count_damage(robot_info)
+        for at, robot_info, observation in body.drive_frames():
+            self.counts.add_damage(robot_info)
             if first_step + at < self.steps and self.recorder is not None:
                 observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
@@ -450,14 +569,16 @@ class Life(Experience):
 
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""
-        if self._tiles is None:
-            self._tiles = self.student.encode(self._observation, self._flags)
-        return self._tiles
+        robot_stream = self.robot_stream
+        if robot_stream.tiles is None:
+            robot_stream.tiles = self.student.encode(robot_stream.observation, robot_stream.flags)
+        return robot_stream.tiles
 
     def _observe(self) -> None:
-        if not self._is_observed:
-            self._is_observed = True
-            self.student.observe(self._observation, self._flags, self._encode())
+        robot_stream = self.robot_stream
+        if not robot_stream.is_observed:
+            robot_stream.is_observed = True
+            self.student.observe(robot_stream.observation, robot_stream.flags, self._encode())
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
@@ -466,18 +587,18 @@ class Life(Experience):
         self._write(row)
 
     def _row(self, choice: Choice) -> Row:
-        phase, action, b, policy = choice
+        robot_stream = self.robot_stream
         return Row(
-            self.steps,
-            self.t,
-            self._observation,
-            action,
-            b,
-            phase,
-            self._flags,
-            self._pose,
-            policy,
-            self.robot,
+            step=self.steps,
+            t=robot_stream.t,
+            observation=robot_stream.observation,
+            action=choice.action,
+            b=choice.b,
+            phase=choice.phase,
+            flags=robot_stream.flags,
+            pose=robot_stream.pose,
+            policy=choice.policy,
+            robot=self.robot,
         )
 
     def _write(self, row: Row) -> None:
@@ -497,7 +618,7 @@ class Life(Experience):
             return
         self._is_closed = True
         try:
-            if self._has_begun and not self._awaits_reply:
+            if self.robot_stream.has_begun and not self._awaits_reply:
                 self._depart(Choice(Phase.END, NO_ACTION, np.nan))
         finally:
             if self._worker is not None:

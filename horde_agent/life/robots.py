@@ -15,30 +15,14 @@ import gymnasium
 import numpy as np
 
 from horde_agent.horde import Horde
-from horde_agent.life.experience import Experience
 from horde_agent.life.life import Life
+from horde_agent.life.robot_stream import RobotStream
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Phase
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Integers
 
 TURN = 128  # steps; a change of robots takes about 3 ms of processor time for 795 questions
-
-_OF_ROBOT = (
-    *(
-        "env",
-        "body",
-        "behaviour",
-        "rng",
-        "excursions",
-        "dockings",
-        "t",
-        "_n_not_applied_in_a_row",
-        "_has_begun",
-    ),
-    *("_flags", "_is_observed", "_observation", "_pose", "_tiles", "_process_env"),
-    *("_follows_not_finite", "_is_resumed"),
-)
 
 
 class Robots(Life):
@@ -75,13 +59,18 @@ class Robots(Life):
                 f"each robot needs an environment, a behaviour and random numbers, not {len(envs)}, {len(behaviours)} "
                 f"and {len(rngs)} of them"
             )
-        self._others: dict[int, dict[str, Any]] = {}
         super().__init__(envs[0], horde, behaviours[0], rngs[0], **options)
-        settings = self.interface, options.get("excursions"), options.get("docking")
-        robots = zip(envs, behaviours, rngs, strict=True)
-        self._others = {
-            k: _part_of(Experience(*robot, *settings)) for k, robot in enumerate(robots) if k
-        }
+        for env, behaviour, rng in zip(envs[1:], behaviours[1:], rngs[1:], strict=True):
+            robot_stream = RobotStream(
+                env,
+                behaviour,
+                rng,
+                interface=self.interface,
+                excursions=options.get("excursions"),
+                docking=options.get("docking"),
+                counts=self.counts,
+            )
+            self.robots.append(robot_stream)
         self._set_excursion_policies()
         # In finished turns
         self._steps_of = np.zeros(len(envs), dtype=np.int64)
@@ -90,59 +79,41 @@ class Robots(Life):
     @property
     def steps_of(self) -> Integers:
         """Steps of each robot so far, shape (n_robots,)."""
-        of_turn = (self.steps - self._turn_began) * (np.arange(self._steps_of.size) == self.robot)
-        return np.asarray(self._steps_of + of_turn)
+        steps_of = self._steps_of.copy()
+        steps_of[self.robot] += self.steps - self._turn_began
+        return steps_of
 
     def _take_turn(self) -> None:
         if self.steps - self._turn_began < TURN or self.excursions.phase is Phase.EXCURSION:
             return
-        self._steps_of, self._turn_began = self.steps_of, self.steps
-        self._load((self.robot + 1) % self._steps_of.size)
+        self._steps_of = self.steps_of
+        self._turn_began = self.steps
+        self.robot = (self.robot + 1) % len(self.robots)
         self.student.select_robot(self.robot)
         self.begin()
-        self._flags |= Flag.TURN
-
-    def _load(self, robot: int) -> None:
-        """Make the attributes of one robot those of another one."""
-        self._others[self.robot] = _part_of(self)
-        vars(self).update(self._others.pop(robot))
-        self.robot = robot
+        self.robot_stream.flags |= Flag.TURN
 
     def state(self) -> State:
         """Return everything that the future of these robots depends on: `Life.state`."""
         life_state = super().state()
-        robot = self.robot
-        robot_states = {}
-        for k in sorted(self._others):
-            self._load(k)
-            robot_states[f"robot{k}"] = self._state_of_robot()
-        self._load(robot)
-        return life_state | nested(
-            turns=attributes(self, "robot", "_steps_of", "_turn_began"), **robot_states
-        )
+        turns = attributes(self, "robot", "_steps_of", "_turn_began")
+        robot_states = {
+            f"robot{k}": robot_stream.state()
+            for k, robot_stream in enumerate(self.robots)
+            if k != self.robot
+        }
+        return life_state | nested(turns=turns, **robot_states)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned: `Life.restore`."""
         turns = inner(state, "turns")
-        for k in range(self._steps_of.size):
-            if k != int(turns["robot"]):
-                self._load(k)
-                self._restore_robot(inner(state, f"robot{k}"))
-        self._load(int(turns["robot"]))
         put_back(self, turns, "robot", "_steps_of", "_turn_began")
+        for k, robot_stream in enumerate(self.robots):
+            if k != self.robot:
+                robot_stream.restore(inner(state, f"robot{k}"))
         super().restore(state)
 
     def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
         """Continue with other random numbers: `Life.draw_from`."""
-        self.rng = rngs[self.robot]
-        for robot, part in self._others.items():
-            part["rng"] = rngs[robot]
-
-    def _set_excursion_policies(self) -> None:
-        super()._set_excursion_policies()
-        for of_robot in self._others.values():
-            of_robot["excursions"].rearrange(self.excursions.policies)
-
-
-def _part_of(life: Experience) -> dict[str, Any]:
-    return {name: getattr(life, name) for name in _OF_ROBOT}
+        for robot_stream, rng in zip(self.robots, rngs, strict=True):
+            robot_stream.rng = rng

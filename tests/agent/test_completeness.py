@@ -290,7 +290,12 @@ class Whole:
     @property
     def _situation(self) -> tuple[Phase, int, bool, bool]:
         life = self.life
-        return life.student.phase, life._flags, life.horde.n_waiting > 0, life.is_observed
+        return (
+            life.student.phase,
+            life.robot_stream.flags,
+            life.horde.n_waiting > 0,
+            life.is_observed,
+        )
 
     def run(self, end: int) -> None:
         """Run the life, and the restored ones, up to a step."""

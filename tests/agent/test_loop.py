@@ -397,7 +397,7 @@ def test_a_body_that_pauses_for_a_minute_is_logged_and_waited_for(
     pauses = {k: {"applied": 0, "obeyed": 1} for k in [*range(100, 900), *range(1000, 1599)]}
     life = live(2000, ToyBody(pauses), SpyHorde(toy_questions()))
     assert life.steps == 2000
-    messages = [r.message for r in caplog.records if r.name == "horde_agent.life.experience"]
+    messages = [r.message for r in caplog.records if r.name == "horde_agent.life.robot_stream"]
     assert messages == ["no action was applied for 60 s; learning was paused"]
 
 

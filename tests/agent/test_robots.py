@@ -16,7 +16,8 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life import robots as module
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, StepEvent
+from horde_agent.life.robot_stream import RobotCounts, RobotStream
 from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student
 from horde_agent.policies import StickyRandom
@@ -88,6 +89,56 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     assert np.diff(life_rows["step"][begins]).min() >= 20
     assert life.steps_of.sum() == life.steps == 700
     assert life.steps_of.min() > 150
+
+
+def test_a_life_shows_the_robot_whose_turn_it_is_and_counts_the_faults_of_all() -> None:
+    """Each body has one gap and one step without its action within its first 150 steps."""
+    bodies = [ToyBody(FAULTS) for _ in range(3)]
+    behaviours = [StickyRandom(N_ACTIONS) for _ in bodies]
+    rngs = [np.random.default_rng(seed) for seed in range(3)]
+    robots_seen = set[int]()
+
+    def compare(event: StepEvent) -> None:
+        life = event.life
+        robot = event.row.robot
+        assert life.env is life.robots[robot].env
+        assert life.env.unwrapped is bodies[robot]
+        assert life.behaviour is behaviours[robot]
+        assert life.rng is rngs[robot]
+        assert life.dockings is life.robots[robot].dockings
+        assert life.excursions is life.robots[robot].excursions
+        assert life.t == event.row.t
+        robots_seen.add(robot)
+
+    with Robots(bodies, horde(), behaviours, rngs, excursions=OFTEN, observers=[compare]) as life:
+        life.run(700)
+    assert robots_seen == {0, 1, 2}
+    assert life.steps_of.min() > 150
+    assert life.gaps == 3
+    assert life.n_not_applied == 3
+
+
+def test_a_robot_is_restored_from_its_own_state() -> None:
+    """A toy body cannot be put back: it continues after a gap, with the same random numbers."""
+    for robot_stream in robots([3, 4, 5], horde()).robots:
+        restored = RobotStream(
+            ToyBody(),
+            StickyRandom(N_ACTIONS),
+            np.random.default_rng(0),
+            interface=INTERFACE,
+            excursions=OFTEN,
+            docking=None,
+            counts=RobotCounts(),
+        )
+        restored.restore(robot_stream.state())
+        np.testing.assert_array_equal(restored.observation, robot_stream.observation)
+        assert restored.t == robot_stream.t
+        assert restored.flags == robot_stream.flags
+        assert restored.counts.steps == 700
+        assert restored.rng.random() == robot_stream.rng.random()
+        assert robot_stream.has_begun
+        assert not restored.has_begun
+        assert restored.is_resumed
 
 
 def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:

@@ -278,8 +278,9 @@ def replay_rows(
             student.set_action(Phase(phase), action, b, step, policy)
         if robot in robots or not is_first_counted:
             follows_step = last in _STEPS
-            life.gaps += bool(flags & Flag.RESUMED) or (follows_step and bool(flags & Flag.GAP))
-            life.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
+            is_resumed = bool(flags & Flag.RESUMED)
+            life.counts.gaps += is_resumed or (follows_step and bool(flags & Flag.GAP))
+            life.counts.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
         observer(student, step)
         last = Phase(phase)
         reached = step
@@ -334,7 +335,7 @@ class DataSet(Replay):
 
     def _after_row(self, step: int) -> None:
         self._position.n_rows += 1
-        self.life.steps = step
+        self.life.counts.steps = step
         self.snapshot_writer.before_step(self.life)
 
     def _after_rows(self) -> None:
