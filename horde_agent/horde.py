@@ -14,26 +14,51 @@ Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, named
-from horde_agent.learning.demons import Demons, Mode
-from horde_agent.learning.engine import NEWCOMER, check_weights
+from horde_agent.kernels import checks
+from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.learning.engine import (
+    NEWCOMER,
+    SEPARATE_TRACES,
+    DemonMapping,
+    Engine,
+    check_weights,
+)
+from horde_agent.learning.inputs import CurrentStates
+from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rules import LearnerConfig, step_sizes_of
+from horde_agent.learning.rules import (
+    PAPER_CONFIG,
+    LearnerConfig,
+    rules_of,
+    step_sizes_of,
+    with_rules,
+)
+from horde_agent.learning.signals import SignalMaker
+from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import SpanEngine
-from horde_agent.learning.values import refuse_misfits
+from horde_agent.learning.span_storage import WHOLE, ShardContext
+from horde_agent.learning.values import largest_decay, refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
-from horde_agent.types import Floats, Tiles, listed, whole_number
+from horde_agent.policies import Greedy
+from horde_agent.saving import State, inner, nested, text, untext
+from horde_agent.types import Floats, Integers, Tiles, listed, whole_number
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
+Mode = Literal["eager", "deferred"]
+_BATCHES = {"eager": 1, "deferred": 64}  # steps that are queued before they are processed
 
-class Horde(Demons):
+
+class Horde:
     """The demons that answer `questions` from shared tiles.
 
     Args:
@@ -55,7 +80,6 @@ class Horde(Demons):
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
-        stream: Number of the selected stream.
 
     The plain engine replaces the fast one under the trace rule "capped", for update rules that the
     fast one does not support, and for traces longer than 1,000 steps (with a warning). In a forked
@@ -76,6 +100,40 @@ class Horde(Demons):
         array([1.])
     """
 
+    def __init__(
+        self,
+        questions: Sequence[GVF],
+        *,
+        n_features: int,
+        n_active: int,
+        config: LearnerConfig = PAPER_CONFIG,
+        mode: Mode = "eager",
+        channels: Sequence[str] = (),
+        real_valued: bool = False,
+        share: ShardContext = WHOLE,
+    ) -> None:
+        if real_valued and config.engine == "span":
+            raise ValueError(
+                'engine="span" does not support real-valued features: omit engine, or choose "plain"'
+            )
+        check_size(n_features, n_active, mode)
+        if real_valued:
+            self.config = replace(config, engine="plain")
+        else:
+            self.config = config
+        self.n_features = n_features
+        self.n_active = n_active
+        self._batch = _BATCHES[mode]
+        self._channels = tuple(channels)
+        self._share = share
+        self._real_valued = real_valued
+        resolved = named(questions, self._channels)
+        self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
+        self._current = CurrentStates()
+        self._engine = self._new_engine()
+        self._soundness = Soundness(self.names)
+        self._unchecked = self.questions  # questions with policies that were never evaluated
+
     def __repr__(self) -> str:
         algorithms = ", ".join(sorted(set(self._algorithms)))
         facts = [
@@ -87,32 +145,7 @@ class Horde(Demons):
         ]
         return f"Horde({'; '.join(facts)})"
 
-    def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
-        """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
-
-        Each demon's alpha is that of its own update rule.
-
-        Create a new one after `add` and `remove`.
-
-        Raises:
-            ValueError: If a question finds a policy: RUPEE has weights for states only.
-        """
-        if any(q.finds_policy for q in self.questions):
-            raise ValueError(
-                "RUPEE does not support questions that find policies: use a Horde without them"
-            )
-        config = rupee_config(self.config, beta0)
-        maker = self._maker
-        kind: type[SpanEngine | PlainEngine] = SpanEngine
-        if config.needs_plain_engine:
-            kind = PlainEngine
-        alpha = np.array(
-            [step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms]
-        )
-        args = (maker.group, self.n_features, 0.0, step * alpha, config)
-        return RUPEE(kind(*args, policy=maker.policy), config)
-
-    # ---- learning and predicting -------------------------------------------------------------------------------------
+    # ---- learning and predicting -----------------------------------------------------------------
 
     def begin(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
         """Begin a stream, at the first state and after every gap: clear the traces and learn nothing.
@@ -133,12 +166,13 @@ class Horde(Demons):
         if self._unchecked:
             refuse_misfits(self._unchecked, *state)
             self._unchecked = ()
-        self._engine.begin(state[1])
+        predictions = self._engine.begin(state[1])
         if self._engine.flags:
             self._handle_flags()
-        self._state = state
+            predictions = self._engine.latest
+        self._current.state = state
         self._maker.begin(*state)
-        return self._with_offsets(self._engine.direct.latest)
+        return self._with_offsets(predictions)
 
     def learn(
         self,
@@ -168,7 +202,8 @@ class Horde(Demons):
                 message names it.
             RuntimeError: If no stream was begun.
         """
-        if self._state is None:
+        previous_state = self._current.state
+        if previous_state is None:
             raise RuntimeError(
                 "no stream to learn from: call begin(observation, tiles) first, and after a termination"
             )
@@ -180,32 +215,31 @@ class Horde(Demons):
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
         findings = maker.make(
-            action, probability, self._state, state, self._prediction_of, terminated=terminated
+            action, probability, previous_state, state, self._prediction_of, terminated=terminated
         )
         self._freeze_all(maker.misfits(), soundness.n_steps + 1)
         if findings:
             self._handle_findings(findings)
         engine = self._engine.direct
-        engine.learn(state[1], maker.signals, is_last=terminated)
+        predictions = engine.learn(state[1], maker.signals, is_last=terminated)
         soundness.n_steps += 1
         if engine.flags:
             self._handle_flags()
-            engine = self._engine.direct
+            predictions = self._engine.latest
         if soundness.somebody_skips:
             maker.clear_non_finite_ratios()
         if terminated:
-            self._state = None
+            self._current.state = None
         else:
-            self._state = state
-        return self._with_offsets(engine.latest)
+            self._current.state = state
+        return self._with_offsets(predictions)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
 
         Streams have separate traces and current states, and share everything else; the result
-        depends on the order of
-        their transitions. A change takes as long as some 60 steps, 3 ms for 795 questions: take
-            turns of many steps.
+        depends on the order of their transitions. A change takes as long as some 60 steps, 3 ms for
+        795 questions: take turns of many steps.
 
         Args:
             stream: Its number, from 0, the first one; call `begin` after the first selection of any
@@ -229,9 +263,7 @@ class Horde(Demons):
             return
         self.catch_up()
         self._engine.select_stream(stream)
-        self._states[self.stream] = self._state
-        self._state = self._states.pop(stream, None)
-        self.stream = stream
+        self._current.select(stream)
         if self._engine.flags:
             self._handle_flags()
 
@@ -242,7 +274,201 @@ class Horde(Demons):
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
         tiles = self._maker.states.tiles(tiles)
-        return self._with_offsets(self._read(lambda engine: engine.predict(tiles)))
+        return self._with_offsets(self._processed().predict(tiles))
+
+    def action_values(self, name: str, tiles: Tiles) -> Floats:
+        """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
+
+        Args:
+            name: Name of the question.
+            tiles: Active features, shape (n_active,); not checked, because policies read this on
+                every step.
+
+        Raises:
+            ValueError: If no question of this name finds a policy.
+        """
+        demon = -1
+        if name in self.names:
+            demon = self.names.index(name)
+        if demon < 0 or not self.questions[demon].finds_policy:
+            names_found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
+            raise ValueError(f"no question finds the policy {name!r}: there are {names_found}")
+        values = self._engine.action_values(demon, tiles)
+        if self._maker.offsets.is_on:
+            values = values + self._maker.offsets.added[demon]
+        return values
+
+    @property
+    def stream(self) -> int:
+        """Number of the selected stream."""
+        return self._current.stream
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of queued steps."""
+        return self._engine.n_waiting
+
+    def catch_up(self) -> None:
+        """Process the queued steps; in eager mode there are none."""
+        self._engine.catch_up()
+        if self._engine.flags:
+            self._handle_flags()
+
+    # ---- results: reading them learns nothing ----------------------------------------------------
+
+    @property
+    def predictions(self) -> Floats:
+        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
+        return self._with_offsets(self._processed().latest)
+
+    @property
+    def offsets(self) -> Floats:
+        """What is added to theta.phi of each demon, shape (n_demons,): its offset, 0 if it diverged."""
+        self.catch_up()
+        return self._maker.offsets.added.copy()
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step, shape (n_demons,)."""
+        return self._processed().td_error
+
+    @property
+    def signals(self) -> Signals:
+        """Signals of the last transition, in arrays that the next one overwrites."""
+        return self._maker.signals
+
+    @property
+    def rho(self) -> Floats:
+        """Importance sampling ratios of the last step, shape (n_demons,)."""
+        return np.asarray(self._maker.signals.rho_t[self._maker.policy_of])
+
+    def ratio_totals(self) -> Floats:
+        """Return sums over each demon's steps: count of rho > 0, sum of rho, sum of rho squared; (3, n_demons)."""
+        return self._maker.totals()
+
+    @property
+    def n_updated(self) -> int:
+        """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
+        idle = self._soundness.is_aside | self._soundness.is_skipping
+        return int(np.count_nonzero((self.rho > 0) & ~idle))
+
+    @property
+    def max_trace(self) -> float:
+        """Largest |e| so far, of all demons."""
+        return float(self.max_traces.max())
+
+    @property
+    def max_traces(self) -> Floats:
+        """Largest |e| so far of each demon, shape (n_demons,)."""
+        return self._processed().max_trace
+
+    @property
+    def diverged(self) -> list[str]:
+        """Names of the diverged demons."""
+        self.catch_up()
+        return list(self._soundness.reasons)
+
+    @property
+    def n_diverged(self) -> int:
+        """Number of diverged demons, without processing queued steps."""
+        return len(self._soundness.reasons)
+
+    @property
+    def divergence_reason(self) -> dict[str, str]:
+        """Why each diverged demon diverged, and the learning step at which that was found, by name."""
+        self.catch_up()
+        return dict(self._soundness.reasons)
+
+    @property
+    def n_skipped(self) -> Integers:
+        """Number of steps that each demon skipped, shape (n_demons,).
+
+        A demon skips a step if one of its signals is not finite, or a continuation or trace decay
+        lies outside [0, 1]. Its trace is cleared and its weights do not change.
+        """
+        return self._soundness.n_skipped.copy()
+
+    @property
+    def skipped_because(self) -> dict[str, str]:
+        """Number of skips and the first reason of each demon that skipped a step, by name."""
+        return self._soundness.skipped_because()
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
+        return self._processed().mspbe_scalar
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
+
+        Raises:
+            ValueError: If `config.vector_mspbe` is False.
+        """
+        return self._processed().mspbe_vector()
+
+    def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
+
+        Args:
+            demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by
+                default. A demon that finds a policy has n_actions n_features weights.
+
+        Raises:
+            ValueError: If some of them find policies and others do not.
+        """
+        self.catch_up()
+        return self._engine.weights(demons)
+
+    def step_sizes(self) -> NDArray[Any]:
+        """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
+
+        Raises:
+            ValueError: If the Horde's rule has one step size for all weights, or its questions name
+                several rules.
+        """
+        return self._processed().step_sizes()
+
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""
+        digest = hashlib.sha256()
+        parts = [self.weights(run) for run in self._engine.runs()]
+        for array in (of_part[which] for which in (0, 1) for of_part in parts):
+            digest.update(
+                np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+            )
+        return digest.hexdigest()
+
+    def new_rupee(self, beta0: float, step: float = 5.0) -> RUPEE:
+        """Return a RUPEE of these demons with alpha_h = `step` alpha, which the caller updates on each step.
+
+        Each demon's alpha is that of its own update rule.
+
+        Create a new one after `add` and `remove`.
+
+        Raises:
+            ValueError: If a question finds a policy: RUPEE has weights for states only.
+        """
+        if any(q.finds_policy for q in self.questions):
+            raise ValueError(
+                "RUPEE does not support questions that find policies: use a Horde without them"
+            )
+        config = rupee_config(self.config, beta0)
+        maker = self._maker
+        alpha = np.array(
+            [step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms]
+        )
+        engine: Engine
+        if config.needs_plain_engine:
+            engine = PlainEngine(
+                maker.group, self.n_features, 0.0, step * alpha, config, policy=maker.policy
+            )
+        else:
+            engine = SpanEngine(
+                maker.group, self.n_features, 0.0, step * alpha, config, policy=maker.policy
+            )
+        return RUPEE(engine, config)
+
+    # ---- setting weights and offsets -------------------------------------------------------------
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; offsets, w, traces and estimates do not change.
@@ -279,7 +505,7 @@ class Horde(Demons):
             raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
         self._maker.set_offsets(values)
 
-    # ---- adding and removing demons ----------------------------------------------------------------------------------
+    # ---- adding and removing demons --------------------------------------------------------------
 
     def add(self, questions: Sequence[GVF]) -> None:
         """Add questions, at any time; their demons follow the others in every array.
@@ -298,13 +524,14 @@ class Horde(Demons):
         if not questions:
             return
         unasked = (*self._unchecked, *questions)
-        if self._state is not None:
-            refuse_misfits(questions, *self._state)
+        current_state = self._current.state
+        if current_state is not None:
+            refuse_misfits(questions, *current_state)
             unasked = ()
         old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
         self._change(old_index, (*self.questions, *questions), unasked)
-        if self._state is not None:
-            self._maker.begin(*self._state)
+        if current_state is not None:
+            self._maker.begin(*current_state)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
@@ -329,7 +556,7 @@ class Horde(Demons):
             unasked = tuple(q for q in self._unchecked if q.name not in removed)
             self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
 
-    # ---- several streams --------------------------------------------------------------------------------------------
+    # ---- several Hordes that learn one thing from several streams --------------------------------
 
     def copy_for_stream(self) -> Horde:
         """Return a Horde with the same weights for another stream of experience; see `merge`.
@@ -346,8 +573,7 @@ class Horde(Demons):
             channels=self._channels,
             real_valued=self._real_valued,
         )
-        engine, engine_of_copy = self._plain_engines([self, copy])
-        engine_of_copy.copy_weights_from(engine)
+        copy._engine.copy_weights_from(self._engine)
         if self._maker.offsets.is_on:
             copy._maker.copy_offsets_from(self._maker)
         self._share_divergence([copy])
@@ -360,9 +586,8 @@ class Horde(Demons):
 
         for n Hordes that started at theta_t; likewise w and the MSPBE estimates. Each stream keeps
         its traces, and a demon that diverged in one Horde is diverged in all. Merging after each
-        step is one learner with batches of n
-        transitions: n times the step size gives each transition the weight that it has in a single
-            stream.
+        step is one learner with batches of n transitions: n times the step size gives each
+        transition the weight that it has in a single stream.
 
         Args:
             others: Copies of this one by `copy_for_stream`; changed in place.
@@ -377,17 +602,187 @@ class Horde(Demons):
             raise ValueError(
                 "only Hordes with the same questions and features can be merged: create the others by copy_for_stream()"
             )
-        first, *rest = self._plain_engines(alike)
+        if not all(horde._engine.can_merge for horde in alike):
+            raise ValueError(SEPARATE_TRACES)
         self._share_divergence(others)
-        first.merge(rest)
+        self._engine.merge([horde._engine for horde in others])
 
-    @staticmethod
-    def _plain_engines(hordes: Sequence[Horde]) -> list[PlainEngine]:
-        engines = [engine for horde in hordes for engine in horde._engine.engines.values()]
-        plain = [engine for engine in engines if isinstance(engine, PlainEngine)]
-        if not len(engines) == len(plain) == len(hordes):
-            raise ValueError(
-                "several streams need separate traces, which only the plain engine stores: create the Horde with "
-                'config=LearnerConfig(engine="plain")'
-            )
-        return plain
+    def _share_divergence(self, others: Sequence[Horde]) -> None:
+        """Synchronise diverged demons and weight bounds across Hordes."""
+        alike = (self, *others)
+        reasons = {
+            name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()
+        }
+        for horde in alike:
+            for name, why in reasons.items():
+                demon = self.names.index(name)
+                is_new = horde._soundness.mark_diverged(demon, why)
+                if is_new:
+                    horde._freeze(demon)
+        makers = [horde._maker for horde in others]
+        self._maker.share_bounds(makers)
+        if self._maker.offsets.is_on:
+            self._maker.share_offsets(makers)
+        for horde in alike:
+            horde._engine.set_bounds(horde._maker.bound)
+
+    # ---- saving and restoring --------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return copies of the complete state, as arrays by name; queued steps stay queued."""
+        return nested(
+            engine=self._engine.state(),
+            signals=self._maker.state(),
+            soundness=self._soundness.state(),
+            there=self._current.selected_state(),
+            streams=self._current.streams_state(),
+            own={
+                "made_plain": text(sorted(self._engine.made_plain)),
+                "unasked": text([q.name for q in self._unchecked]),
+            },
+        )
+
+    def restore(self, state: State) -> None:
+        """Restore a state of a Horde with the same arguments and the same calls of `add` and `remove`.
+
+        Learning continues bit for bit, with any number of threads.
+        """
+        made_plain = set(untext(state["own/made_plain"]))
+        if made_plain != self._engine.made_plain:
+            self._engine = self._new_engine(made_plain)
+        self._engine.restore(inner(state, "engine"))
+        self._maker.restore(inner(state, "signals"))
+        self._soundness.restore(inner(state, "soundness"))
+        self._current.restore(inner(state, "there"), inner(state, "streams"))
+        unasked = set(untext(state["own/unasked"]))
+        self._unchecked = tuple(q for q in self.questions if q.name in unasked)
+
+    # ---- skips and divergence --------------------------------------------------------------------
+
+    def _handle_findings(self, found: int) -> None:
+        """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
+        if found & checks.BROKEN:
+            beyond = self._maker.mark_skips(self._soundness)
+            reasons = {
+                i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()
+            }
+            self._freeze_all(reasons, self._soundness.n_steps + 1)
+        if found & checks.BOUND_RISES:
+            self._engine.set_bounds(self._maker.bound)
+
+    def _handle_flags(self) -> None:
+        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
+        self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
+        if self._engine.flags & TAIL_TOO_LONG:
+            self._engine.to_plain()
+
+    def _freeze(self, demon: int) -> None:
+        """Freeze a demon: its weights are zero from now on, and so is its prediction."""
+        self._engine.freeze(demon)
+        if self._maker.offsets.is_on:
+            self._maker.offsets.freeze(demon)
+
+    def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
+        """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
+        for demon, why in reasons.items():
+            if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
+                self._freeze(demon)
+                if self.questions[demon].finds_policy:
+                    name = self.names[demon]
+                    policies = [q.target_policy for q in self.questions]
+                    about = [
+                        i
+                        for i, of in enumerate(policies)
+                        if isinstance(of, Greedy) and of.of == name
+                    ]
+                    self._freeze_all(
+                        dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step
+                    )
+
+    # ---- what the questions determine ------------------------------------------------------------
+
+    def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
+        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
+        questions = with_rules(questions, self.config, self.action_values)
+        dtype = np.dtype(self.config.dtype)
+        sizes = (self.n_features, self.n_active, dtype)
+        self._maker = SignalMaker(
+            questions,
+            cohort,
+            *sizes,
+            real_valued=self._real_valued,
+            n_gibbs=self._share.n_gibbs,
+            offset=self.config.offset,
+        )
+        self.questions = questions
+        self.names = [q.name for q in questions]
+        self.n_demons = len(questions)
+        self._largest_decay = max(largest_decay(questions), self._share.largest_decay)
+        self._algorithms = rules_of(questions, self.config)
+
+    def _change(
+        self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]
+    ) -> None:
+        """Continue with other questions; `old_index` is as in `DemonMapping`."""
+        self.catch_up()
+        previous = self._maker
+        is_new = old_index == NEWCOMER
+        self._set_questions(
+            questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index])
+        )
+        self._unchecked = unasked
+        maker = self._maker
+        self._share = self._share._replace(layouts={})
+        maker.copy_state_from(previous, old_index)
+        self._engine.rearrange(self._mapping(old_index), self._current.tiles(), {})
+        self._engine.set_bounds(maker.bound)
+        self._soundness.rearrange(old_index, self.names)
+
+    def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
+        """Return an engine without weights; rules in `made_plain` get the plain engine."""
+        sizes = (self.n_features, self.n_active, self._batch)
+        mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
+        return MixedEngine(self.config, *sizes, mapping, self._share.layouts, made_plain)
+
+    def _mapping(self, old_index: Integers) -> DemonMapping:
+        maker = self._maker
+        return DemonMapping(
+            old_index,
+            maker.group,
+            maker.policy,
+            cumulant=maker.cumulant,
+            algorithm=self._algorithms,
+            largest_decay=self._largest_decay,
+            n_actions=maker.states.n_actions,
+        )
+
+    # ---- reading the engine ----------------------------------------------------------------------
+
+    def _processed(self) -> Engine:
+        """Return the engine after it has processed all queued steps."""
+        self.catch_up()
+        return self._engine
+
+    def _with_offsets(self, values: Floats) -> Floats:
+        """Return predictions from theta.phi, shape (n_demons,), in a new array."""
+        offsets = self._maker.offsets
+        if offsets.is_on:
+            return values + offsets.added
+        return values.copy()
+
+    def _prediction_of(self, demon: int, tiles: Tiles) -> float:
+        """Return a demon's prediction at `tiles`, NaN if it diverged."""
+        if self._soundness.is_aside[demon]:
+            return np.nan
+        value = self._engine.direct.predict_one(demon, tiles)
+        if self._maker.offsets.is_on:
+            value += float(self._maker.offsets.added[demon])
+        return value
+
+
+def check_size(n_features: int, n_active: int, mode: str) -> None:
+    """Raise ValueError if these arguments of a Horde are invalid."""
+    if mode not in _BATCHES:
+        raise ValueError(f'mode must be "eager" or "deferred", not {mode!r}')
+    if not 1 <= n_active <= n_features:
+        raise ValueError(f"n_active must be in 1..n_features, not {n_active} of {n_features}")

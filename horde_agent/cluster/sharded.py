@@ -26,8 +26,7 @@ from horde_agent.cluster.shard import (
 )
 from horde_agent.cluster.shards import Link, ShardStream
 from horde_agent.gvf import GVF, Prediction, named
-from horde_agent.horde import Mode
-from horde_agent.learning.demons import check_size
+from horde_agent.horde import Mode, check_size
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS

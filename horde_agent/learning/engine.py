@@ -1,21 +1,22 @@
-"""What both engines share: limits of numbers, saved streams, reasons of divergence.
+"""What an engine is, and what both share: limits of numbers, saved streams, reasons of divergence.
 
-An engine, `plain.py` or `span.py`, updates all demons from one stream of tiles. It has no access to
-policies, sensors or names: the Horde first computes the signals. All inputs and outputs are in the
-order of the demons.
+An engine updates all demons from one stream of tiles. It has no access to policies, sensors or
+names: the Horde first computes the signals. All inputs and outputs are in the order of the demons.
+`plain.py` and `span.py` are engines of one update rule; `mixed.py` is one made of these.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels.checks import Signals
 from horde_agent.saving import State, inner, nested
-from horde_agent.types import Integers, Reals
+from horde_agent.types import Floats, Integers, Reals, Tiles
 
 SMALLEST_SHARED_WORK = 50_000  # weights per pass below which one thread is used
 # Trace entries below this are dropped; an active feature enters with 1. 1e-8 is a tenth of
@@ -28,8 +29,116 @@ SMALLEST_SCALE = 1e-12
 # of two such numbers in float64 are finite.
 LARGEST_STEP = {"float32": 1e25, "float64": 1e140}
 
-
+# Why the traces of several streams cannot be kept apart
+SEPARATE_TRACES = (
+    "several streams need separate traces, which only the plain engine stores: create the Horde with "
+    'config=LearnerConfig(engine="plain")'
+)
 NEWCOMER = -1
+
+
+class EngineResults(Protocol):
+    """What can be read of an engine; nothing here changes what is learned."""
+
+    @property
+    def latest(self) -> Floats:
+        """Predictions at the latest completed step, float64, shape (n_demons,)."""
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step, shape (n_demons,)."""
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
+
+    @property
+    def max_trace(self) -> Floats:
+        """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
+
+    def predict(self, tiles: Tiles) -> Floats:
+        """Return theta.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
+
+    def predict_one(self, demon: int, tiles: Tiles) -> float:
+        """Return one demon's prediction at `tiles`, (n_active,)."""
+
+    def action_values(self, demon: int, tiles: Tiles) -> Floats:
+        """Return the action values, (n_actions,), of a demon at `tiles`; raise ValueError if its rule has none."""
+
+    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
+        """Return copies of theta and w, each (n, n_features), of demons (n,) or all."""
+
+    def step_sizes(self) -> Reals:
+        """Return every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
+
+
+class Engine(EngineResults, Protocol):
+    """What updates demons from one stream of tiles; `PlainEngine` describes the arguments."""
+
+    @property
+    def flags(self) -> int:
+        """Bits: DEMON_FLAGGED if a demon is flagged, TAIL_TOO_LONG if a trace is too long."""
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of queued steps."""
+
+    @property
+    def stream(self) -> int:
+        """Number of the selected stream."""
+
+    @property
+    def can_merge(self) -> bool:
+        """True if `merge` and `copy_weights_from` are supported."""
+
+    def begin(self, tiles: Tiles) -> Floats:
+        """Begin a stream at `tiles`, (n_active,), with all traces at zero, and return the predictions."""
+
+    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
+        """Learn from the transition to `tiles`, (n_active,), or queue it; return the latest predictions."""
+
+    def catch_up(self) -> None:
+        """Process all queued steps."""
+
+    def select_stream(self, stream: int) -> None:
+        """Learn from another stream from now on."""
+
+    def pop_flagged(self) -> dict[int, str]:
+        """Return the demons flagged since the last call, with the reason."""
+
+    def freeze(self, demon: int) -> None:
+        """Freeze one demon's weights at zero permanently; other demons do not change."""
+
+    def set_bounds(self, bound: Floats) -> None:
+        """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
+
+    def reset_weights(self, theta: Reals | None = None) -> None:
+        """Set theta, (n_demons, n_features), by default to zero; w and traces do not change."""
+
+    def copy_weights_from(self, other: Self) -> None:
+        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Average weights and MSPBE estimates over all engines, in place; traces stay separate."""
+
+    def state(self) -> State:
+        """Return copies of the complete state, by name; queued steps stay queued."""
+
+    def restore(self, state: State) -> None:
+        """Restore a state of an engine with the same arguments and the same demons."""
+
+
+class RuleEngine(Engine, Protocol):
+    """An engine whose demons have one update rule."""
+
+    def rearrange(self, mapping: DemonMapping) -> None:
+        """Add and remove demons. Remaining demons keep their weights, traces and estimates."""
+
+    def to_plain(self) -> RuleEngine:
+        """Return an engine without a limit for the length of traces, which continues from here."""
 
 
 class DemonMapping(NamedTuple):
@@ -68,6 +177,13 @@ class DemonMapping(NamedTuple):
 def max_finite(dtype: np.dtype[Any]) -> float:
     """Return the largest finite number of a dtype."""
     return float(np.finfo(dtype).max)
+
+
+def no_step_sizes(algorithm: str) -> ValueError:
+    """Return the error for step sizes of a rule that has one for all weights."""
+    return ValueError(
+        f"algorithm {algorithm!r} has no step size per weight: choose a rule that has"
+    )
 
 
 def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:

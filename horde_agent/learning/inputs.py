@@ -1,4 +1,4 @@
-"""Check the states and actions that a caller passes, and convert them to plain arrays and numbers."""
+"""The states and actions that a caller passes: checked and copied, and the current one of each stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels import checks
+from horde_agent.learning.engine import restored_streams, streams_state
 from horde_agent.learning.values import Observation
+from horde_agent.saving import State
 from horde_agent.types import Tiles
 
 NO_TILES = np.zeros(0, dtype=np.int64)
@@ -113,6 +115,61 @@ class InputChecker:
             raise ValueError(
                 f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}"
             )
+
+
+class CurrentStates:
+    """The state, an observation and its tiles, in which the next transition of each stream begins.
+
+    Attributes:
+        stream: Number of the selected stream.
+        state: Its current state; None before it begins and after it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.stream = 0
+        self.state: tuple[Observation, Tiles] | None = None
+        self._other_states: dict[int, tuple[Observation, Tiles] | None] = {}
+
+    def select(self, stream: int) -> None:
+        """Select another stream."""
+        self._other_states[self.stream] = self.state
+        self.state = self._other_states.pop(stream, None)
+        self.stream = stream
+
+    def tiles(self) -> dict[int, Tiles]:
+        """Return the current tiles, (n_active,), of each stream that has begun."""
+        states = {**self._other_states, self.stream: self.state}
+        return {stream: state[1] for stream, state in states.items() if state is not None}
+
+    def selected_state(self) -> State:
+        """Return copies of the arrays of the selected stream's state, by name; none if it has not begun."""
+        return {name: array.copy() for name, array in _named(self.state).items()}
+
+    def streams_state(self) -> State:
+        """Return the number of the selected stream and copies of the states of the others."""
+        other_states = {stream: _named(state) for stream, state in self._other_states.items()}
+        return streams_state(self.stream, other_states)
+
+    def restore(self, selected_state: State, streams: State) -> None:
+        """Restore the results of `selected_state` and `streams_state`."""
+        self.state = None
+        if selected_state:
+            observation = selected_state["observation"].copy()
+            tiles = selected_state["tiles"].copy()
+            self.state = (observation, tiles)
+        self.stream, other_states = restored_streams(streams)
+        self._other_states = {
+            stream: (arrays["observation"], arrays["tiles"])
+            for stream, arrays in other_states.items()
+        }
+
+
+def _named(state: tuple[Observation, Tiles] | None) -> State:
+    """Return the arrays of a state by name; none if the stream has not begun or has ended."""
+    if state is None:
+        return {}
+    observation, tiles = state
+    return {"observation": observation, "tiles": tiles}
 
 
 def _the_one(value: Any) -> float:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.engine import (
+    NEWCOMER,
+    SEPARATE_TRACES,
+    DemonMapping,
+    Engine,
+    RuleEngine,
+    no_step_sizes,
+)
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
@@ -33,13 +40,12 @@ from horde_agent.types import Floats, Integers, Reals, Tiles
 DIFFERENT_WEIGHTS = (
     "some of these demons have weights for each action, others do not: read them separately"
 )
-Engine = PlainEngine | SpanEngine
 
 _log = logging.getLogger(__name__)
 
 
 class MixedEngine:
-    """Engines side by side, each for the demons of one update rule. Methods are those of `PlainEngine`.
+    """An engine made of engines, each for the demons of one update rule.
 
     Args:
         config: Options of the Horde; the rules of questions that name their own follow from it.
@@ -56,7 +62,7 @@ class MixedEngine:
             object.
     """
 
-    direct: Engine | MixedEngine
+    direct: Engine
 
     def __init__(
         self,
@@ -72,7 +78,7 @@ class MixedEngine:
         self._n_features = n_features
         self._n_active = n_active
         self._batch = batch
-        self.engines: dict[str, Engine] = {}
+        self.engines: dict[str, RuleEngine] = {}
         self.made_plain = set(made_plain)
         self._demons: dict[str, Integers] = {}
         self.n_demons = 0
@@ -81,7 +87,7 @@ class MixedEngine:
 
     def _new_engine(
         self, algorithm: str, mapping: DemonMapping, layout: ShardLayout | None
-    ) -> Engine:
+    ) -> RuleEngine:
         """Return an engine of a rule, without weights, for the demons of a mapping."""
         config = config_of(self.config, algorithm)
         decay = mapping.largest_decay
@@ -112,7 +118,7 @@ class MixedEngine:
         """
         stream = self.stream
         names = np.array(mapping.algorithm)
-        engines = dict[str, Engine]()
+        engines = dict[str, RuleEngine]()
         cumulant = mapping.cumulant
         if cumulant is None:
             cumulant = np.arange(names.size)
@@ -152,9 +158,9 @@ class MixedEngine:
         self._parts: dict[str, Signals] = {}
 
     def to_plain(self) -> None:
-        """Replace the span engines in which a trace is too long."""
+        """Replace the engines in which a trace is too long."""
         for name, engine in self.engines.items():
-            if isinstance(engine, SpanEngine) and engine.flags & TAIL_TOO_LONG:
+            if engine.flags & TAIL_TOO_LONG:
                 _warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
                 self.engines[name] = engine.to_plain()
                 self.made_plain.add(name)
@@ -163,18 +169,19 @@ class MixedEngine:
 
     # ---- the stream -----------------------------------------------------------------------------
 
-    def begin(self, tiles: Tiles) -> None:
-        """Begin a stream at `tiles`, (n_active,)."""
+    def begin(self, tiles: Tiles) -> Floats:
+        """Begin a stream at `tiles`, (n_active,), and return the predictions."""
         for engine in self.engines.values():
             engine.begin(tiles)
+        return self.latest
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on."""
         for engine in self.engines.values():
             engine.select_stream(stream)
 
-    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> None:
-        """Learn from the transition to `tiles`, (n_active,)."""
+    def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
+        """Learn from the transition to `tiles`, (n_active,), or queue it; return the latest predictions."""
         if signals is not self._signals:
             self._signals = signals
             self._parts = {name: self._share(signals, name) for name in self.engines}
@@ -186,6 +193,7 @@ class MixedEngine:
                 if signals.interest_t.size == self.n_demons:
                     part.interest_t[:] = signals.interest_t[demons]
             engine.learn(tiles, part, is_last=is_last)
+        return self.latest
 
     def _share(self, signals: Signals, name: str) -> Signals:
         """Return the signals of one engine: views, except of the values per demon, which each step copies."""
@@ -214,9 +222,34 @@ class MixedEngine:
         """Number of queued steps."""
         return max(engine.n_waiting for engine in self.engines.values())
 
+    # ---- weights of several Hordes --------------------------------------------------------------
+
+    @property
+    def can_merge(self) -> bool:
+        """True if there is one engine, and it can."""
+        return self._only is not None and self._only.can_merge
+
+    def copy_weights_from(self, other: MixedEngine) -> None:
+        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change.
+
+        Raises:
+            ValueError: If one of the two cannot merge.
+        """
+        own_engine, other_engine = _single_engines([self, other])
+        own_engine.copy_weights_from(other_engine)
+
+    def merge(self, others: Sequence[MixedEngine]) -> None:
+        """Average weights and MSPBE estimates over all engines, in place; traces stay separate.
+
+        Raises:
+            ValueError: If one of them cannot merge.
+        """
+        own_engine, *other_engines = _single_engines([self, *others])
+        own_engine.merge(other_engines)
+
     # ---- reading --------------------------------------------------------------------------------
 
-    def read(self, read: Callable[[Engine], Floats]) -> Floats:
+    def _read(self, read: Callable[[Engine], Floats]) -> Floats:
         """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
         if self._only is not None:
             return read(self._only)
@@ -230,14 +263,37 @@ class MixedEngine:
     @property
     def latest(self) -> Floats:
         """Predictions at the latest completed step, float64, shape (n_demons,)."""
-        return self.read(lambda engine: engine.latest)
+        return self._read(lambda engine: engine.latest)
+
+    @property
+    def td_error(self) -> Floats:
+        """TD errors of the last step, shape (n_demons,)."""
+        return self._read(lambda engine: engine.td_error)
+
+    @property
+    def mspbe_scalar(self) -> Floats:
+        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
+        return self._read(lambda engine: engine.mspbe_scalar)
+
+    @property
+    def max_trace(self) -> Floats:
+        """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
+        return self._read(lambda engine: engine.max_trace)
+
+    def mspbe_vector(self) -> Floats:
+        """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
+        return self._read(lambda engine: engine.mspbe_vector())
+
+    def predict(self, tiles: Tiles) -> Floats:
+        """Return theta.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
+        return self._read(lambda engine: engine.predict(tiles))
 
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
         engine, index = self._engine_of(demon)
         return engine.predict_one(index, tiles)
 
-    def _engine_of(self, demon: int) -> tuple[Engine, int]:
+    def _engine_of(self, demon: int) -> tuple[RuleEngine, int]:
         """Return a demon's engine, and its index there."""
         name = self.algorithm[demon]
         return self.engines[name], int(np.searchsorted(self._demons[name], demon))
@@ -245,7 +301,6 @@ class MixedEngine:
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values of a demon that finds a policy, at `tiles`, (n_active,), shape (n_actions,)."""
         engine, index = self._engine_of(demon)
-        assert isinstance(engine, PlainEngine)
         return engine.action_values(index, tiles)
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
@@ -273,6 +328,16 @@ class MixedEngine:
         for places, rows in parts:
             out[:, places] = rows
         return out[0], out[1]
+
+    def step_sizes(self) -> Reals:
+        """Return every weight's step size, (n_demons, n_features).
+
+        Raises:
+            ValueError: If there are several rules, or the only one has one step size for all weights.
+        """
+        if self._only is None:
+            raise no_step_sizes(self.config.algorithm)
+        return self._only.step_sizes()
 
     def runs(self) -> list[Integers]:
         """Return the indices of the demons in order, cut where the rule changes."""
@@ -324,6 +389,14 @@ class MixedEngine:
         self._is_nested = any(key.startswith(f"{name}/") for name in self.engines for key in state)
         for name, engine in self.engines.items():
             engine.restore(inner(state, name) if self._is_nested else state)
+
+
+def _single_engines(engines: Sequence[MixedEngine]) -> list[RuleEngine]:
+    """Return the only engine of each; raise ValueError if there are others, or it cannot merge."""
+    single = [engine._only for engine in engines if engine._only is not None and engine.can_merge]
+    if len(single) < len(engines):
+        raise ValueError(SEPARATE_TRACES)
+    return single
 
 
 def _warn_of_plain_engine(why: str) -> None:

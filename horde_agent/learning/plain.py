@@ -98,6 +98,7 @@ class PlainEngine:
     """
 
     n_waiting = 0
+    can_merge = True
 
     def __init__(
         self,
@@ -504,6 +505,10 @@ class PlainEngine:
         self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
         put_back(self, state, *_OWN_STATE)
         self.stream, self._streams = restored_streams(state)
+
+    def to_plain(self) -> PlainEngine:
+        """Return this engine: it stores traces of any length."""
+        return self
 
     def take_over(
         self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers

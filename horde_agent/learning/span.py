@@ -9,7 +9,7 @@ than LARGEST_TAIL steps; use `PlainEngine` for these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,13 @@ from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, hold
 from horde_agent.learning.engine import (
+    SEPARATE_TRACES,
     SMALLEST_SCALE,
     DemonMapping,
     check_weights,
     fault,
     max_finite,
+    no_step_sizes,
 )
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
@@ -61,6 +63,8 @@ class SpanEngine:
     Raises:
         ValueError: If it does not support the algorithm or the trace rule.
     """
+
+    can_merge = False  # no trace per stream is stored in full
 
     def __init__(
         self,
@@ -221,6 +225,14 @@ class SpanEngine:
             sum_traces(self.memory.native, self.memory.entry_of(transition.sum_trace_task))
         self._sum_bases()
 
+    def copy_weights_from(self, other: SpanEngine) -> None:  # noqa: ARG002 - the protocol's arguments
+        """Raise ValueError, as `merge`."""
+        raise ValueError(SEPARATE_TRACES)
+
+    def merge(self, others: Sequence[SpanEngine]) -> None:  # noqa: ARG002 - the protocol's arguments
+        """Raise ValueError: `can_merge` is False."""
+        raise ValueError(SEPARATE_TRACES)
+
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: Integers) -> Floats:
@@ -232,6 +244,10 @@ class SpanEngine:
         lane = int(self.layout.lane[demon])
         b = self.layout.block_of(lane)
         return float(self._predict(tiles, b, b + 1)[lane])
+
+    def action_values(self, demon: int, tiles: Integers) -> Floats:  # noqa: ARG002 - the protocol's arguments
+        """Raise ValueError: rules that find policies are not supported."""
+        raise ValueError(f"algorithm {self.config.algorithm!r} has no action values")
 
     def _predict(self, tiles: Integers, first: int, last: int) -> Reals:
         """Return theta.phi of the lanes of blocks [first, last)."""
@@ -291,6 +307,10 @@ class SpanEngine:
         """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
         theta, w = self._by_feature(("theta", "w"), demons)
         return theta, w
+
+    def step_sizes(self) -> Reals:
+        """Raise ValueError: rules with a step size per weight are not supported."""
+        raise no_step_sizes(self.config.algorithm)
 
     def mspbe_trace(self) -> Reals:
         """Return a copy of m, shape (n_demons, n_features); raise ValueError if there is none."""

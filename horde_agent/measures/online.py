@@ -16,7 +16,7 @@ import numpy as np
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.rules import rule
-from horde_agent.learning.mixed import Engine
+from horde_agent.learning.engine import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.types import Floats, Tiles
 

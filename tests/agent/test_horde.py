@@ -319,6 +319,42 @@ def test_streams_and_added_demons_take_real_valued_features() -> None:
     assert horde.weights()[0].any(axis=1).tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("engine", ["span", "auto"])
+def test_streams_are_merged_only_where_traces_are_stored(engine: str) -> None:
+    """The fast engine stores no trace per stream; two rules have two engines, of which one is the fast one."""
+    algorithms = [None, None]
+    if engine == "auto":
+        algorithms = ["htd", "gtd"]
+    questions = [ask("a", algorithm=algorithms[0]), ask("b", algorithm=algorithms[1])]
+    horde = after(60, make(questions, engine))
+    other_horde = make(questions, engine)
+    sha256 = horde.weights_sha256()
+    with pytest.raises(ValueError, match='engine="plain"'):
+        horde.copy_for_stream()
+    with pytest.raises(ValueError, match='engine="plain"'):
+        horde.merge([other_horde])
+    with pytest.raises(ValueError, match="step size per weight"):
+        horde.step_sizes()
+    assert horde.weights_sha256() == sha256
+
+
+def test_a_merge_of_two_engines_is_refused_before_a_demon_changes() -> None:
+    """The other Horde's demon has diverged; the refused merge does not make it diverge here."""
+    diverging = ask("a", cumulant=breaking((20,), 1e300))
+    horde = after(60, make([ask("a")], "span"))
+    other_horde = after(60, make([diverging], "plain", dtype="float32"))
+    assert other_horde.diverged == ["a"]
+    with pytest.raises(ValueError, match='engine="plain"'):
+        horde.merge([other_horde])
+    assert horde.diverged == []
+
+
+def test_step_sizes_are_read_through_the_horde() -> None:
+    """Each is step_size / n_active at the start."""
+    horde = make([ask("a")], "plain", algorithm="tidbd", step_size=0.02)
+    assert horde.step_sizes() == pytest.approx(np.full((1, N), 0.02 / N_ACTIVE))
+
+
 # ---- restored states ------------------------------------------------------------------------------------------------
 
 

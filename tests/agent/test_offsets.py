@@ -94,10 +94,11 @@ def test_an_offset_equals_initial_weights_of_its_share(
     """
     if engine == "span" and rules.rule(algorithm).SPAN is None:
         pytest.skip("learned by the plain engine only")
-    with_offset = make(
-        questions(), engine, mode, algorithm=algorithm, offset=OFFSET, step_size=0.02
-    )
-    by_weights = make(questions(), engine, mode, algorithm=algorithm, step_size=0.02)
+    settings: dict[str, Any] = {"algorithm": algorithm}
+    if not rules.rule(algorithm).IGNORES_STEP_SIZE:
+        settings["step_size"] = 0.02
+    with_offset = make(questions(), engine, mode, offset=OFFSET, **settings)
+    by_weights = make(questions(), engine, mode, **settings)
     by_weights.reset_weights(np.full((by_weights.n_demons, N), OFFSET / N_ACTIVE))
     life = RandomLife(with_offset, by_weights, p_break=0.05)
     life.run(300)

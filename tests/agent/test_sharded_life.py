@@ -293,5 +293,5 @@ def test_shards_have_the_public_methods_of_a_horde() -> None:
     from horde_agent.horde import Horde
 
     missing = {name for name in dir(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
-    one_process = {"select_stream", "step_sizes"}  # a shard learns from one stream
+    one_process = {"stream", "select_stream", "step_sizes"}  # a shard learns from one stream
     assert missing == {"new_rupee", "signals", "copy_for_stream", "merge", *one_process}
