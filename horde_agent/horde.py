@@ -685,31 +685,35 @@ class Horde:
     def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
         """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
         for demon, why in reasons.items():
-            if self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})"):
-                self._freeze(demon)
-                if self.questions[demon].finds_policy:
-                    name = self.names[demon]
-                    policies = [q.target_policy for q in self.questions]
-                    about = [
-                        i
-                        for i, of in enumerate(policies)
-                        if isinstance(of, Greedy) and of.of == name
-                    ]
-                    self._freeze_all(
-                        dict.fromkeys(about, f"{name!r}, which finds its policy, diverged"), step
-                    )
+            is_new = self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})")
+            if not is_new:
+                continue
+            self._freeze(demon)
+            if self.questions[demon].finds_policy:
+                name = self.names[demon]
+                reason = f"{name!r}, which finds its policy, diverged"
+                self._freeze_all(dict.fromkeys(self._demons_about(name), reason), step)
+
+    def _demons_about(self, name: str) -> list[int]:
+        """Return the demons whose target policy the demon of this name finds, itself included."""
+        policies = [question.target_policy for question in self.questions]
+        return [
+            demon
+            for demon, policy in enumerate(policies)
+            if isinstance(policy, Greedy) and policy.of == name
+        ]
 
     # ---- what the questions determine ------------------------------------------------------------
 
     def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         questions = with_rules(questions, self.config, self.action_values)
-        dtype = np.dtype(self.config.dtype)
-        sizes = (self.n_features, self.n_active, dtype)
         self._maker = SignalMaker(
             questions,
             cohort,
-            *sizes,
+            self.n_features,
+            self.n_active,
+            np.dtype(self.config.dtype),
             real_valued=self._real_valued,
             n_gibbs=self._share.n_gibbs,
             offset=self.config.offset,
@@ -740,11 +744,18 @@ class Horde:
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
-        sizes = (self.n_features, self.n_active, self._batch)
-        mapping = self._mapping(np.full(self.n_demons, NEWCOMER))
-        return MixedEngine(self.config, *sizes, mapping, self._share.layouts, made_plain)
+        return MixedEngine(
+            config=self.config,
+            n_features=self.n_features,
+            n_active=self.n_active,
+            batch=self._batch,
+            mapping=self._mapping(np.full(self.n_demons, NEWCOMER)),
+            layouts=self._share.layouts,
+            made_plain=made_plain,
+        )
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
+        """Return the demons and how they learn; `old_index` is as in `DemonMapping`."""
         maker = self._maker
         return DemonMapping(
             old_index,

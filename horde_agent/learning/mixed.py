@@ -9,7 +9,6 @@ import functools
 import logging
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -97,14 +96,32 @@ class MixedEngine:
             _warn_of_plain_engine(
                 f"traces with gamma lambda = {decay:g} reach back {n_steps:,} steps"
             )
-        of: dict[str, Any] = {"policy": mapping.policy, "cumulant": mapping.cumulant}
-        args = (mapping.group, self._n_features, mapping.alpha, mapping.alpha_w, config)
         if is_long or config.needs_plain_engine or algorithm in self.made_plain:
             n_actions = 1
             if rule(config.algorithm).FINDS_POLICY:
                 n_actions = mapping.n_actions
-            return PlainEngine(*args, **of, n_actions=n_actions)
-        return SpanEngine(*args, **of, largest_decay=decay, batch=self._batch, share=layout)
+            return PlainEngine(
+                group=mapping.group,
+                n_features=self._n_features,
+                alpha=mapping.alpha,
+                alpha_w=mapping.alpha_w,
+                config=config,
+                policy=mapping.policy,
+                cumulant=mapping.cumulant,
+                n_actions=n_actions,
+            )
+        return SpanEngine(
+            group=mapping.group,
+            n_features=self._n_features,
+            alpha=mapping.alpha,
+            alpha_w=mapping.alpha_w,
+            config=config,
+            policy=mapping.policy,
+            cumulant=mapping.cumulant,
+            largest_decay=decay,
+            batch=self._batch,
+            share=layout,
+        )
 
     def rearrange(
         self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout]
@@ -373,7 +390,10 @@ class MixedEngine:
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero."""
         for name, engine in self.engines.items():
-            engine.reset_weights(None if theta is None else theta[self._demons[name]])
+            if theta is None:
+                engine.reset_weights()
+            else:
+                engine.reset_weights(theta[self._demons[name]])
 
     # ---- state ----------------------------------------------------------------------------------
 
