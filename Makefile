@@ -7,7 +7,7 @@ VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := tests/agent/test_p*.py tests/agent/test_re*.py tests/agent/test_sb3.py tests/agent/test_[u-z]*.py
+MOVED := tests/agent/test_[op]*.py tests/agent/test_re*.py tests/agent/test_sb3.py tests/agent/test_[u-z]*.py
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba

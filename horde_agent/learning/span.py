@@ -246,7 +246,7 @@ class SpanEngine:
         return float(self._predict(tiles, b, b + 1)[lane])
 
     def action_values(self, demon: int, tiles: Integers) -> Floats:  # noqa: ARG002 - the protocol's arguments
-        """Raise ValueError: rules that find policies are not supported."""
+        """Raise ValueError whatever `tiles`, (n_active,): rules that find policies are not supported."""
         raise ValueError(f"algorithm {self.config.algorithm!r} has no action values")
 
     def _predict(self, tiles: Integers, first: int, last: int) -> Reals:

@@ -212,7 +212,7 @@ class RobotStream:
         return self.excursions.is_over(broken=is_broken(self.flags)) or self.docks_next
 
     def choose(self, tiles: Tiles) -> Choice:
-        """Choose what to do from the current observation, whose active features are `tiles`."""
+        """Choose what to do from the current observation, whose active features are `tiles`, (n_active,)."""
         # Float64, as for questions' functions
         exact = self.observation.astype(np.float64)
         broken = is_broken(self.flags)
