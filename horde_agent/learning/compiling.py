@@ -29,13 +29,13 @@ class _LogNotice(event.Listener):
 
     def __init__(self) -> None:
         self.n_replacements = 0
-        self._is_written = False
+        self.is_written = False
 
     def on_start(self, compilation: Any) -> None:
         """Write the warning once."""
-        if self._is_written or self.n_replacements or not is_own_kernel(compilation):
+        if self.is_written or self.n_replacements or not is_own_kernel(compilation):
             return
-        self._is_written = True
+        self.is_written = True
         _log.warning(COMPILING)
 
     def on_end(self, compilation: Any) -> None:
@@ -48,6 +48,11 @@ _notice = _LogNotice()
 def announce_compiling() -> None:
     """Let the log say when the first kernel of this process is compiled; calling it again does nothing."""
     event.register("numba:compile", _notice)  # type: ignore[no-untyped-call]
+
+
+def leave_out_announcement() -> None:
+    """Write nothing about compiling to the log of this process: the caller has said it."""
+    _notice.is_written = True
 
 
 @contextmanager

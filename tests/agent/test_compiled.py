@@ -219,7 +219,12 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     assert COMPILING not in capsys.readouterr().err
 
 
-def test_python_announces_compiling_once_unless_a_command_does() -> None:
+@pytest.mark.parametrize(
+    ("compiled_by_command", "announcements"), [("somebody.else", 1), ("horde_agent.kernels.x", 0)]
+)
+def test_python_announces_compiling_once_unless_a_command_did(
+    compiled_by_command: str, announcements: int
+) -> None:
     """The log's warnings go to standard error unless the program has set it up."""
     code = (
         "import io, numba, horde_agent; from rich.console import Console\n"
@@ -229,13 +234,14 @@ def test_python_announces_compiling_once_unless_a_command_does() -> None:
         "    add.__module__ = module\n"
         "    numba.njit(add)(1.0)\n"
         "kernel('somebody.else', 1)\n"
-        "with CompileNotice(Console(file=io.StringIO())).installed(): kernel('horde_agent.kernels.x', 2)\n"
+        "with CompileNotice(Console(file=io.StringIO())).installed():\n"
+        f"    kernel({compiled_by_command!r}, 2)\n"
         "print('first', flush=True)\n"
         "kernel('horde_agent.kernels.x', 3)\n"
         "kernel('horde_env.sim.y', 4)\n"
     )
     process = run("-c", code)
-    assert (process.stdout, process.stderr) == ("first\n", f"{COMPILING}\n")
+    assert (process.stdout, process.stderr) == ("first\n", f"{COMPILING}\n" * announcements)
 
 
 COMPILED_SINCE = """

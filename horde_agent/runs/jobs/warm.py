@@ -19,7 +19,12 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learning.compiling import COMPILING, announced_otherwise, is_own_kernel
+from horde_agent.learning.compiling import (
+    COMPILING,
+    announced_otherwise,
+    is_own_kernel,
+    leave_out_announcement,
+)
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     TRACE_RULES,
@@ -56,6 +61,7 @@ class CompileNotice(event.Listener):
         if not self._is_printed and is_own_kernel(event):
             self._is_printed = True
             self._console.print(COMPILING, highlight=False, soft_wrap=True)
+            leave_out_announcement()
 
     def on_end(self, event: Any) -> None:
         """Do nothing; numba requires it."""
