@@ -29,7 +29,7 @@ ALPHA_W = 0.1 * ALPHA
 
 
 class Step(NamedTuple):
-    """A transition: where the walker was, what it did, where that led."""
+    """A transition: the position, the action, the next position."""
 
     position: float
     action: int

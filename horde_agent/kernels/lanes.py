@@ -1,4 +1,4 @@
-"""What the generic span step and the update rules tell one another; every field is a vector of lanes.
+"""Records passed between the generic span step and the update rules; every field is a vector of lanes.
 
 A rule of the span engine has these kernels in its file, found by the type of its parameters
 (`kernels/rules`):
@@ -44,7 +44,7 @@ class Changes(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What was stored of one step."""
+    """The stored numbers of one step."""
 
     d: Lanes  # d_k = rho_k delta_k, after the rule
     h: Lanes  # h_k: the multiple of -phi_{k+1} for theta

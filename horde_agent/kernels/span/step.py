@@ -69,7 +69,7 @@ from horde_agent.types import Reals
 
 
 class Places(NamedTuple):
-    """Where lanes have their numbers of past steps in the arrays of a block."""
+    """Positions of the lanes' numbers of past steps in the arrays of a block."""
 
     first_of_c: int  # in `c` and `factor`
     mask_of_c: int
@@ -124,7 +124,7 @@ def load_q(span: SpanArrays, at: int, zero: Lanes) -> Lanes:
 
 @inlined_kernel
 def load_pending(span: SpanArrays, at: int, ring: int, zero: Lanes) -> Pending:
-    """Return what was stored of a step in which the demons learned; `at` and `ring` are its indices."""
+    """Return the stored numbers of a step in which the demons learned; `at` and `ring` are its indices."""
     h = zero
     if span.has_h:
         h = load(span.h, at, zero)

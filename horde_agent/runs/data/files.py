@@ -30,14 +30,19 @@ UNFINISHED = ".unfinished-export"
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
-_UNREADABLE = (
-    # Pyarrow's are ValueErrors
-    *(OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile, zlib.error),
-    # An npz with a false header
-    *(MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError),
-    RuntimeError,  # an encrypted npz, or NotImplementedError for an unknown compression
-)
-"""Errors that a damaged or hostile file causes in its reader."""
+_DAMAGED = (OSError, ValueError, EOFError, csv.Error, zlib.error)
+"""Errors that a damaged text or gzip file causes in its reader; others there are faults of this program."""
+_DAMAGED_BINARY = {
+    # Pyarrow's errors are ValueErrors, or of these kinds for an unknown compression and false sizes
+    ".parquet": (NotImplementedError, MemoryError, OverflowError, TypeError),
+    # NumPy evaluates the header of an array; zipfile raises RuntimeError for an encrypted member and
+    # NotImplementedError, which is one, for an unknown compression
+    ".npz": (
+        *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
+        *(SyntaxError, TokenError, TypeError),
+    ),
+}
+"""Further errors that a damaged or hostile file of this suffix causes."""
 
 
 def open_table(path: Path, columns: Columns) -> Table:
@@ -103,7 +108,7 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except _UNREADABLE as error:
+    except (*_DAMAGED, *_DAMAGED_BINARY.get(file.suffix.lower(), ())) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{file} cannot be read: {reason}") from None
 
