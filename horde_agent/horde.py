@@ -323,7 +323,7 @@ class Horde:
 
     @property
     def offsets(self) -> Floats:
-        """What is added to theta.phi of each demon, shape (n_demons,): its offset, 0 if it diverged."""
+        """Offset added to theta.phi of each demon, shape (n_demons,); 0 if the demon diverged."""
         self.catch_up()
         return self._maker.offsets.added.copy()
 

@@ -121,7 +121,7 @@ class Cluster:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         _remove_stale_folders()
         self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        # Ray opens its own folder to all users; nobody else can enter this one, which has the mode
+        # Ray opens its own folder to all users; other users cannot enter this one, which has the mode
         # 0700.
         # A short name: paths of sockets have at most 107 bytes
         own_folder = os.path.join(self._folder, "r")

@@ -289,7 +289,7 @@ class ShardedHorde(ShardStream):
         "predictions", "Predictions of all demons at the latest state: `Horde.predictions`."
     )
     offsets = _of_all(
-        "offsets", "What is added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`."
+        "offsets", "Offset added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`."
     )
     td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
     rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")

@@ -74,7 +74,7 @@ class SignalArrays(NamedTuple):
     z: Floats  # (d,): outcomes, shifted by the offsets
     group: Integers  # (d,): of each demon
     channel: Integers  # (n_cumulants,): channel that is each cumulant; NO_CHANNEL for a function or a prediction
-    reference: Floats  # (n_cumulants,): what is subtracted from each cumulant; 0 without an offset
+    reference: Floats  # (n_cumulants,): subtracted from each cumulant; 0 without an offset
     cumulant: Integers  # (d,): index of each demon's cumulant in `c`
     top: Floats  # (n_cumulants,): largest |c| so far, or (0,) unless all cumulants are channels
     largest: Floats  # (d,): largest |c| or |z| so far
