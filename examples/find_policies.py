@@ -3,9 +3,8 @@
 A control question has no given target policy: its demon finds the one with the largest return of a
 cumulant, here the light or the dock's infrared beacon ahead. They learn off-policy by
 Greedy-GQ(lambda) while the robot acts at random. Then test excursions of 5 s follow the policy
-found, one written by hand and a random one, each from the centre of the pen, and measure their
-returns, with the
-standard error.
+found, one written by hand and a random one, each from the centre of the pen. It prints their mean
+returns with standard errors.
 
 Run it (a few minutes): python examples/find_policies.py [steps] [seed]
 """
