@@ -39,9 +39,9 @@ def time_near_a_wall(has_reflex: bool) -> np.ndarray:
 
 
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-minutes = np.arange(12_000) / 600
-axes.plot(minutes, time_near_a_wall(has_reflex=False), label="without")
-axes.plot(minutes, time_near_a_wall(has_reflex=True), label="with the reflex")
+for label, has_reflex in (("without", False), ("with the reflex", True)):
+    time_s = time_near_a_wall(has_reflex)
+    axes.plot(np.arange(len(time_s)) / 600, time_s, label=label)
 axes.set(xlabel="robot time (min)", ylabel="time spent close to a wall ahead (s)")
 axes.legend(frameon=False)
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)
