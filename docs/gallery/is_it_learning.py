@@ -49,5 +49,5 @@ axes.semilogy(
 )
 axes.axvline(SWAPPED / 600, color="0.4", lw=0.8, ls="--", label="the sensor is swapped")
 axes.set(xlabel="robot time (min)", ylabel="error left to learn")
-axes.legend(frameon=False)
+axes.legend(frameon=False, ncols=3, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1))
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)
