@@ -226,8 +226,6 @@ class Horde:
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
-        if soundness.somebody_skips:
-            maker.clear_non_finite_ratios()
         if terminated:
             self._current.state = None
         else:

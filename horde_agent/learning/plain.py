@@ -179,9 +179,9 @@ class PlainEngine:
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
 
-        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its
-        trace is cleared, theta and w do not change, its estimates decay as if rho = 0, and its TD
-        error is 0.
+        A demon without a ratio, or with a signal that is not finite or exceeds the engine's dtype,
+        skips the step: its trace is cleared, theta and w do not change, its estimates decay as if
+        rho = 0, and its TD error is 0.
 
         Args:
             tiles: The state reached, as in `begin`, shape (n_active,).
@@ -201,9 +201,12 @@ class PlainEngine:
             np.broadcast_to(signals.interest_t, n).copy(),
         )
         is_finite = np.logical_and.reduce(
-            [np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)]
+            [np.abs(x) <= self._demons.max_finite for x in (gamma, lam, *values)]
         )
-        skips = ~is_finite | self._is_aside
+        has_rho = signals.has_rho
+        if has_rho.size > 1:
+            has_rho = has_rho[group]
+        skips = ~(has_rho & is_finite) | self._is_aside
         of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(

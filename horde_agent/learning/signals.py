@@ -102,7 +102,10 @@ class SignalMaker:
         leaders = [questions[i] for i in firsts]
         self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
         self._policies = PolicyTable(
-            [leaders[i].target_policy for i in policy_firsts], n_features, n_gibbs
+            [leaders[i].target_policy for i in policy_firsts],
+            n_features,
+            max_finite(dtype),
+            n_gibbs,
         )
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
@@ -138,16 +141,17 @@ class SignalMaker:
             self._outcomes = self.offsets.outcome
         else:
             self._outcomes = arrays.z
-        action_signals = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
-        is_fixed = not self._asks_functions and self.offsets.is_fixed
         self.signals = Signals(
-            arrays.rho,
-            arrays.gamma,
-            arrays.lam,
-            arrays.c,
-            arrays.z,
-            *action_signals,
-            is_fixed=is_fixed,
+            rho_t=arrays.rho,
+            gamma_tp1=arrays.gamma,
+            lam_tp1=arrays.lam,
+            c_tp1=arrays.c,
+            z_tp1=arrays.z,
+            b_t=np.ones(1),
+            action_t=np.zeros(1, dtype=np.int64),
+            interest_t=self._interest.constant.copy(),
+            has_rho=np.ones(self.policy.size, dtype=np.bool_),
+            is_fixed=arrays.is_fixed,
         )
         if self.offsets.is_on:
             self._write_offsets()
@@ -348,6 +352,8 @@ class SignalMaker:
         self.signals.action_t[0] = action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
+        if self._policies.has_functions:
+            self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
         state = after
         if self.states.real_valued:
             state = (after[0], NO_TILES)
@@ -359,6 +365,8 @@ class SignalMaker:
         if findings & checks.STATE_WRONG:
             self.states.validate(*after)
         if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
+            findings |= checks.BROKEN
+        if self._policies.given:
             findings |= checks.BROKEN
         return int(findings)
 
@@ -381,7 +389,7 @@ class SignalMaker:
         self._outcome.write(observation, tiles, self._outcomes)
 
     def mark_skips(self, soundness: Soundness) -> dict[int, str]:
-        """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
+        """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range."""
         arrays = self._arrays
         group = self.group
         beyond: dict[int, str] = {}
@@ -390,11 +398,14 @@ class SignalMaker:
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
+        rho = arrays.rho.copy()
+        for policy, value in self._policies.given.items():
+            rho[policy] = value
         cumulants = (arrays.c + arrays.reference)[self.cumulant]
         numbers = {
             "cumulant": cumulants,
             "outcome": self._outcomes,
-            "rho = pi(a)/b(a)": arrays.rho[self.policy_of],
+            "rho = pi(a)/b(a)": rho[self.policy_of],
         }
         numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
@@ -413,10 +424,6 @@ class SignalMaker:
             soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
 
-    def clear_non_finite_ratios(self) -> None:
-        """Replace non-finite ratios by 0 after the engine skipped their demons."""
-        np.nan_to_num(self._arrays.rho, copy=False, posinf=0.0)
-
     def misfits(self) -> dict[int, str]:
         """Return the demons with invalid target policies, with the returned value; these policies are disabled."""
         if not self._policies.misfits:
@@ -428,7 +435,6 @@ class SignalMaker:
                 np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}"
             )
             self._policies.disable(policy)
-            self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()
         return found
 

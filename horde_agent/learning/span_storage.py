@@ -121,7 +121,7 @@ ARRAYS: dict[str, Array] = {
     **dict.fromkeys(
         ("is_flagged", "base", "base_w", "d_sum", "h_sum", "q_sum", "w_left"), Array(LANE)
     ),
-    **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest"), Array(LANE)),
+    **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest", "skips"), Array(LANE)),
     **dict.fromkeys(("flushed_at", "tail_from"), Array(GROUP, of_stream=True)),
     **dict.fromkeys(("n_pending", "limit", "kind"), Array(GROUP)),
     **dict.fromkeys(("tail_needed", "w_at"), Array(BLOCK)),
@@ -129,7 +129,8 @@ ARRAYS: dict[str, Array] = {
         ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)
     ),
     **dict.fromkeys(
-        ("signal_interest", "signal_b", "signal_changes", "predictions"), Array(SIGNAL)
+        ("signal_interest", "signal_skips", "signal_b", "signal_changes", "predictions"),
+        Array(SIGNAL),
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
@@ -510,6 +511,7 @@ class Allocation:
             "signal_lam": self.zeros(batch + 1, policy.size + 1),
             "signal_z": self.zeros(batch, group.size + 1),
             "signal_interest": self.zeros(batch + 1, group.size + 1),
+            "signal_skips": self.zeros(batch + 1, policy.size + 1),
             "signal_b": np.zeros(batch),
             "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(group.size),
@@ -835,9 +837,23 @@ class SpanMemory:
         for name in SpanArrays._fields:
             if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
                 getattr(self.span, name)[...] = state[name]
+        if "signal_skips" not in state:
+            self._convert_queued_ratios()
         self.is_aside = state["_is_aside"].copy()
         self.stream, self.others = restored_streams(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
+
+    def _convert_queued_ratios(self) -> None:
+        """Convert queued ratios of a state of version 0.1.0, in which a policy without a ratio had NaN."""
+        span = self.span
+        is_missing = ~np.isfinite(span.signal_rho)
+        if not is_missing.any():
+            return
+        (_, policy, _) = self.demons
+        span.signal_skips[:-1, :-1] = is_missing[:, policy]
+        span.signal_rho[is_missing] = 0.0
+        span.signal_changes[:, 0] = 1
+        span.signal_gamma[-1, :-1] = np.nan  # so that the next transition's gamma counts as changed
 
     # ---- adding and removing demons -------------------------------------------------------------
 

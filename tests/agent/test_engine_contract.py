@@ -127,7 +127,9 @@ class Trial:
         n_policies = int(self.policy.max()) + 1
         n_groups = self.leader.size
         n = self.policy.size
-        self.signals = Signals(*map(np.zeros, (n_policies, n_groups, n_groups, n, n)))
+        self.signals = Signals(
+            *map(np.zeros, (n_policies, n_groups, n_groups, n, n)), has_rho=np.ones(n_groups, bool)
+        )
 
     # ---- events ---------------------------------------------------------------------------------------------------
 
@@ -166,11 +168,15 @@ class Trial:
         for values in signals[:5]:
             holes = rng.random(values.size) < 0.004
             values[holes] = rng.choice([np.nan, np.inf, -np.inf], holes.sum())
+        rho = signals.rho_t.copy()  # the oracle's have NaN
+        has_ratio = np.isfinite(rho)
+        signals.rho_t[~has_ratio] = 0.0
+        signals.has_rho[:] = has_ratio[self.policy[self.leader]]
         self._move()
         self.engine.learn(self.tiles, signals, is_last=is_last)
         gamma = signals.gamma_tp1[self.group] * (0.0 if is_last else 1.0)
         signals_of_demons = (
-            signals.rho_t[self.policy],
+            rho[self.policy],
             gamma,
             signals.lam_tp1[self.group],
             signals.c_tp1,

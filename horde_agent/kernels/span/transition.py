@@ -74,7 +74,7 @@ def enqueue_signals(
 
 @inner_kernel
 def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
-    """Queue gamma, lambda and outcomes; record whether gamma or lambda changed and whether an outcome is not 0."""
+    """Queue gamma, lambda, skips and outcomes; record whether one of the former changed, or an outcome is not 0."""
     gamma = span.signal_gamma[slot]
     lam = span.signal_lam[slot]
     z = span.signal_z[slot]
@@ -84,12 +84,17 @@ def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool)
     continues = np.float64(not is_last)
     gamma_before = span.signal_gamma[latest]
     lam_before = span.signal_lam[latest]
+    skips = span.signal_skips[slot]
+    skips_before = span.signal_skips[latest]
     for g in range(signals.gamma_tp1.shape[0]):
         gamma[g] = continues * signals.gamma_tp1[g]
         lam[g] = signals.lam_tp1[g]
         n_changed += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
         gamma_before[g] = gamma[g]
         lam_before[g] = lam[g]
+        skips[g] = not signals.has_rho[min(g, signals.has_rho.shape[0] - 1)]
+        n_changed += skips[g] != skips_before[g]
+        skips_before[g] = skips[g]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
