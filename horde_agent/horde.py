@@ -534,7 +534,7 @@ class Horde:
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
 
-        Objects indexed by demon (`Student`, `MspbeWatch`, `UDE`, `RUPEE`) become invalid, here and
+        Objects indexed by demon (`StreamLearner`, `MspbeWatch`, `UDE`, `RUPEE`) become invalid, here and
         in `add`: create new ones, or use `Life.add` and `Life.remove`.
 
         Raises:

@@ -35,7 +35,7 @@ MAY_DIFFER = {
     "Life.is_cut": "about the drive with which this run ended",
     "Worker": "a thread of this process",
     "Durations": "times measured in this process",
-    "Student._untimed_s": "a time measured in this process",
+    "StreamLearner._untimed_s": "a time measured in this process",
     **dict.fromkeys(
         (
             "SpanMemory._held",
