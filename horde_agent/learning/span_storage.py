@@ -134,7 +134,7 @@ ARRAYS: dict[str, Array] = {
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
-    **dict.fromkeys(("overlap", "table", "foreseen", "n_runs"), Array(SCRATCH, is_saved=False)),
+    **dict.fromkeys(("overlap", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Array(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_ends", "run_time", "run_place"), Array(SCRATCH, is_saved=False)),
 }
@@ -159,7 +159,7 @@ _OF_STREAM = arrays_per(*{array.per for array in ARRAYS.values()}, of_stream=Tru
 # ---- lanes --------------------------------------------------------------------------------------
 
 
-class Seating(NamedTuple):
+class LaneAssignment(NamedTuple):
     """Assignment of demons to blocks and flush groups, which determines rounding.
 
     Attributes:
@@ -188,7 +188,7 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return WIDEST
 
 
-def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
+def assign_lanes(group: Integers, policy: Integers, widest: int) -> LaneAssignment:
     """Assign the demons of a policy to adjacent lanes, in blocks of even width.
 
     A policy with many demons gets its own flush group, because a group whose ratios are all 0 can
@@ -221,7 +221,7 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     sizes_of_groups = sizes_of_groups + shares
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
     has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
-    return Seating(
+    return LaneAssignment(
         np.concatenate(blocks),
         sizes_of_blocks,
         np.array(sizes_of_groups, dtype=np.int64),
@@ -236,14 +236,14 @@ class ShardLayout(NamedTuple):
     time of its flushes.
 
     Attributes:
-        seating: Lane assignment of these demons.
+        assignment: Lane assignment of these demons.
         groups: Index of each of their flush groups among those of the rule in the whole Horde,
             (n_flush_groups,).
         n_groups: Number of the rule's flush groups in the whole Horde.
         may_idle: True if one of these has only one policy.
     """
 
-    seating: Seating
+    assignment: LaneAssignment
     groups: Integers
     n_groups: int
     may_idle: bool
@@ -283,11 +283,11 @@ class Layout:
         only_policy: Policy of each flush group, or -1 if it has several, shape (n_flush_groups,).
     """
 
-    def __init__(self, policy_of: Integers, seating: Seating) -> None:
-        order, sizes, n_blocks, has_one_policy = seating
+    def __init__(self, policy_of: Integers, assignment: LaneAssignment) -> None:
+        order, sizes, n_blocks, has_one_policy = assignment
         self.flush_group = np.repeat(np.arange(n_blocks.size), n_blocks)
         self.first_block = np.concatenate([[0], np.cumsum(n_blocks)]).astype(np.int64)
-        self.start = np.concatenate([[0], np.cumsum(seating.widths)]).astype(np.int64)
+        self.start = np.concatenate([[0], np.cumsum(assignment.widths)]).astype(np.int64)
         self.n_lanes = int(self.start[-1])
         self.n_blocks = sizes.size
         first = np.cumsum(sizes) - sizes  # in `order`, of each block
@@ -408,10 +408,10 @@ class Allocation:
         self._tail = tail
         self._has_w = "w" in self._rule.WEIGHTS
         most_lanes = widest_block or widest(group.size, is_deferred=batch > 1)
-        seating = assign_lanes(group, policy, most_lanes)
+        assignment = assign_lanes(group, policy, most_lanes)
         if share:
-            seating = share.seating
-        self.layout = Layout(policy[group], seating)
+            assignment = share.assignment
+        self.layout = Layout(policy[group], assignment)
         self.period = max(period or _PERIODS[batch > 1], batch)
         self.n_times = _power_of_two(tail + _WAIT * self.period + batch + 2)
         # Pending updates are written after these steps in any case; later if a group can be idle.
@@ -570,7 +570,7 @@ class Allocation:
             "run_place": np.zeros(n_times + 2, dtype=np.int32),
             "n_runs": np.zeros(2, dtype=np.int64),
             "table": self.zeros(n_threads, (n_times + 2) * n_kinds * _VECTOR),
-            "foreseen": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
+            "precomputed": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
             "n_active": n_active,
         }
 

@@ -57,7 +57,7 @@ MAY_DIFFER = {
         + [
             "SpanArrays.n_runs",
             "SpanArrays.table",
-            "SpanArrays.foreseen",
+            "SpanArrays.precomputed",
             "SignalArrays.seen",
             "InputChecker._seen",
         ],

@@ -154,7 +154,7 @@ class SpanArrays(NamedTuple):
 
     # Scratch of each thread, (threads, ...).
     table: Reals  # (threads, (T + 2) kinds lanes of a vector)
-    foreseen: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
+    precomputed: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
 
     predictions: Floats  # (n_demons,): at the latest completed step
 

@@ -316,7 +316,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     step = signals_of(span, lane, value, w_phi, past_trace, overlap[now - span.clock[OLDEST]], zero)
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
-        step, is_small = sound_step(span, lane, now, step, zero)
+        step, is_small = step_within_range(span, lane, now, step, zero)
         trace = trace_products(
             span, lane, step, trace_source(span.rule, span, lane, step, zero), zero
         )
@@ -415,7 +415,7 @@ def update_estimates(
 
 
 @inlined_kernel
-def sound_step(
+def step_within_range(
     span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: Lanes
 ) -> tuple[LaneStep, Mask]:
     """Return a step with lambda_{t+1} of the trace rule, and with delta 0 where it is too large; and where it is not.

@@ -38,11 +38,11 @@ from horde_agent.kernels.span.step import (
 )
 from horde_agent.kernels.span.writing import (
     flush_block,
-    foresee,
     move_base,
+    precompute_bases,
     sum_base,
     sum_trace,
-    tabulate,
+    tabulate_coefficients,
     write_lanes,
 )
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
@@ -202,15 +202,15 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     n = lanes_of(zero)
     first_time = span.clock[NOW] - n_steps
     g = span.flush_group[b]
-    of_theta = span.foreseen[thread, 0]
-    of_w = span.foreseen[thread, 1]
+    of_theta = span.precomputed[thread, 0]
+    of_w = span.precomputed[thread, 1]
     is_behind = False
     if n_steps > 1:
         store(of_theta, 0, load(span.base, lane, zero))
-        foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
+        precompute_bases(span, span.theta, b, lane, n_steps, of_theta, zero)
         if span.has_w:
             store(of_w, 0, load(span.base_w, lane, zero))
-            foresee(span, span.w, b, lane, n_steps, of_w, zero)
+            precompute_bases(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         load_signals(span, lane, lane + n, (first_time + k + 1) % span.signal_rho.shape[0])
         if span.kind[g, (first_time + k) & mask] == IDLE and k + 1 < n_steps:
@@ -476,7 +476,7 @@ def read_lanes(
     """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
     start = span.start[b]
     table = span.table[0]
-    tabulate(span, b, lane, span.clock[NOW], table, zero)
+    tabulate_coefficients(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(
         span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero
     )
