@@ -15,7 +15,7 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
-from horde_agent.kernels.vectors import bind, hold
+from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.offsets import Offsets, Readings, Slots
@@ -359,7 +359,7 @@ class SignalMaker:
             state = (after[0], NO_TILES)
         if self._finish is None:
             self._finish = bind(
-                checks.finish_signals, hold(self._arrays), like=(*state, action, probability)
+                checks.finish_signals, pack(self._arrays), like=(*state, action, probability)
             )
         findings = self._finish(*state, action, probability)
         if findings & checks.STATE_WRONG:

@@ -20,7 +20,7 @@ from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
-from horde_agent.kernels.vectors import bind, hold
+from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     SMALLEST_SCALE,
@@ -164,7 +164,7 @@ class SpanEngine:
         native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
-            step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
+            step = bind(transition.step, native, memory.entry, pack(signals), like=arguments)
             self._step = one_at_a_time(step, memory.span.n_threads)
         findings = self._step(*arguments)
         if n_steps:

@@ -32,7 +32,7 @@ from horde_agent.kernels.span.arrays import (
     TREE_BACKUP,
     SpanArrays,
 )
-from horde_agent.kernels.vectors import entry_of, hold
+from horde_agent.kernels.vectors import entry_of, pack
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -622,7 +622,7 @@ class SpanMemory:
         self.clock[NOW] = -1
         self.stream = 0
         self.others = dict[int, State]()
-        self._held: Any = None
+        self._packed: Any = None
         self.entry: Any = None
         self._lay_out(demons, 0)
 
@@ -633,7 +633,7 @@ class SpanMemory:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
-        return vars(self) | {"_held": None, "entry": None}
+        return vars(self) | {"_packed": None, "entry": None}
 
     @property
     def native(self) -> Any:
@@ -645,15 +645,15 @@ class SpanMemory:
             n_threads = 1
         else:
             n_threads = threads_here(self.n_threads)
-        if self._held is None or n_threads != self.span.n_threads:
+        if self._packed is None or n_threads != self.span.n_threads:
             self.span = self.span._replace(n_threads=n_threads)
-            self._held = hold(self.span)
+            self._packed = pack(self.span)
             self.entry = self.entry_of(transition.do_task)
-        return self._held
+        return self._packed
 
     def entry_of(self, task: Any) -> Any:
         """Return the address by which kernels call a task on each thread."""
-        entry = entry_of(task, self._held)
+        entry = entry_of(task, self._packed)
         if self.span.n_threads == 1 and isinstance(entry, int):
             return np.uint64(entry)  # kernels are then compiled without a parallel loop
         return entry
@@ -685,7 +685,7 @@ class SpanMemory:
             n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock
         )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
-        self._held = None
+        self._packed = None
         prefault(self.span.c, self.span.d, self.span.h, self.span.q, n_threads=self.n_threads)
         self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -693,7 +693,7 @@ class SpanMemory:
         """Set the number of active features at the first call; raise ValueError if it changes later."""
         if not self.span.n_active:
             self.span = self.span._replace(**self.allocation.shared(n_active))
-            self._held = None
+            self._packed = None
             self.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
             raise ValueError(
@@ -825,7 +825,7 @@ class SpanMemory:
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
-        self._held = None
+        self._packed = None
         tail = int(state.get("tail", self._tail))
         n_active = int(state["n_active"])
         if (tail, n_active) != (self._tail, self.span.n_active):

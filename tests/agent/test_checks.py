@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from horde_agent.kernels import checks
-from horde_agent.kernels.vectors import bind, hold
+from horde_agent.kernels.vectors import bind, pack
 from tests.oracles.checks import SlowSignals, first_wrong
 
 # Interpreted: inf * 0
@@ -87,7 +87,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
     slow = SlowSignals(arrays)
     tiles = np.arange(N_ACTIVE)
     finish_signals = bind(
-        checks.finish_signals, hold(arrays), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0)
+        checks.finish_signals, pack(arrays), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0)
     )
     n_broken = 0
     for t in range(300):

@@ -38,7 +38,7 @@ MAY_DIFFER = {
     "StreamLearner._untimed_s": "a time measured in this process",
     **dict.fromkeys(
         (
-            "SpanMemory._held",
+            "SpanMemory._packed",
             "SpanMemory.entry",
             "SpanEngine._step",
             "SpanEngine._step_of",
