@@ -15,7 +15,7 @@ BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all b
 STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
 # Flags of an engine after a step, as bits.
-DEMON_FLAGGED = 1
+DEMON_DIVERGED = 1
 TAIL_TOO_LONG = 2
 
 # in place of a constant policy's action: rho is 1, or is computed elsewhere

@@ -7,9 +7,9 @@ array of LLVM vectors of 16, because LLVM would widen a vector of 80 to 128. Thi
 Python object (`register_model`, `type_callable`, `lower_builtin`, `intrinsic`).
 
 **Packed arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
-kernels by value, which takes most of the compile time. `PackedArrays` writes addresses and shapes into a table once; kernels
-receive its address and read `packed.theta` as from the tuple, without reference counts. This relies on `unbox`,
-`lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
+kernels by value, which takes most of the compile time. `PackedArrays` writes addresses and shapes into a table once;
+kernels receive its address and read `packed.theta` as from the tuple, without reference counts. This relies on
+`unbox`, `lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
 
 **Entries.** Numba compiles the body of each parallel loop five times. `on_threads` is one parallel loop for all
 kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached

@@ -38,7 +38,7 @@ wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
 def by_most_lanes(wide: Any, narrow: Any) -> Any:  # noqa: ARG001
-    """Return a kernel (packed, b, how) that is `narrow` if `packed.most_lanes` is 16, otherwise `wide`; here, `narrow`."""
+    """Return a kernel (packed, b, how): here `narrow`, otherwise `wide` unless `packed.most_lanes` is 16."""
     return narrow
 
 

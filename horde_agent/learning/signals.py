@@ -16,10 +16,10 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, pack
+from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.offsets import Offsets, Readings, Slots
-from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
@@ -388,7 +388,7 @@ class SignalMaker:
         self._cumulants.write(observation, tiles, predict_one, arrays.c)
         self._outcome.write(observation, tiles, self._outcomes)
 
-    def mark_skips(self, soundness: Soundness) -> dict[int, str]:
+    def mark_skips(self, divergence: DivergenceMonitor) -> dict[int, str]:
         """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range."""
         arrays = self._arrays
         group = self.group
@@ -416,12 +416,12 @@ class SignalMaker:
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
                 in_range[demon] = False
         for what, values in numbers.items():
-            soundness.skip(~np.isfinite(values) & in_range, what, values)
+            divergence.skip(~np.isfinite(values) & in_range, what, values)
         for what, of_group, values in (
             ("continuation", arrays.gamma, gamma),
             ("lam", arrays.lam, lam),
         ):
-            soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
+            divergence.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
 
     def misfits(self) -> dict[int, str]:

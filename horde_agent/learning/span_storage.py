@@ -589,7 +589,7 @@ class SpanMemory:
         demons: Trace group of each demon, policy of each group, cumulant of each demon.
         span: The arrays that the kernels read and write.
         layout: Lane of each demon.
-        is_aside: True for lanes of diverged demons, shape (n_lanes,).
+        is_diverged: True for lanes of diverged demons, shape (n_lanes,).
         stream: Number of the selected stream.
         others: The arrays of the other streams.
     """
@@ -680,7 +680,7 @@ class SpanMemory:
         )
         self.allocation = of = Allocation(demons, *sizes)
         self.layout = of.layout
-        self.is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
+        self.is_diverged = np.zeros(self.layout.n_lanes, dtype=bool)
         self.span = of.arrays(
             n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock
         )
@@ -775,14 +775,14 @@ class SpanMemory:
             for name in arrays.keys() & set(OF_LANES) - {"bound", "max_trace"}:
                 arrays[name][lane] = 0
             arrays["numbers"][lane :: layout.n_lanes] = 0
-        self.is_aside[lane] = True
+        self.is_diverged[lane] = True
         span.predictions[demon] = 0.0
         self._disconnect()
 
     def _disconnect(self) -> None:
         """Give lanes of diverged demons no signals."""
         for name in _SIGNALS_OF_LANE:
-            getattr(self.span, name)[self.is_aside] = -1
+            getattr(self.span, name)[self.is_diverged] = -1
 
     def select_stream(self, stream: int) -> None:
         """Exchange the selected stream's arrays for those of another one; no update is pending."""
@@ -814,7 +814,7 @@ class SpanMemory:
         arrays = {name: a for name, a in self.span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
-        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_aside.copy()}
+        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_diverged.copy()}
         return {
             **saved,
             **rows,
@@ -839,7 +839,7 @@ class SpanMemory:
                 getattr(self.span, name)[...] = state[name]
         if "signal_skips" not in state:
             self._convert_queued_ratios()
-        self.is_aside = state["_is_aside"].copy()
+        self.is_diverged = state["_is_aside"].copy()
         self.stream, self.others = restored_streams(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
 
@@ -865,7 +865,7 @@ class SpanMemory:
         """
         old = self.layout
         old_span = self.span
-        was_aside = self.is_aside
+        was_diverged = self.is_diverged
         streams = {**self.others, self.stream: self._of_stream()}
         self._share = None
         self._tail = max(self._tail, self._tail_for(mapping.largest_decay))
@@ -888,7 +888,7 @@ class SpanMemory:
             self._copy_rows(rows.pop(name), old, getattr(self.span, name), moved)
         for name in (*OF_LANES, "numbers"):
             self._copy_lanes(getattr(old_span, name), old, getattr(self.span, name), mapping)
-        self._copy_lanes(was_aside, old, self.is_aside, mapping)
+        self._copy_lanes(was_diverged, old, self.is_diverged, mapping)
         self._disconnect()
         self.set_step_sizes(self.layout.lane[mapping.is_new], mapping.alpha, mapping.alpha_w)
         self.span.w_at[:] = NO_TIME

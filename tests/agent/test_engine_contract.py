@@ -227,7 +227,7 @@ class Trial:
 
     def freeze(self) -> None:
         demon = int(self.rng.integers(self.policy.size))
-        self.engine.freeze(demon)
+        self.engine.mark_diverged(demon)
         self.is_aside[demon] = True
         for name in ("theta", "w", "e", "m", "s", "delta"):
             getattr(self.oracle, name)[demon] = 0.0
@@ -297,7 +297,7 @@ class Trial:
     def check_flags(self) -> None:
         """Assert that at most the demon with the tiny bound is flagged; then give that bound to another one."""
         self.engine.catch_up()
-        flagged = list(self.engine.pop_flagged())
+        flagged = list(self.engine.pop_diverged())
         assert self.has_tiny_bound[flagged].all()
         self.has_tiny_bound = np.arange(self.policy.size) == self.rng.integers(self.policy.size)
         self.engine.set_bounds(np.where(self.has_tiny_bound, TINY, 1e9))
@@ -528,6 +528,6 @@ def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) 
     for bad in (np.nan, 1e300):
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)
-        assert not engine.pop_flagged()
+        assert not engine.pop_diverged()
         weights.append(engine.weights()[0])
     np.testing.assert_array_equal(*weights)

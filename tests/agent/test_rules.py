@@ -224,7 +224,7 @@ class Stream:
                 case 3:
                     demon = int(self.rng.integers(self.group.size))
                     for engine in self.engines:
-                        engine.freeze(demon)
+                        engine.mark_diverged(demon)
                 case 4:
                     theta = self.rng.normal(0, 0.1, (self.group.size, N))
                     for engine in self.engines:

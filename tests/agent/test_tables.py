@@ -188,7 +188,7 @@ def test_the_curve_leaves_out_questions_tested_once() -> None:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Six questions, the first of which has diverged."""
     horde = horde_of(nexting(FACE, (0.0, 0.5)), FACE)
-    horde._soundness.mark_diverged(0, "a test")
+    horde._divergence.mark_diverged(0, "a test")
     return Run(
         LearnConfig(backend="replay", seed=5),
         FACE,

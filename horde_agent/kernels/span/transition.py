@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.kernels.checks import DEMON_FLAGGED, TAIL_TOO_LONG, Signals
+from horde_agent.kernels.checks import DEMON_DIVERGED, TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import changes
 from horde_agent.kernels.span.arrays import (
     BATCH,
@@ -314,7 +314,7 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
     n = 0
     for i in range(span.is_flagged.shape[0]):
         n += span.is_flagged[i] > 0
-    return DEMON_FLAGGED * (n > 0) + TAIL_TOO_LONG * (longest_tail > span.largest_tail)
+    return DEMON_DIVERGED * (n > 0) + TAIL_TOO_LONG * (longest_tail > span.largest_tail)
 
 
 @inner_kernel
