@@ -254,15 +254,19 @@ class Plan:
         return total
 
 
-def _assignment_of_part(of: LaneAssignment, groups: Integers) -> tuple[Integers, LaneAssignment]:
+def _assignment_of_part(whole: LaneAssignment, groups: Integers) -> tuple[Integers, LaneAssignment]:
     """Return the demons of some flush groups, (n,), ascending, and their assignment, numbered from 0."""
-    is_block = np.isin(np.repeat(np.arange(of.n_blocks.size), of.n_blocks), groups)
-    order = of.order[np.repeat(is_block, of.sizes)]
+    group_of_block = np.repeat(np.arange(whole.n_blocks.size), whole.n_blocks)
+    is_block = np.isin(group_of_block, groups)
+    order = whole.order[np.repeat(is_block, whole.sizes)]
     members = np.sort(order)
-    seats = np.searchsorted(members, order)
-    return members, LaneAssignment(
-        seats, of.sizes[is_block], of.n_blocks[groups], of.has_one_policy[groups]
+    assignment = LaneAssignment(
+        order=np.searchsorted(members, order),
+        sizes=whole.sizes[is_block],
+        n_blocks=whole.n_blocks[groups],
+        has_one_policy=whole.has_one_policy[groups],
     )
+    return members, assignment
 
 
 def demon_bytes(

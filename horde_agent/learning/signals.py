@@ -25,6 +25,7 @@ from horde_agent.learning.values import (
     Observation,
     PolicyTable,
     StateValues,
+    distinct,
     identity,
     number,
 )
@@ -94,18 +95,9 @@ class SignalMaker:
             )
         self.cohort = cohort
         self.n_features = n_features
-        keys = [
-            (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
-            for q, k in zip(questions, cohort, strict=True)
-        ]
-        self.group, firsts = number(keys)
-        leaders = [questions[i] for i in firsts]
-        self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
+        leaders = self._set_groups(questions)
         self._policies = PolicyTable(
-            [leaders[i].target_policy for i in policy_firsts],
-            n_features,
-            max_finite(dtype),
-            n_gibbs,
+            distinct([q.target_policy for q in leaders]), n_features, max_finite(dtype), n_gibbs
         )
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
@@ -119,29 +111,47 @@ class SignalMaker:
             self._policies.n_actions,
             real_valued=real_valued,
         )
-        value_sources = (
-            self._policies,
-            self._continuation,
-            self._lam,
-            self._outcome,
-            self._interest,
-        )
-        self._asks_functions = (
-            any(s.has_functions for s in value_sources) or not self._cumulants.is_read_off
-        )
+        self._asks_functions = self._has_functions()
         self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
         self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
-        arrays = self._arrays
-        # As the questions define them
+        self._outcomes = self._arrays.z  # as the questions define them
+        self.signals = self._new_signals()
         if self.offsets.is_on:
             self._outcomes = self.offsets.outcome
-        else:
-            self._outcomes = arrays.z
-        self.signals = Signals(
+            self._write_offsets()
+        self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
+        self._finish: Any = None
+
+    def _set_groups(self, questions: Sequence[GVF]) -> list[GVF]:
+        """Set the trace group of each demon and the policy of each group; return the first question of each group."""
+        keys = []
+        for question, cohort in zip(questions, self.cohort.tolist(), strict=True):
+            policy = identity(question.target_policy)
+            keys.append((policy, identity(question.continuation), identity(question.lam), cohort))
+        self.group, firsts = number(keys)
+        leaders = [questions[i] for i in firsts]
+        self.policy, _ = number([identity(q.target_policy) for q in leaders])
+        return leaders
+
+    def _has_functions(self) -> bool:
+        """Return True if a value is computed in Python."""
+        sources = (
+            self._policies,
+            self._continuation,
+            self._lam,
+            self._outcome,
+            self._interest,
+        )
+        return not self._cumulants.is_read_off or any(s.has_functions for s in sources)
+
+    def _new_signals(self) -> Signals:
+        """Return the signals, which share arrays with `_arrays`."""
+        arrays = self._arrays
+        return Signals(
             rho_t=arrays.rho,
             gamma_tp1=arrays.gamma,
             lam_tp1=arrays.lam,
@@ -153,10 +163,6 @@ class SignalMaker:
             has_rho=np.ones(self.policy.size, dtype=np.bool_),
             is_fixed=arrays.is_fixed,
         )
-        if self.offsets.is_on:
-            self._write_offsets()
-        self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
-        self._finish: Any = None
 
     def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
         """Return initial signal arrays."""

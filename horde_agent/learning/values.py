@@ -7,7 +7,7 @@ range.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
 Observation = NDArray[Any]
+T = TypeVar("T")
 
 # Gibbs policies below which float64 sums from scratch on each step are fast enough
 _FEW_POLICIES = 32
@@ -316,6 +317,12 @@ def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
     numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     firsts = [int(i) for i in np.unique(numbers, return_index=True)[1]]
     return numbers, firsts
+
+
+def distinct(things: Sequence[T]) -> list[T]:
+    """Return the first of equal objects, in order of appearance."""
+    _, firsts = number([identity(thing) for thing in things])
+    return [things[i] for i in firsts]
 
 
 def identity(thing: object) -> Hashable:
