@@ -511,7 +511,7 @@ class Allocation:
             "signal_lam": self.zeros(batch + 1, policy.size + 1),
             "signal_z": self.zeros(batch, group.size + 1),
             "signal_interest": self.zeros(batch + 1, group.size + 1),
-            "signal_skips": self.zeros(batch + 1, policy.size + 1),
+            "signal_skips": np.zeros((batch + 1, policy.size + 1), dtype=np.uint8),
             "signal_b": np.zeros(batch),
             "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(group.size),

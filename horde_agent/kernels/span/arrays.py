@@ -126,7 +126,8 @@ class SpanArrays(NamedTuple):
     signal_lam: Reals  # (batch + 1, n_groups + 1)
     signal_z: Reals  # (batch, n_demons + 1)
     signal_interest: Reals  # (batch + 1, n_demons + 1): the last row is the latest
-    signal_skips: Reals  # (batch + 1, n_groups + 1): 1 without a ratio; the last row is the latest
+    # (batch + 1, n_groups + 1): 1 without a ratio; the last row is the latest
+    signal_skips: NDArray[np.uint8]
     signal_b: Floats  # (batch,): b(a_t)
     # (batch, 2): whether gamma, lambda, skips or interest differ from before; whether an outcome is not 0.
     signal_changes: Integers
