@@ -358,7 +358,7 @@ class SignalMaker:
         self.signals.action_t[0] = action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
-        if self._policies.has_functions:
+        if self._asks_functions:
             self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
         state = after
         if self.states.real_valued:
