@@ -17,7 +17,7 @@ from horde_env.robot import ROBOTS, environments
 if TYPE_CHECKING:
     from horde_env.backend import Backend, Frame
     from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
-    from horde_env.env import PenEnv
+    from horde_env.env import PenEnv, RobotEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.make import (
@@ -48,6 +48,7 @@ __all__ = [
     "PortConfig",
     "RealTimeClock",
     "RecordedLife",
+    "RobotEnv",
     "RobotSpec",
     "SerialBody",
     "SimulatedClock",
@@ -62,7 +63,7 @@ __all__ = [
 _HOME = {
     "backend": ("Backend", "Frame"),
     "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
-    "env": ("PenEnv",),
+    "env": ("PenEnv", "RobotEnv"),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
     "hardware.settings": ("LinkSettings", "PortConfig"),
     "make": tuple(name for name in __all__ if name.startswith("make_")),

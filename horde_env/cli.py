@@ -22,16 +22,16 @@ from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from horde_env.commands import running, terminal
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Verdict
 from horde_env.hardware.settings import PARITIES
 from horde_env.robot import DEFAULT_ROBOT, ROBOTS
+from horde_env.tools import running, terminal
 
 if TYPE_CHECKING:
-    from horde_env.commands.check import Check
+    from horde_env.tools.check import Check
 
 BROKEN_PIPE = 128 + 13  # the exit code of a program that SIGPIPE ends, which Windows has not
 
@@ -170,7 +170,7 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
-    from horde_env.commands.check import Check
+    from horde_env.tools.check import Check
 
     with running.user_errors():
         target = running.target_of(words)
@@ -243,7 +243,7 @@ def _monitor(words: argparse.Namespace) -> int:
         target = running.target_of(words)
     live = sys.stdout.isatty() and not words.once
     with running.opened_robot(target, realtime=not words.once) as env, terminal.screen(live):
-        pen = cast(PenEnv, env.unwrapped)
+        pen = cast(RobotEnv, env.unwrapped)
         stop = [action.name for action in pen.robot.actions].index("stop")
         tally = terminal.Tally(pen.robot.period_s)
         per_second = round(1.0 / pen.robot.period_s)
@@ -263,9 +263,9 @@ def _monitor(words: argparse.Namespace) -> int:
                 return running.WELL
 
 
-def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
+def _warning(pen: RobotEnv, info: Mapping[str, Any]) -> str:
     """Return a further row with a fault, if there is one."""
-    from horde_env.commands.check import host_of, kept_still
+    from horde_env.tools.check import host_of, kept_still
 
     if info.get("s_without_link", 0.0) > 0.0:
         return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
@@ -283,7 +283,7 @@ def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
 def _emulate(words: argparse.Namespace) -> int:
     """Emulate a robot until a signal, then print the faults that have occurred."""
     with running.user_errors():
-        from horde_env.commands.serving import serve
+        from horde_env.tools.serving import serve
 
         if words.seed < 0:
             raise running.BadInput(f"--seed must not be negative, and is {words.seed}")

@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from horde_env.backend import Backend
 from horde_env.clock import RealTimeClock, SimulatedClock
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
@@ -25,17 +25,17 @@ from horde_env.vector import PenVectorEnv, check_vector_arguments
 if TYPE_CHECKING:
     from horde_env.hardware.backend import PhysicalBody
 
-OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
+OWN = ("action_type", "render_mode", "task")  # arguments of RobotEnv
 
 
-def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
+def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
     """Return an environment of a robot. A robot behind a port is opened by the first reset.
 
     Args:
         kind: The robot, one of `robot.ROBOTS`.
         backend: One of its backends, "simulator", "serial", ...; `robot.environments` lists the
             arguments of each.
-        **arguments: action_type, render_mode and task of `PenEnv`, and those that the backend has
+        **arguments: action_type, render_mode and task of `RobotEnv`, and those that the backend has
             of these:
 
             realtime: Take 0.1 s per step instead of running at full speed.
@@ -92,7 +92,7 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
     clock = getattr(body, "clock", None) or (
         RealTimeClock(spec.period_s) if realtime else SimulatedClock()
     )
-    return PenEnv(body, clock, spec=spec, **own_arguments)
+    return RobotEnv(body, clock, spec=spec, **own_arguments)
 
 
 # The default robot's environments, by `make_env`.

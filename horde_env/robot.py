@@ -276,7 +276,7 @@ class Environment(NamedTuple):
 
     id: str  # for `gymnasium.make`
     body: str  # makes the body
-    arguments: tuple[str, ...]  # in addition to those of `PenEnv`; see `make.make_env`
+    arguments: tuple[str, ...]  # in addition to those of `RobotEnv`; see `make.make_env`
     fleet: str = ""  # makes the state of many robots from an environment of one, if it can
 
     @property

@@ -9,14 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from horde_env.backend import Floats
-from horde_env.drives import CHARGE_LIMIT_S
+from horde_env.backend import Backend, Floats, Restorable
+from horde_env.docking import CHARGE_LIMIT_S, MANOEUVRES
 from horde_env.robot import ROBOTS, RobotSpec, part
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
 NUMBERS = ("no", "one", "two", "three")
-MANOEUVRES = ("centre", "dock", "stay")
 OPTIONS = ("manoeuvre", "charge_s")
 
 
@@ -136,8 +135,8 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     return manoeuvre, float(charge_s)
 
 
-def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
-    """Return the data for drawing robot and place from above, as lists; metres and radians.
+def picture(spec: RobotSpec, arena: Any) -> dict[str, Any]:
+    """Return the data for drawing robot and arena from above, as lists; metres and radians.
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle,
     channel) position, direction and channel index of each reflectance sensor; "lights" are (x, y,
@@ -145,7 +144,7 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
     """
     plan = {}
     if spec.name in ROBOTS:
-        plan = part(spec.name, "place").plan(spec, place)
+        plan = part(spec.name, "arena").plan(spec, arena)
     ranges = np.column_stack([spec.low, spec.high]).tolist()
     return {
         "walls": [],
@@ -178,3 +177,12 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
     }
+
+
+def body_metadata(backend: Backend) -> dict[str, Any]:
+    """Return what metadata says of a body: whether it can be saved, and its physics engine, if it has one."""
+    facts: dict[str, Any] = {"restorable": isinstance(backend, Restorable)}
+    physics = getattr(backend, "physics", None)
+    if physics:
+        facts["physics"] = physics
+    return facts

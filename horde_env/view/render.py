@@ -80,7 +80,7 @@ class View(NamedTuple):
         return [(column, row) for column, row in pixels.tolist()]
 
 
-class Painter:
+class Renderer:
     """Draws the frames of a robot; `plan` has its outline and its place, as `spaces.picture` returns them."""
 
     def __init__(self, spec: RobotSpec, plan: dict[str, Any]) -> None:

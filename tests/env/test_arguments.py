@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from horde_env import make_simulator_env
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.make import make_env, make_vector_env
 from horde_env.robot import ROBOTS, environments
 from tests.env.toy import ToyBody
@@ -105,7 +105,7 @@ def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> Non
 def test_wrong_reset_options_are_refused_and_nothing_is_opened(options: Any) -> None:
     body = ToyBody()
     with pytest.raises(ValueError, match=r"option|manoeuvre|charge_s"):
-        PenEnv(body).reset(options=options)
+        RobotEnv(body).reset(options=options)
     assert body.log == []
 
 
@@ -115,4 +115,4 @@ def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(
     name: str, value: Any
 ) -> None:
     with pytest.raises(ValueError, match=f"unknown {name} {re.escape(repr(value))}"):
-        PenEnv(ToyBody(), **{name: value})
+        RobotEnv(ToyBody(), **{name: value})

@@ -89,7 +89,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) -> None:
     for entry in environments(robot).values():
         assert callable(part(robot, entry.body))
-    assert part(robot, "drives").DRIVES.stay is not None
+    assert part(robot, "manoeuvres").MANOEUVRES.stay is not None
     assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
     assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)
 
@@ -113,11 +113,12 @@ def test_a_request_that_is_not_three_finite_numbers_is_refused(robot: str, bad: 
 def test_modules_that_robots_share_name_none_of_them() -> None:
     package = Path(horde_env.__file__).parent
     shared = [
-        package / f"{name}.py" for name in ("env", "make", "drives", "spaces", "tasks", "cli")
+        package / f"{name}.py"
+        for name in ("env", "make", "docking", "commands", "battery", "spaces", "tasks", "cli")
     ]
     shared += [
         file
-        for folder in ("sim", "commands", "replay", "view")
+        for folder in ("sim", "tools", "replay", "view")
         for file in (package / folder).glob("*.py")
     ]
     assert [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives import Obedience
+from horde_env.commands import CommandMonitor
 from horde_env.errors import BackendUnavailable, opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
@@ -178,7 +178,7 @@ class CreateBody(PhysicalBody):
     dialect = CREATE2
     make_supervisor = CreateSupervisor
     notes = NOTES
-    obedience = Obedience
+    command_monitor = CommandMonitor
     may_stand_on_dock = False
 
     @classmethod

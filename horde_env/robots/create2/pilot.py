@@ -32,7 +32,7 @@ from horde_env.robots.create2.wire import (
 )
 from horde_env.sim.saving import attributes, restore_attributes, text, untext
 
-# ---- obedience -------------------------------------------------------------------------------------------------------
+# ---- commands --------------------------------------------------------------------------------------------------------
 
 ECHO_FRAMES = 3  # until the robot must report a command's speeds
 # Of 0.1 s

@@ -19,7 +19,7 @@ from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
 from horde_env.robots.critterbot import stream, wire
-from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageObedience
+from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageMonitor
 
 # ---- error messages --------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class SerialBody(PhysicalBody):
     parity = "odd"
     dialect = SERIAL
     make_supervisor = Supervisor
-    obedience = VoltageObedience
+    command_monitor = VoltageMonitor
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
     def control(self, command: Floats) -> wire.Control:

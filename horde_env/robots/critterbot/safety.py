@@ -1,4 +1,4 @@
-"""Supervisor: stops the robot for heat, bus voltage and charging. VoltageObedience: detects ignored commands.
+"""Supervisor: stops the robot for heat, bus voltage and charging. VoltageMonitor: detects ignored commands.
 
 Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only
     reaching the second
@@ -17,7 +17,7 @@ import numpy as np
 
 from horde_env._jit import kernel
 from horde_env.backend import Floats, Frame, Ints
-from horde_env.drives import Obedience
+from horde_env.commands import CommandMonitor
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.wire import wire_units
@@ -106,7 +106,7 @@ class Supervisor:
                 self._charging = ""
 
 
-# ---- obedience -------------------------------------------------------------------------------------------------------
+# ---- commands -------------------------------------------------------------------------------------------------------
 
 MOVING_UNITS = 10.0  # request of a wheel from which on a motor must have a voltage
 STANDING_UNITS = 0.5  # requests below it count as 0
@@ -139,7 +139,7 @@ def judge_voltages(
     voltages: Floats,
     ok: bool,
 ) -> None:
-    """Evaluate a frame for `VoltageObedience`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
+    """Evaluate a frame for `VoltageMonitor`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
 
     `counts` changes in place; `to_wheels` is the matrix from requests to the wheels' wire units,
     shape (3, 3); `ok`: the request was applied, and the frame follows the one before.
@@ -179,7 +179,7 @@ def judge_voltages(
         counts[COMPLAINT] = 0
 
 
-class VoltageObedience(Obedience):
+class VoltageMonitor(CommandMonitor):
     """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it."""
 
     saved: ClassVar = ("complaint", "_n_idle", "_n_standing", "_n_adrift")

@@ -13,8 +13,7 @@ import pytest
 
 from horde_agent.cli import main
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_env.commands.check import Check
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Line
 from horde_env.robot import create2
@@ -24,6 +23,7 @@ from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
 from horde_env.robots.create2.stream import FrameParser
 from horde_env.robots.create2.wire import PASSIVE, Sensors
+from horde_env.tools.check import Check
 from tests.env.hardware.peers import until
 from tests.env.healthy import Run
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def checked(robot: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
-    with PenEnv(robot, spec=create2()) as env:
+    with RobotEnv(robot, spec=create2()) as env:
         env.reset(seed=1, options={"manoeuvre": "stay"})
         check = Check(env, lambda: may_move, **rest)
         return check, list(check.lines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.make import make_env
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
@@ -127,7 +127,7 @@ def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
 
 @pytest.mark.hardware
 def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
-    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
+    emulated: tuple[RobotEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An empty battery is a known reason: lifted or not, the robot is waited for."""
     env, body = emulated

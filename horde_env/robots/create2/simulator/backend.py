@@ -12,11 +12,11 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import Backend, Floats, Frame, State
-from horde_env.drives import Obedience
+from horde_env.commands import CommandMonitor
 from horde_env.errors import opened
 from horde_env.robot import create2
+from horde_env.robots.create2.arena import load_room
 from horde_env.robots.create2.pilot import Pilot
-from horde_env.robots.create2.place import load_room
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
@@ -45,7 +45,7 @@ class SimulatedCreate(Backend):
     Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
     """
 
-    obedience = Obedience
+    command_monitor = CommandMonitor
 
     def __init__(
         self,

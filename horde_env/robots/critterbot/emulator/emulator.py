@@ -160,7 +160,7 @@ class EmulatedBody(EmulatedRobot):
     """
 
     make_emulator = Emulator
-    obedience = SerialBody.obedience
+    command_monitor = SerialBody.command_monitor
 
     def __init__(
         self, *, link: LinkKind = "serial", physics: str | None = None, **common: Any

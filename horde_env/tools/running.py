@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, Self
 
 import gymnasium
 
-from horde_env.commands.terminal import complain
 from horde_env.errors import BackendUnavailable, HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
 from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environment, environments, part
+from horde_env.tools.terminal import complain
 
 # Exit codes
 WELL = 0
@@ -198,13 +198,15 @@ def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[An
 @contextmanager
 def _without_log() -> Iterator[None]:
     """Silence the environment's log: the command reports the same itself."""
-    logger = logging.getLogger("horde_env.env")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(f"horde_env.{module}") for module in ("env", "docking")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class SignalHandler:

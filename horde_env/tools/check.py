@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from horde_env.backend import Backend, Floats
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.hardware.checks import Line, RobotChecks, StepEvent, Verdict
 from horde_env.robot import RobotSpec, part
 
@@ -79,7 +79,7 @@ class Check:
         self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False
     ) -> None:
         self.env = env
-        self.pen = cast(PenEnv, env.unwrapped)
+        self.pen = cast(RobotEnv, env.unwrapped)
         self.spec = self.pen.robot
         self.signs: dict[str, int] = {}  # channel -> 1 or -1, as measured by moving
         self.measured: dict[str, float] = {}  # in SI units

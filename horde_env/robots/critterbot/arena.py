@@ -190,7 +190,7 @@ def _read(kind: Any, row: dict[str, Any]) -> Any:
     return kind(**values)
 
 
-def place_of(body: object) -> Pen:
+def arena_of(body: object) -> Pen:
     """Return a body's pen; that of `assets/pen.toml` if it has none."""
     pen: Pen | None = getattr(body, "pen", None)
     if pen is None:
@@ -199,7 +199,7 @@ def place_of(body: object) -> Pen:
 
 
 def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
-    """Return what `PenEnv.metadata["picture"]` shows of robot and pen."""
+    """Return what `RobotEnv.metadata["picture"]` shows of robot and pen."""
     places = spec.positions("ir_distance").tolist()
     angles = spec.angles("ir_distance").tolist()
     first = spec.group("ir_distance").start

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives import CHARGE_LIMIT_S, Chargeable, Drives, Stay
+from horde_env.docking import CHARGE_LIMIT_S, Chargeable, DockingStay, Manoeuvres
 from horde_env.robot import RobotSpec
 
 # To the middle.
@@ -378,7 +378,7 @@ def _nearest(angles: Floats, of: np.ndarray, wanted: float) -> int:
     return int(np.where(of, off, np.inf).argmin())
 
 
-class DockStay(Stay):
+class CritterbotStay(DockingStay):
     """One stay at the dock, with at most `charge_s` of charging; a robot that is still held then stays there."""
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
@@ -452,4 +452,4 @@ def _centring_drive(robot: RobotSpec, pen: Any) -> CentringDrive:
     return CentringDrive(robot, pen.side_m)
 
 
-DRIVES = Drives(_centring_drive, DockStay)
+MANOEUVRES = Manoeuvres(_centring_drive, CritterbotStay)
