@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env import spaces
+from horde_env import registry, spaces
 from horde_env.backend import (
     FRAME_KEYS,
     Backend,
@@ -25,8 +25,9 @@ from horde_env.clock import Clock, SimulatedClock
 from horde_env.commands import CommandMonitor, NoCommandMonitor
 from horde_env.docking import Finished, ManoeuvreRunner, Manoeuvres, Observed
 from horde_env.errors import BackendLost
-from horde_env.robot import ROBOTS, RobotSpec, default_robot, part
+from horde_env.robot import ROBOTS, RobotSpec, default_robot
 from horde_env.snapshots import Snapshots
+from horde_env.tasks import none as no_task
 from horde_env.tasks import task as task_named
 from horde_env.view.display import RENDER_MODES, Display, has_display
 
@@ -89,10 +90,13 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self.fault: BackendLost | None = None
         has_folder = self.robot.name in ROBOTS
         self.arena = None
+        plan: dict[str, Any] = {}
         manoeuvres = Manoeuvres()
         if has_folder:
-            self.arena = part(self.robot.name, "arena").arena_of(backend)
-            manoeuvres = part(self.robot.name, "manoeuvres").MANOEUVRES
+            kind = registry.robot(self.robot.name)
+            self.arena = kind.arena_of(backend)
+            plan = kind.plan(self.arena)
+            manoeuvres = kind.manoeuvres()
 
         self.task = task_named(task, self.robot)
         self.action_type = action_type
@@ -104,7 +108,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         if render_mode is not None and not has_folder:
             raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = render_mode
-        picture = spaces.picture(self.robot, self.arena)
+        picture = spaces.picture(self.robot, plan)
         self.display = Display(self.robot, render_mode, picture)
 
         # Imported here, because they load a compiler
@@ -233,8 +237,11 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         except BackendLost as lost:
             _log.error("%s", lost)
             return self._truncated(newest)
-        reward = float(self.task(previous, request, observation, self.robot))
-        self.display.show(frame)
+        reward = 0.0
+        if self.task is not no_task:
+            reward = float(self.task(previous, request, observation, self.robot))
+        if self.render_mode is not None:
+            self.display.show(frame)
         return observation, reward, False, frame.last, self._info(frame)
 
     def _truncated(self, frame: Frame) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -270,7 +277,8 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self._observation = self._observer.observe(
             frame.values, applied=frame.applied or frame.stale
         )
-        self.display.follow(frame)
+        if self.render_mode is not None:
+            self.display.follow(frame)
         return self._observation
 
     def _info(self, frame: Frame) -> dict[str, Any]:
@@ -316,7 +324,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
 
     @property
     def info_keys(self) -> tuple[InfoKey, ...]:
-        """The keys of `info`, in their order, with their units and meanings."""
+        """The keys of `info`, with their units and meanings; a recording has the last ones only if it recorded them."""
         return (
             *FRAME_KEYS,
             *self.command_monitor.info_keys,

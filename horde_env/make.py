@@ -7,25 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from horde_env import registry
 from horde_env.backend import Backend
-from horde_env.clock import RealTimeClock, SimulatedClock
+from horde_env.clock import RealTimeClock
 from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
-from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environment, part, spec_of
+from horde_env.registry import BodyKind, Robot
+from horde_env.robot import DEFAULT_ROBOT
 from horde_env.vector import PenVectorEnv, check_vector_arguments
 
-if TYPE_CHECKING:
-    from horde_env.hardware.backend import PhysicalBody
-
-OWN = ("action_type", "render_mode", "task")  # arguments of RobotEnv
+ENV_ARGUMENTS = ("action_type", "render_mode", "task")  # of RobotEnv
 
 
 def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
@@ -33,7 +32,7 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
 
     Args:
         kind: The robot, one of `robot.ROBOTS`.
-        backend: One of its backends, "simulator", "serial", ...; `robot.environments` lists the
+        backend: One of its backends, "simulator", "serial", ...; `Robot.environments` lists the
             arguments of each.
         **arguments: action_type, render_mode and task of `RobotEnv`, and those that the backend has
             of these:
@@ -76,23 +75,27 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
     """
-    spec = spec_of(kind)
-    entry = environment(kind, backend)
+    maker = registry.robot(kind)
+    entry = maker.environment(backend)
     _check(entry.id, arguments, entry.arguments)
-    own_arguments = {name: arguments.pop(name) for name in OWN if name in arguments}
+    env_arguments = {name: arguments.pop(name) for name in ENV_ARGUMENTS if name in arguments}
     realtime = bool(arguments.pop("realtime", False))
-    make_body = part(kind, entry.body)
-    if entry.is_on_port:
-        body = _physical_body(make_body, spec, backend, **arguments)
-    elif "speed" in entry.arguments:
-        speed = arguments.pop("speed", 1.0)
-        body = make_body(speed=speed if realtime or speed != 1.0 else None, **arguments)
-    else:
-        body = make_body(**arguments)
-    clock = getattr(body, "clock", None) or (
-        RealTimeClock(spec.period_s) if realtime else SimulatedClock()
-    )
-    return RobotEnv(body, clock, spec=spec, **own_arguments)
+    match entry.body_kind:
+        case BodyKind.SIMULATED:
+            body = maker.simulate(**arguments)
+        case BodyKind.EMULATED:
+            speed = arguments.pop("speed", 1.0)
+            if not realtime and speed == 1.0:
+                speed = None  # in lockstep
+            body = maker.emulate(speed=speed, **arguments)
+        case BodyKind.RECORDED:
+            body = maker.replay(**arguments)
+        case BodyKind.PHYSICAL:
+            body = _physical_body(maker, backend, **arguments)
+    clock = getattr(body, "clock", None)
+    if clock is None and realtime:
+        clock = RealTimeClock(maker.spec.period_s)
+    return RobotEnv(body, clock, spec=maker.spec, **env_arguments)
 
 
 # The default robot's environments, by `make_env`.
@@ -123,18 +126,19 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
         TypeError: If it has no such argument.
         ValueError: If an argument is out of range.
     """
-    entry = environment(kind, backend)
-    own_arguments = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
-    check_vector_arguments(**own_arguments)
-    if not entry.fleet:
-        n_robots = own_arguments.pop("num_envs", 1)
+    maker = registry.robot(kind)
+    entry = maker.environment(backend)
+    vector_arguments = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
+    check_vector_arguments(**vector_arguments)
+    if not entry.steps_many:
+        n_robots = vector_arguments.pop("num_envs", 1)
         make_one = partial(
             gymnasium.make,
             entry.id,
-            max_episode_steps=own_arguments.pop("max_episode_steps", None),
+            max_episode_steps=vector_arguments.pop("max_episode_steps", None),
             **arguments,
         )
-        return SyncVectorEnv([make_one] * n_robots, **own_arguments)
+        return SyncVectorEnv([make_one] * n_robots, **vector_arguments)
     known_names = ("action_type", "task", "battery_scale", "physics")
     unknown = [name for name in arguments if name not in known_names]
     if unknown:
@@ -149,12 +153,11 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
             f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"'
         )
     env = make_env(kind, backend, physics="planar", **arguments)
-    return PenVectorEnv(env, part(kind, entry.fleet), **own_arguments)
+    return PenVectorEnv(env, maker.make_batch, **vector_arguments)
 
 
 def _physical_body(
-    make_body: Any,
-    spec: RobotSpec,
+    maker: Robot,
     backend: str,
     *,
     port: str | None = None,
@@ -165,9 +168,11 @@ def _physical_body(
     **line: Any,
 ) -> Backend:
     """Return the body of a robot behind a port; defaults come from the robot's file."""
+    spec = maker.spec
     robot = robot or spec.name
     file = robot_file.known(robot, spec)
-    port = port or (file.port if file.backend == backend else "")
+    if not port and file.backend == backend:
+        port = file.port
     if not port:
         raise ValueError(
             f"no port is known for the robot {robot!r}: give it as port (--port), or save it with `horde-robot check "
@@ -175,11 +180,17 @@ def _physical_body(
         )
     if latch is None:
         latch = EmergencyLatch(default_path(robot))
-    signs = file.signs if signs is None else signs
-    config, more = make_body.line_of(port, file, latch, **line)
-    clock = RealTimeClock(spec.period_s)
-    body: PhysicalBody = make_body(
-        config, clock, latch=latch, settings=settings, signs=signs, **more
+    if signs is None:
+        signs = file.signs
+    make_body = maker.connect(backend)
+    config, body_arguments = make_body.line_of(port, file, latch, **line)
+    body = make_body(
+        config,
+        RealTimeClock(spec.period_s),
+        latch=latch,
+        settings=settings,
+        signs=signs,
+        **body_arguments,
     )
     if latch.path == default_path(robot):  # the command sets no other latch
         body.stop_options = {"robot": robot, "backend": backend, "port": port}
@@ -251,8 +262,10 @@ _HAVE_DEFAULT = (
 def _check(id_: str, arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Check names and types of all arguments before anything is opened."""
     for name, value in arguments.items():
-        if name not in known and name not in OWN:
-            raise TypeError(f"{id_} has no argument {name!r}; it has {', '.join((*known, *OWN))}")
+        if name not in known and name not in ENV_ARGUMENTS:
+            raise TypeError(
+                f"{id_} has no argument {name!r}; it has {', '.join((*known, *ENV_ARGUMENTS))}"
+            )
         is_fine, expected = _EXPECTED[name]
         if not (is_fine(value) or (value is None and name in _HAVE_DEFAULT)):
             raise ValueError(f"{name} must be {expected}, not {value!r}")

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from horde_env.backend import Backend, Floats, Restorable
 from horde_env.docking import CHARGE_LIMIT_S, MANOEUVRES
-from horde_env.robot import ROBOTS, RobotSpec, part
+from horde_env.robot import RobotSpec
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
@@ -135,16 +135,15 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     return manoeuvre, float(charge_s)
 
 
-def picture(spec: RobotSpec, arena: Any) -> dict[str, Any]:
+def picture(spec: RobotSpec, plan: dict[str, Any]) -> dict[str, Any]:
     """Return the data for drawing robot and arena from above, as lists; metres and radians.
+
+    `plan` is that of the robot (`registry.Robot.plan`), which may leave out any of these but "ranges":
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle,
     channel) position, direction and channel index of each reflectance sensor; "lights" are (x, y,
     "lamp" or "beacon"), "ranges" the values at 0 and 1 of each channel, in its unit.
     """
-    plan = {}
-    if spec.name in ROBOTS:
-        plan = part(spec.name, "arena").plan(spec, arena)
     ranges = np.column_stack([spec.low, spec.high]).tolist()
     return {
         "walls": [],

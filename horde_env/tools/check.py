@@ -17,10 +17,11 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
+from horde_env import registry
 from horde_env.backend import Backend, Floats
 from horde_env.env import RobotEnv
 from horde_env.hardware.checks import Line, RobotChecks, StepEvent, Verdict
-from horde_env.robot import RobotSpec, part
+from horde_env.robot import RobotSpec
 
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels reach their speed in 0.35 s
@@ -450,5 +451,4 @@ def _signed(numbers: Floats) -> str:
 
 def checks_of(spec: RobotSpec) -> RobotChecks:
     """Return a robot's own part of a check."""
-    checks: RobotChecks = part(spec.name, "checks").CHECKS
-    return checks
+    return registry.robot(spec.name).checks()

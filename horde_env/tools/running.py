@@ -20,12 +20,14 @@ from typing import Any, NamedTuple, Self
 
 import gymnasium
 
+from horde_env import registry
 from horde_env.errors import BackendUnavailable, HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environment, environments, part
+from horde_env.registry import Environment
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS
 from horde_env.tools.terminal import complain
 
 # Exit codes
@@ -37,11 +39,17 @@ PATIENCE_S = 1.0  # for the program that drives the robot: it looks for the stop
 # The last one comes when the terminal closes, as with a lost ssh session; Windows has none.
 ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
-ON_A_PORT = tuple(
-    dict.fromkeys(
-        b for kind in ROBOTS for b, entry in environments(kind).items() if entry.is_on_port
-    )
-)
+
+def _physical_backends() -> tuple[str, ...]:
+    backends: list[str] = []
+    for robot in registry.all_robots():
+        for backend, entry in robot.environments.items():
+            if entry.is_on_port and backend not in backends:
+                backends.append(backend)
+    return tuple(backends)
+
+
+ON_A_PORT = _physical_backends()
 """The backends that move a real robot."""
 
 OPTIONS = ("port", "parity", "baudrate", "log", "link", "faults")  # that not every environment has
@@ -121,12 +129,13 @@ def target_of(words: argparse.Namespace) -> Target:
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
     kind = robot_file.kind_of(words.robot, settings.kind)
-    entry = environment(kind, backend)
+    robot = registry.robot(kind)
+    entry = robot.environment(backend)
     options = {name: value for name in OPTIONS if (value := getattr(words, name)) is not None}
     for name in options:  # without effect otherwise
         if name not in entry.arguments:
             owners = [
-                other for other, found in environments(kind).items() if name in found.arguments
+                other for other, found in robot.environments.items() if name in found.arguments
             ]
             if not owners:
                 raise ValueError(f"this robot has no --{name}; leave it out")
@@ -305,10 +314,12 @@ def stop_robot(words: argparse.Namespace) -> int:
             )
             return code
         kind = robot_file.kind_of(words.robot, file.kind)
-        body = part(kind, environment(kind, backend).body)
+        robot = registry.robot(kind)
+        robot.environment(backend)  # it may have none for the backend
+        body = robot.connect(backend)
         line = replace(file, parity=words.parity or file.parity)
         config: PortConfig = body.line_of(port, line, latch)[0]
-    report = part(kind, "checks").CHECKS.send_stop(config, backend)
+    report = robot.checks().send_stop(config, backend)
     if report.has_stopped:
         print(report.text)
     elif report.has_stopped is None and (driver := _confirmed_by(latch)):

@@ -6,10 +6,12 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from typing import Any
 
+from horde_env import registry
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import DEFAULT_ROBOT, part
+from horde_env.robot import DEFAULT_ROBOT
 
 
 def serve(
@@ -38,7 +40,7 @@ def serve(
         BackendUnavailable: If PyBullet is missing, if pseudo terminals are and there is no address,
             or if an address cannot be listened on.
     """
-    make = part(kind, "emulator.emulator").EMULATOR
+    make: Any = registry.robot(kind).emulator()
     drops_port = getattr(make, "drops_port", None)
     if drops is not None and drops_port is None:
         raise ValueError(f"drops is not possible: the {kind} has one line; leave --drops out")

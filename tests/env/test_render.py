@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from horde_env import registry
 from horde_env.backend import Frame
 from horde_env.env import RobotEnv
 from horde_env.errors import BackendUnavailable
@@ -47,8 +48,9 @@ PLACES: dict[str, tuple[RobotSpec, Any]] = {
 
 
 def renderer(robot: str) -> Renderer:
-    spec, place = PLACES[robot]
-    return Renderer(spec, picture(spec, place))
+    spec, arena = PLACES[robot]
+    plan = registry.robot(robot).plan(arena)
+    return Renderer(spec, picture(spec, plan))
 
 
 @pytest.mark.parametrize(

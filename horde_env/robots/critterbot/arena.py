@@ -190,14 +190,6 @@ def _read(kind: Any, row: dict[str, Any]) -> Any:
     return kind(**values)
 
 
-def arena_of(body: object) -> Pen:
-    """Return a body's pen; that of `assets/pen.toml` if it has none."""
-    pen: Pen | None = getattr(body, "pen", None)
-    if pen is None:
-        return load_pen()
-    return pen
-
-
 def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
     """Return what `RobotEnv.metadata["picture"]` shows of robot and pen."""
     places = spec.positions("ir_distance").tolist()

@@ -120,9 +120,6 @@ class CreateEmulator(RobotEmulator):
         )
 
 
-EMULATOR = CreateEmulator
-
-
 def _compile(robot: Firmware) -> None:
     """Run a tick and read the sensors before the robot is placed, so that no kernel is compiled while a host waits."""
     robot.cycle()
