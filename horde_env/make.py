@@ -17,6 +17,7 @@ from horde_env import registry
 from horde_env.backend import Backend
 from horde_env.clock import RealTimeClock
 from horde_env.env import RobotEnv
+from horde_env.environments import document_info, environment_class
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
@@ -95,7 +96,9 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
     clock = getattr(body, "clock", None)
     if clock is None and realtime:
         clock = RealTimeClock(maker.spec.period_s)
-    return RobotEnv(body, clock, spec=maker.spec, **env_arguments)
+    env = environment_class(kind, backend)(body, clock, spec=maker.spec, **env_arguments)
+    document_info(env)
+    return env
 
 
 # The default robot's environments, by `make_env`.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import Backend, Floats, Frame, InfoKey
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, opened
 from horde_env.hardware.checks import Supervising
@@ -30,6 +30,16 @@ LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a
 REST_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+LINK_KEYS = (
+    InfoKey("packets", "1", "packets received during the step"),
+    InfoKey("skipped_bytes", "1", "bytes skipped during the step"),
+    InfoKey("reconnects", "1", "reconnections since the robot was opened"),
+    InfoKey("link_losses", "1", "losses of the link during the step"),
+    InfoKey("s_without_link", "s", "time without a link during the step"),
+)
+"""The extras of a physical body."""
 
 
 class Mark(NamedTuple):
@@ -79,6 +89,7 @@ class PhysicalBody(Backend):
     """
 
     can_be_placed = False
+    info_keys = LINK_KEYS
     notes: tuple[str, ...] = ()  # caveats of results from this robot, for the report
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Display:
 
     def follow(self, frame: Frame) -> None:
         """Append the frame's position, if known, to the path."""
-        if self._mode is not None and "x_m" in frame.extras:
+        if "x_m" in frame.extras:
             self.trail.append((frame.extras["x_m"], frame.extras["y_m"]))
 
     def show(self, frame: Frame) -> None:

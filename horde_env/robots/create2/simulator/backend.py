@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State
 from horde_env.commands import CommandMonitor
 from horde_env.errors import opened
 from horde_env.robot import create2
@@ -46,6 +46,7 @@ class SimulatedCreate(Backend):
     """
 
     command_monitor = CommandMonitor
+    info_keys = POSE_KEYS
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State, checked_request
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State, checked_request
 from horde_env.errors import opened
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.arena import load_pen
@@ -37,6 +37,7 @@ class SimulatedBody(Backend):
     """
 
     command_monitor = VoltageMonitor
+    info_keys = POSE_KEYS
 
     def __init__(
         self,
