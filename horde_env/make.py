@@ -63,7 +63,7 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
             latch: The emergency stop (`horde_env.hardware.latch`); the robot's own when None, and
                 none for an emulated robot.
             settings: Time limits of commands and of reconnection.
-            guarded: Open the port in a guardian process, which stops the robot if this program ends
+            guarded: Open the port in a watchdog process, which stops the robot if this program ends
                 or hangs.
             link: How an emulated robot is reached, "serial" or "drops".
             speed: As `realtime`, faster by this factor, with the emulated robot in its own thread.

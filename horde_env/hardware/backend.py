@@ -257,7 +257,7 @@ class PhysicalBody(Backend):
             self.latch.answer()
         self._has_answered = bool(stop) and has_left
         if not self.settings.threaded:
-            link.tend()
+            link.poll()
         self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
@@ -435,7 +435,7 @@ class PhysicalBody(Backend):
         # At least two periods: after a pause of this machine packets have arrived that are not read
         # yet.
         if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
-            link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
+            link.disconnect(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
             n_packets = link.stats.packets

@@ -68,7 +68,7 @@ def test_swapped_encoders_are_found_kept_and_put_right() -> None:
 
 @pytest.mark.hardware
 def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str], run: Run) -> None:
-    """Through the guardian; at the end the robot is in Passive, at rest."""
+    """Through the watchdog; at the end the robot is in Passive, at rest."""
     emulator, url = robot
     assert "packets/s" in run(f"monitor --once --robot create2 --backend serial --port {url}").out
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
@@ -95,7 +95,7 @@ def test_a_stop_uses_the_kind_in_an_invalid_robot_file(
 
 
 @pytest.mark.hardware
-def test_the_real_robots_environment_drives_through_its_guardian(
+def test_the_real_robots_environment_drives_through_its_watchdog(
     robot: tuple[CreateEmulator, str],
 ) -> None:
     """At the robot's own pace, 64 frames a second; at the close it stands in Passive. A busy machine may be late."""

@@ -1,4 +1,4 @@
-"""Pilot: keeps the robot in the required mode, and detects ignored commands; without a port or threads.
+"""ModeController: keeps the robot in the required mode, and detects ignored commands; without a port or threads.
 
     drive     The robot leaves Safe without a message: 131 is sent again 0.5 s after the cause has ended, at most once a
               second, and not while a wheel has dropped
@@ -83,7 +83,7 @@ class Judgement(NamedTuple):
     refusal: str  # why it ignores its commands, in two sentences; "" unless that lasts
 
 
-class Pilot:
+class ModeController:
     """Keeps a robot in the required mode; see the module."""
 
     def __init__(self, spec: RobotSpec) -> None:
