@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Words after `horde-robot`; those of the process when None.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    words = list(arguments)
     try:
         _check_command(words)
         command = _parser().parse_args(words)
@@ -94,6 +96,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar=" | ".join(COMMANDS))
 
+    _add_check(commands)
+    _add_monitor(commands)
+    _add_emulate(commands)
+    _add_stop(commands)
+    return parser
+
+
+def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check", help="check every sensor, then drive a little; exit code 1 if not well"
     )
@@ -107,11 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=_check)
 
+
+def _add_monitor(commands: Any) -> None:
     monitor = commands.add_parser("monitor", help="show all channels live; the robot stands still")
     running.add_arguments(monitor)
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
 
+
+def _add_emulate(commands: Any) -> None:
     emulate = commands.add_parser(
         "emulate", help="emulate a robot on a pseudo terminal, with the real one's bytes"
     )
@@ -142,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, metavar="N", help="seed of pose, noise, faults and jitter")
     emulate.set_defaults(run=_emulate)
 
+
+def _add_stop(commands: Any) -> None:
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
     add("--robot", metavar="NAME", help=f"the robot's name; default: {DEFAULT_ROBOT}")
@@ -155,7 +171,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--reason", default="", help="the reason, stored with the stop")
     add("--clear", action="store_true", help="clear the stop: the robot can move again")
     stop.set_defaults(run=running.stop_robot)
-    return parser
 
 
 def _own_version() -> str:
@@ -184,12 +199,15 @@ def _check(words: argparse.Namespace) -> int:
             counts[line.verdict] += 1
             terminal.print_line(line)
     text = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
-    print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {text}")
+    code = running.WELL
+    result = "well"
+    if counts[Verdict.FAIL]:
+        code = running.UNWELL
+        result = "not well"
+    print(f"{result}: {text}")
     if words.save:
         _save(target, check)
-    if counts[Verdict.FAIL]:
-        return running.UNWELL
-    return running.WELL
+    return code
 
 
 def _may_move(target: running.Target, yes: bool) -> Callable[[], str]:
@@ -222,13 +240,16 @@ def _save(target: running.Target, check: Check) -> None:
     signs = dict(file.signs) | {
         name: sign * file.signs.get(name, 1) for name, sign in check.signs.items()
     }
+    parity = ""
+    if "parity" in target.environment.arguments:
+        parity = file.parity
     file = replace(
         file,
         signs=signs,
         ranges=check.ranges,
         swapped_encoders=file.swapped_encoders != check.is_swapped,
         measured=check.measured or file.measured,
-        parity=file.parity if "parity" in target.environment.arguments else "",
+        parity=parity,
     )
     robot_file.save(file, path)
     print(f"saved in {path}")
@@ -287,6 +308,9 @@ def _emulate(words: argparse.Namespace) -> int:
 
         if words.seed < 0:
             raise running.BadInput(f"--seed must not be negative, and is {words.seed}")
+        typed = None
+        if _can_type():
+            typed = sys.stdin.fileno()
         ended = threading.Event()
         with running.SignalHandler(None, ended.set) as signals:
             counts = serve(
@@ -299,7 +323,7 @@ def _emulate(words: argparse.Namespace) -> int:
                 battery_scale=words.battery_scale,
                 say=lambda text: print(text, flush=True),
                 stop=ended,
-                typed=sys.stdin.fileno() if _can_type() else None,
+                typed=typed,
             )
     counts = {kind: n for kind, n in counts.items() if n}
     if counts:

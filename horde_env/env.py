@@ -29,7 +29,7 @@ from horde_env.robot import ROBOTS, RobotSpec, default_robot
 from horde_env.snapshots import Snapshots
 from horde_env.tasks import none as no_task
 from horde_env.tasks import task as task_named
-from horde_env.view.display import RENDER_MODES, Display, has_display
+from horde_env.view.display import RENDER_MODES, Display
 
 NO_FRAME_INFO = {"stale": 1, "gap": 1, "applied": 0}  # of a step that got no frame
 
@@ -105,11 +105,9 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self._requests = self.robot.requests.copy()
         self._requests.flags.writeable = False
 
-        if render_mode is not None and not has_folder:
-            raise ValueError(f"the {self.robot.name} cannot be drawn: leave render_mode out")
         self.render_mode = render_mode
         picture = spaces.picture(self.robot, plan)
-        self.display = Display(self.robot, render_mode, picture)
+        self.display = Display(self.robot, render_mode, picture, is_drawable=has_folder)
 
         # Imported here, because they load a compiler
         from horde_env.battery import BatteryMonitor
@@ -126,17 +124,12 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         # A simulated robot stands still while the computer is suspended
         self._moves_alone = not isinstance(backend, Restorable)
 
-        render_modes: list[str] = []
-        if has_folder:
-            render_modes = [mode for mode in RENDER_MODES if mode != "human" or has_display()]
         # Of this instance: class-level metadata would be shared by environments of other robots.
         self.metadata = {  # type: ignore[misc]
-            **spaces.robot_metadata(self.robot, action_type, render_modes),
-            "notes": list(getattr(backend, "notes", ())),  # caveats of its results, for the report
-            "manoeuvres": self.manoeuvres.names,
+            **spaces.robot_metadata(self.robot, action_type, self.display.modes),
             **spaces.body_metadata(backend),
+            "manoeuvres": self.manoeuvres.names,
             "picture": picture,
-            "stop_options": dict(getattr(backend, "stop_options", {})),
         }
 
         self._frame: Frame | None = None

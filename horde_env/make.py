@@ -81,24 +81,29 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
     _check(entry.id, arguments, entry.arguments)
     env_arguments = {name: arguments.pop(name) for name in ENV_ARGUMENTS if name in arguments}
     realtime = bool(arguments.pop("realtime", False))
-    match entry.body_kind:
-        case BodyKind.SIMULATED:
-            body = maker.simulate(**arguments)
-        case BodyKind.EMULATED:
-            speed = arguments.pop("speed", 1.0)
-            if not realtime and speed == 1.0:
-                speed = None  # in lockstep
-            body = maker.emulate(speed=speed, **arguments)
-        case BodyKind.RECORDED:
-            body = maker.replay(**arguments)
-        case BodyKind.PHYSICAL:
-            body = _physical_body(maker, backend, **arguments)
+    body = _make_body(maker, backend, realtime=realtime, arguments=arguments)
     clock = getattr(body, "clock", None)
     if clock is None and realtime:
         clock = RealTimeClock(maker.spec.period_s)
     env = environment_class(kind, backend)(body, clock, spec=maker.spec, **env_arguments)
     document_info(env)
     return env
+
+
+def _make_body(maker: Robot, backend: str, *, realtime: bool, arguments: dict[str, Any]) -> Backend:
+    """Return the body behind an environment; nothing is opened."""
+    match maker.environment(backend).body_kind:
+        case BodyKind.SIMULATED:
+            return maker.simulate(**arguments)
+        case BodyKind.EMULATED:
+            speed = arguments.pop("speed", 1.0)
+            if not realtime and speed == 1.0:
+                speed = None  # in lockstep
+            return maker.emulate(speed=speed, **arguments)
+        case BodyKind.RECORDED:
+            return maker.replay(**arguments)
+        case BodyKind.PHYSICAL:
+            return _physical_body(maker, backend, **arguments)
 
 
 # The default robot's environments, by `make_env`.

@@ -108,7 +108,8 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     Raises:
         ValueError: If an option is unknown or invalid, or this body cannot do the manoeuvre.
     """
-    options = {} if options is None else options
+    if options is None:
+        options = {}
     if not isinstance(options, dict):
         raise ValueError(
             f'options must be a dict like {{"manoeuvre": "centre"}}, or None, not {options!r}'
@@ -156,6 +157,10 @@ def picture(spec: RobotSpec, plan: dict[str, Any]) -> dict[str, Any]:
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
     """Return an environment's metadata: its channels, actions, period (s), tile layout and render modes."""
+    if action_type == "discrete":
+        actions = [action.name for action in spec.actions]
+    else:
+        actions = [AXES[i] for i in spec.axes]
     return {
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
@@ -170,17 +175,19 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
             }
             for c in spec.channels
         ],
-        "actions": [action.name for action in spec.actions]
-        if action_type == "discrete"
-        else [AXES[i] for i in spec.axes],
+        "actions": actions,
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
     }
 
 
 def body_metadata(backend: Backend) -> dict[str, Any]:
-    """Return what metadata says of a body: whether it can be saved, and its physics engine, if it has one."""
-    facts: dict[str, Any] = {"restorable": isinstance(backend, Restorable)}
+    """Return the metadata of a body: "notes" on its results, whether it can be saved, how a command stops it."""
+    facts: dict[str, Any] = {
+        "notes": list(getattr(backend, "notes", ())),
+        "restorable": isinstance(backend, Restorable),
+        "stop_options": dict(getattr(backend, "stop_options", {})),
+    }
     physics = getattr(backend, "physics", None)
     if physics:
         facts["physics"] = physics

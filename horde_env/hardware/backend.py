@@ -165,7 +165,9 @@ class PhysicalBody(Backend):
         self.supervisor = type(self).make_supervisor(self.spec)
         self._monotonic = monotonic
         self._sleep = sleep
-        self._connect: dict[str, Any] = {} if connect is None else {"connect": connect}
+        self._connect: dict[str, Any] = {}
+        if connect is not None:
+            self._connect["connect"] = connect
         self._link: Link | None = None
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
@@ -202,9 +204,11 @@ class PhysicalBody(Backend):
             BackendUnavailable: If no robot answers; the message describes the answer, if any.
             EmergencyStop: While the latch is set; nothing is opened.
         """
-        if self.latch is not None and (stop := self.latch.reason):
-            self.close()
-            raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
+        if self.latch is not None:
+            stop = self.latch.reason
+            if stop:
+                self.close()
+                raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
         if self._link is None or not self._link.is_open:
             self.close()
             connect = partial(
@@ -246,12 +250,15 @@ class PhysicalBody(Backend):
             stop = ""
             if self.latch is not None:
                 stop = self.latch.reason
-            self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
-            if self.reason:
-                asked = self.dialect.halt
+            if stop:
+                self._keep_still(f"the emergency stop is set: {stop}")
             else:
-                asked = self.steer(control)
-            has_left = link.command(asked)
+                self._keep_still(self._stop_reason)
+            if self.reason:
+                control = self.dialect.halt
+            else:
+                control = self.steer(control)
+            has_left = link.command(control)
         obeyed = has_left and not self.reason and not link.lapsed
         if self.latch is not None and stop and has_left and not self._has_answered:
             self.latch.answer()
@@ -261,7 +268,9 @@ class PhysicalBody(Backend):
         self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
-        frame = self.annotate(self._make_frame(link, share, applied=obeyed and link.is_open), asked)
+        frame = self.annotate(
+            self._make_frame(link, share, applied=obeyed and link.is_open), control
+        )
         self._watch(link, frame)
         self._judge(frame)
         return frame
@@ -454,7 +463,8 @@ class PhysicalBody(Backend):
     def _keep_still(self, reason: str) -> None:
         """Hold the robot still for a reason, or release it if there is none; log changes."""
         if reason != self.reason:
-            _log.warning(
-                "%s", f"the robot is kept still: {reason}" if reason else "the robot may move again"
-            )
+            if reason:
+                _log.warning("the robot is kept still: %s", reason)
+            else:
+                _log.warning("the robot may move again")
         self.reason = reason

@@ -387,7 +387,9 @@ class Link:
             if self._port is not None:
                 if self._port.lost:
                     self.disconnect(self._port.lost)
-                elif data := self._keep_alive.due():
+                    return
+                data = self._keep_alive.due()
+                if data:
                     self.send(data)
                 return
             steps = self._reopening

@@ -179,9 +179,8 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
         names = table.get(section, {})
         if not isinstance(names, dict):
             raise ValueError(f"{section} must be a table, not {names!r}")
-        if section != "measured" and (
-            unknown := [name for name in names if name not in channel_names]
-        ):
+        unknown = [name for name in names if name not in channel_names]
+        if unknown and section != "measured":
             raise ValueError(f"unknown channel {unknown[0]!r} in [{section}]")
     ranges = {
         name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()

@@ -181,10 +181,11 @@ class RecordedRun(Recording):
                 f"there is no recording at {self.path}; give the folder of a run"
             )
         names = [channel["name"] for channel in self._header(self._files[0]).get("channels", [])]
-        if names != (mine := [channel.name for channel in self.spec.channels]):
+        expected = [channel.name for channel in self.spec.channels]
+        if names != expected:
             raise BackendUnavailable(
                 f"{self.path} was recorded with another robot: it has {len(names)} channels, {', '.join(names[:3])} "
-                f"..., expected {len(mine)}, {', '.join(mine[:3])} ..."
+                f"..., expected {len(expected)}, {', '.join(expected[:3])} ..."
             )
 
     def read(self) -> Iterator[Piece]:

@@ -98,7 +98,8 @@ class Check:
         failed: list[str] = []
         try:
             for line in self._at_rest():
-                failed += [line.subject] if line.verdict is Verdict.FAIL else []
+                if line.verdict is Verdict.FAIL:
+                    failed.append(line.subject)
                 yield line
             may_not = not set(failed).isdisjoint(NEEDED_TO_MOVE)
             if may_not:
@@ -109,7 +110,8 @@ class Check:
                 yield Line(Verdict.SKIP, "movement", refusal)
             else:
                 for line in self._in_motion():
-                    failed += [line.subject] if line.verdict is Verdict.FAIL else []
+                    if line.verdict is Verdict.FAIL:
+                        failed.append(line.subject)
                     yield line
             if self._measures and (failed or refusal):
                 yield Line(
@@ -233,7 +235,11 @@ class Check:
         self._come_to_rest()
         skips = bool(events[-1].info["applied"])
         self.measured["passes_over_zeros"] = float(skips)
-        verdict, outcome = (Verdict.OK, "follows") if skips else (Verdict.WARN, "does not follow")
+        verdict = Verdict.WARN
+        outcome = "does not follow"
+        if skips:
+            verdict = Verdict.OK
+            outcome = "follows"
         text = f"after {N_ZEROS} zeros it {outcome} commands; it reports modes {host.mode_offset} too high"
         yield Line(verdict, "line", text)
 
@@ -303,7 +309,10 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
     outside = ~((readings >= low - slack) & (readings <= high + slack))  # NaN is outside
     frozen = (np.ptp(readings, axis=0) == 0.0) & (name in checks.lively)
     broken = outside.mean(axis=0) > 0.5
-    span = f"{readings.min():.3g} .. {readings.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
+    measured = f"{readings.min():.3g} .. {readings.max():.3g}"
+    if unit != "1":
+        measured += f" {unit}"
+    span = f"{measured} of {low:g} .. {high:g}"
     faults = [
         f"{channels[i].name} is frozen at {readings[-1, i]:.4g}" for i in np.flatnonzero(frozen)
     ]
@@ -312,13 +321,15 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
         for i in np.flatnonzero(broken & ~frozen)
     ]
     if faults:
-        harmless = name in checks.may_rest and not broken.any()
-        return Line(
-            Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}"
-        )
+        verdict = Verdict.FAIL
+        if name in checks.may_rest and not broken.any():
+            verdict = Verdict.WARN
+        return Line(verdict, name, f"{span}; {', '.join(faults)}")
     if outside.any():
         return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
-    return Line(Verdict.OK, name, f"{span}, {'alive' if name in checks.lively else 'in range'}")
+    if name in checks.lively:
+        return Line(Verdict.OK, name, f"{span}, alive")
+    return Line(Verdict.OK, name, f"{span}, in range")
 
 
 def judge_motion(
@@ -340,16 +351,20 @@ def judge_motion(
     hint = checks_of(spec).explain(wheels, wheel_requests)
     if hint:
         return Line(Verdict.FAIL, name, f"{text}; {hint}"), True
-    faults = [
-        f"wheel {wheel} {fault}"
-        for wheel, got, goal in zip(names, wheels, wheel_requests, strict=True)
-        if (fault := _fault_of(got, goal, TURNED_M_S))
-    ]
-    if wanted and (fault := _fault_of(turn, wanted, TURNED_RAD_S)):
-        faults.append(f"the gyro {fault}")
+    faults = []
+    for wheel, speed, wheel_request in zip(names, wheels, wheel_requests, strict=True):
+        wheel_fault = _fault_of(speed, wheel_request, TURNED_M_S)
+        if wheel_fault:
+            faults.append(f"wheel {wheel} {wheel_fault}")
+    if wanted:
+        gyro_fault = _fault_of(turn, wanted, TURNED_RAD_S)
+        if gyro_fault:
+            faults.append(f"the gyro {gyro_fault}")
     if not wanted and abs(turn) > STRAIGHT_RAD_S:
         faults.append("it turns during a straight drive")
-    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults])), False
+    if faults:
+        return Line(Verdict.FAIL, name, "; ".join([text, *faults])), False
+    return Line(Verdict.OK, name, text), False
 
 
 def _fault_of(got: float, goal: float, still: float) -> str:

@@ -49,17 +49,7 @@ def serve(
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
     with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
-        lines = []
-        try:
-            lines.append(f"serial   {emulator.open_pty()}   (parity none)")
-        except BackendUnavailable:
-            if tcp is None and drops is None:
-                raise
-        if addresses["tcp"]:
-            lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if addresses["drops"]:
-            lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
-        for line in lines:
+        for line in _open_lines(emulator, addresses):
             say(line)
         emulator.start(speed)
         if typed is not None:
@@ -75,6 +65,21 @@ def serve(
             pass
         counts: dict[str, int] = emulator.fault_counts
         return counts
+
+
+def _open_lines(emulator: Any, addresses: dict[str, tuple[str, int] | None]) -> list[str]:
+    """Open the emulator's lines, and return a text about each."""
+    lines = []
+    try:
+        lines.append(f"serial   {emulator.open_pty()}   (parity none)")
+    except BackendUnavailable:
+        if not any(addresses.values()):
+            raise
+    if addresses["tcp"]:
+        lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
+    if addresses["drops"]:
+        lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+    return lines
 
 
 def _begin_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:

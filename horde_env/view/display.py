@@ -35,16 +35,27 @@ class Display:
         spec: The robot.
         render_mode: None, "rgb_array" or "human".
         plan: Its outline and its arena, as `spaces.picture` returns them.
+        is_drawable: Whether they are known.
 
     Attributes:
+        modes: The render modes that are possible here.
         trail: Its positions in the last `TRAIL_STEPS` steps, metres, oldest first.
 
     Raises:
-        ValueError: If `render_mode` is unknown.
+        ValueError: If `render_mode` is unknown, or the robot cannot be drawn.
         BackendUnavailable: If it is "human" and there is no display.
     """
 
-    def __init__(self, spec: RobotSpec, render_mode: str | None, plan: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        spec: RobotSpec,
+        render_mode: str | None,
+        plan: dict[str, Any],
+        *,
+        is_drawable: bool = True,
+    ) -> None:
+        if render_mode is not None and not is_drawable:
+            raise ValueError(f"the {spec.name} cannot be drawn: leave render_mode out")
         if render_mode is not None and render_mode not in RENDER_MODES:
             modes = ", ".join(RENDER_MODES)
             raise ValueError(f"unknown render_mode {render_mode!r}; choose one of {modes}, or None")
@@ -53,6 +64,9 @@ class Display:
                 'render_mode "human" needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; '
                 'use render_mode="rgb_array" here'
             )
+        self.modes: list[str] = []
+        if is_drawable:
+            self.modes = [mode for mode in RENDER_MODES if mode != "human" or has_display()]
         self._spec = spec
         self._mode = render_mode
         self._plan = plan

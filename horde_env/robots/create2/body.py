@@ -262,10 +262,11 @@ class CreateBody(PhysicalBody):
     def send_state_commands(self, link: Link) -> None:
         """Send the commands that the robot's mode requires."""
         readings = link.readings()
-        if readings and (
-            said := self.mode_controller.state_commands(readings[-1].state, self._monotonic())
-        ):
-            link.send(said)
+        if not readings:
+            return
+        commands = self.mode_controller.state_commands(readings[-1].state, self._monotonic())
+        if commands:
+            link.send(commands)
 
     def annotate(self, frame: Frame, control: wire.Wheels | None) -> Frame:
         """Return `frame` with `applied`, `gap` and `refusal` by the robot's reported mode and speeds."""

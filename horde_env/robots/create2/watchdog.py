@@ -227,14 +227,18 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
             data = read(life)
             if data is None:
                 return 0
-            if data and (failure := put(port, watch.take(data, t))):
-                return failure
+            if data:
+                failure = put(port, watch.take(data, t))
+                if failure:
+                    return failure
         if emergency and t - looked_t >= LOOK_S:
             looked_t = t
             put(port, watch.bar(is_set(emergency), t))
-        said = watch.due(t)
-        if said and (failure := put(port, said)):
-            return failure
+        commands = watch.due(t)
+        if commands:
+            failure = put(port, commands)
+            if failure:
+                return failure
         if watch.must_wake(t):
             pulse(port)
 
