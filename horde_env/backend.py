@@ -21,7 +21,9 @@ State = dict[str, NDArray[Any]]
 def checked_request(command: Floats) -> tuple[float, float, float]:
     """Return a request of shape (3,), m/s, m/s, rad/s, as floats; ValueError unless it is three finite numbers."""
     numbers = np.asarray(command, dtype=np.float64)
-    x, y, yaw = numbers.tolist() if numbers.shape == (3,) else (math.nan,) * 3
+    if numbers.shape != (3,):
+        numbers = np.full(3, math.nan)
+    x, y, yaw = numbers.tolist()
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(yaw)):
         raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {command!r}")
     return x, y, yaw

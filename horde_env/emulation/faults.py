@@ -73,7 +73,10 @@ class LineFaults:
                 raise ValueError(
                     f"invalid rate {part!r}: write {kind}=NUMBER, per second"
                 ) from None
-            rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
+            if kind == "all":
+                rates |= dict.fromkeys(cls.kinds, rate)
+            else:
+                rates[kind] = rate
         return cls.checked(rates)
 
     @classmethod

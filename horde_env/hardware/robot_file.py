@@ -150,8 +150,10 @@ def save(file: RobotFile, path: Path) -> None:
         f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")
     ]
     lines = [line for line in lines if line != 'parity = ""']
-    lines += [f"kind = {_text(file.kind)}"] if file.kind else []
-    lines += ["swapped_encoders = true"] if file.swapped_encoders else []
+    if file.kind:
+        lines.append(f"kind = {_text(file.kind)}")
+    if file.swapped_encoders:
+        lines.append("swapped_encoders = true")
     lines += ["", "[signs]  # 1 as specified, -1 for a channel with reversed sign"]
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]

@@ -172,9 +172,10 @@ class RecordedRun(Recording):
     """
 
     def __init__(self, run: str | Path, spec: RobotSpec | None = None) -> None:
-        super().__init__(
-            Path(run) if Path(run).suffix == ".rec" else Path(run) / "log" / "life.rec", spec
-        )
+        path = Path(run)
+        if path.suffix != ".rec":
+            path = path / "log" / "life.rec"
+        super().__init__(path, spec)
         self._files = _files(self.path)
         if not self._files:
             raise BackendUnavailable(

@@ -71,7 +71,9 @@ class Target(NamedTuple):
     @property
     def title(self) -> str:
         """The robot in a few words."""
-        return f"{self.robot} · {f'{self.file.port} ({self.backend})' if self.is_physical else self.backend}"
+        if self.is_physical:
+            return f"{self.robot} · {self.file.port} ({self.backend})"
+        return f"{self.robot} · {self.backend}"
 
     @property
     def is_physical(self) -> bool:

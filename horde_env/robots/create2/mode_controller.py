@@ -144,9 +144,10 @@ class ModeController:
 
     def state_commands(self, state: CreateState, t: float) -> bytes:
         """Return the commands to send now, by the newest state and the time in seconds; b"" if there are none."""
-        self._is_low = 1e-3 * state.sensors.voltage < (
-            self._full_v if self._is_low else self._low_v
-        )
+        threshold_v = self._low_v
+        if self._is_low:
+            threshold_v = self._full_v
+        self._is_low = 1e-3 * state.sensors.voltage < threshold_v
         queued = self._queued
         self._queued = b""
         if queued:

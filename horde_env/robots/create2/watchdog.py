@@ -281,7 +281,10 @@ def main(words: list[str]) -> int:
     }
     for signum in set(signal.Signals) - unhandled:
         with contextlib.suppress(OSError, ValueError):
-            signal.signal(signum, signal.SIG_IGN if signum == signal.SIGPIPE else lambda *_: None)
+            if signum == signal.SIGPIPE:
+                signal.signal(signum, signal.SIG_IGN)
+            else:
+                signal.signal(signum, lambda *_: None)
     with contextlib.suppress(OSError):
         os.setsid()
     with contextlib.suppress(OSError, AttributeError):  # real-time priority, if it is permitted
@@ -330,7 +333,9 @@ class GuardedPort:
         self._port: int | None = None  # the robot's port, for a stop after the watchdog has died
         self._letting_go = threading.Lock()
         self._life, theirs = socket.socketpair()
-        words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
+        words = [url, str(baudrate), str(theirs.fileno())]
+        if emergency:
+            words.append(emergency)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, *words],
@@ -412,7 +417,8 @@ class GuardedPort:
             self._port = None
         if port is not None:
             with contextlib.suppress(OSError):
-                os.write(port, STOP if must_stop else b"")
+                if must_stop:
+                    os.write(port, STOP)
             os.close(port)
 
     def close(self) -> None:

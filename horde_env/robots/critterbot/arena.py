@@ -150,14 +150,15 @@ class Pen:
         names = [lamp.name for lamp in self.lamps]
         if name not in names:
             raise ValueError(f"unknown lamp {name!r}; the pen has {', '.join(names)}")
-        lamps = tuple(
-            lamp._replace(position_m=position_m) if lamp.name == name else lamp
-            for lamp in self.lamps
-        )
-        warm = tuple(
-            w._replace(position_m=position_m[:2]) if w.name == name else w for w in self.warm
-        )
-        return replace(self, lamps=lamps, warm=warm)
+        lamps = list(self.lamps)
+        for index, lamp in enumerate(self.lamps):
+            if lamp.name == name:
+                lamps[index] = lamp._replace(position_m=position_m)
+        warm_objects = list(self.warm)
+        for index, warm in enumerate(self.warm):
+            if warm.name == name:
+                warm_objects[index] = warm._replace(position_m=position_m[:2])
+        return replace(self, lamps=tuple(lamps), warm=tuple(warm_objects))
 
     def _dock_edges(self) -> tuple[float, float, float, float]:
         (x, y) = self.dock.centre_m

@@ -119,9 +119,10 @@ def open_critterbot(
     port.write(dialect.encode(wire.COAST))
     yield from start_packets(port, monotonic, wake=dialect.wake)
     yield from pause(dialect.alone_s, monotonic)
-    for control in (
-        [wire.HALT] if stream.is_original_simulator(port.parser) else [wire.HALT, NO_CHARGING]
-    ):
+    controls = [wire.HALT]
+    if not stream.is_original_simulator(port.parser):
+        controls.append(NO_CHARGING)
+    for control in controls:
         port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
     if not (yield from pause(PATIENCE_S, monotonic, lambda: port.newest(after=1))):

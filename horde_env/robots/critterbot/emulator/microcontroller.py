@@ -197,7 +197,11 @@ class Microcontroller:
         This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light
         (`IrLightUnwrapper`).
         """
-        packet = (b"" if self._is_new else self._sent[0]) or wire.encode_state(self._state())
+        packet = b""
+        if not self._is_new:
+            packet = self._sent[0]
+        if not packet:
+            packet = wire.encode_state(self._state())
         self._sent.append(packet)
         return packet
 
