@@ -102,7 +102,7 @@ def _channel_table(spec: RobotSpec) -> str:
 
 
 def _action_table(spec: RobotSpec) -> str:
-    rows = [("", "action", "x, m/s", "y, m/s", "yaw, rad/s")]
+    rows: list[tuple[str, ...]] = [("", "action", "x, m/s", "y, m/s", "yaw, rad/s")]
     for index, action in enumerate(spec.actions):
         velocity = [f"{number:.3g}" for number in action.request]
         rows.append((str(index), action.name, *velocity))

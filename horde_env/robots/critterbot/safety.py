@@ -70,13 +70,14 @@ class Supervisor:
         return self._hot or self._low or self._high or self._charging
 
     def _judge_heat(self, values: Floats) -> None:
-        readings = values[self._temperatures].tolist()
+        readings = values[self._temperatures]
         flagged = not values[self._overheating] < 0.5
-        hottest = min(range(len(readings)), key=lambda i: (readings[i] >= 0.0, readings[i]))
-        is_hot = not all(reading >= HOT_BELOW - ROUNDING for reading in readings)
-        is_cool = not flagged and all(reading >= COOL_FROM - ROUNDING for reading in readings)
+        is_hot = not (readings >= HOT_BELOW - ROUNDING).all()
+        is_cool = not flagged and bool((readings >= COOL_FROM - ROUNDING).all())
         text = "the robot reports that its motors are too hot"
         if is_hot:
+            # Of NumPy's minimum NaN is the smallest
+            hottest = int(readings.argmin())
             text = (
                 f"motor {self._motors[hottest]} is too hot: its reading is {255 * readings[hottest]:.0f} of 255, where "
                 f"lower is hotter; the robot waits for {255 * COOL_FROM:.0f}"
