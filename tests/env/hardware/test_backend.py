@@ -420,7 +420,7 @@ def test_attempts_are_bounded_too(robot: VirtualRobot, open_body: Open) -> None:
 
 
 def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
-    """Call `tend` as the link's thread does, without commands."""
+    """Call `poll` as the link's thread does, without commands."""
     end = robot.now + seconds - 1e-9
     while robot.now < end:
         robot.sleep(0.01)
