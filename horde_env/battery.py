@@ -92,6 +92,12 @@ def read_battery(
         numbers[N_HELD] = numbers[N_HELD] + 1.0
 
 
+@kernel
+def is_low(numbers: Floats, n_held_limit: int) -> bool:
+    """Return whether the robot must dock: its battery is low, or the charger held it for `n_held_limit` steps."""
+    return bool(numbers[IS_BELOW] == 1.0 or numbers[N_HELD] >= n_held_limit)
+
+
 class BatteryMonitor:
     """Judges whether the robot must dock: its battery is low, or the dock's charger holds it.
 
@@ -155,7 +161,7 @@ class BatteryMonitor:
     @property
     def is_low(self) -> bool:
         """True if held, or below `low_v` until `full_v` is reached."""
-        return bool(self.numbers[IS_BELOW]) or self.is_held
+        return bool(is_low(self.numbers, self.n_held_limit))
 
     def read(self, values: Floats, *, applied: bool = True) -> None:
         """Process the newest frame's values, shape (n_channels,), and whether its command was applied."""
@@ -183,9 +189,7 @@ class BatteryMonitor:
         """Return `battery_low` and `battery_urgent`, 0 or 1; nothing if the robot has no such channels."""
         if not self.is_known:
             return {}
-        _, is_below, is_urgent, n_held = self.numbers.tolist()
-        is_low = is_below != 0.0 or n_held >= self.n_held_limit
-        return {"battery_low": int(is_low), "battery_urgent": int(is_urgent)}
+        return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)}
 
     def state(self) -> State:
         """Return what later judgements depend on."""

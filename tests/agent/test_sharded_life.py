@@ -20,8 +20,8 @@ from rich.console import Console
 from horde_agent.cluster import ShardedHorde
 from horde_agent.runs.jobs.relearn import complete
 from horde_agent.runs.keeping import run as runs
+from horde_agent.runs.keeping.doctor import examine
 from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.verify import examine
 from horde_agent.watch.reader import RunReader
 from tests.agent.commands import CONTROL, flip, horde, refused, summary_of
 from tests.agent.kills import differences, lived_with_kills, rows_of

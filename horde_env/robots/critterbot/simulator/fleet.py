@@ -91,7 +91,6 @@ def step_robot(
     obeyed = counts[i, safety.COMPLAINT] == 0
     applied = obeyed and not was_held
     batteries.read_battery(gauge[i], limits_v, at, values[i], applied)
-    is_held = gauge[i, batteries.N_HELD] >= places[3]
     numbers_i[CLIPPED] = scale_to_unit(values[i], low, span, observations[i])
     numbers_i[T] = n_ticks[i] * motors.TICK_S
     numbers_i[GAP] = 0.0
@@ -106,7 +105,7 @@ def step_robot(
         numbers_i[OBEYED] = 1.0
     else:
         numbers_i[OBEYED] = 0.0
-    if is_held or gauge[i, batteries.IS_BELOW] == 1.0:
+    if batteries.is_low(gauge[i], places[3]):
         numbers_i[BATTERY_LOW] = 1.0
     else:
         numbers_i[BATTERY_LOW] = 0.0
