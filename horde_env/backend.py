@@ -96,6 +96,13 @@ class Frame:
     refusal: str = ""
 
 
+class Observed(NamedTuple):
+    """A frame, and the observation that the agent has of it."""
+
+    frame: Frame
+    observation: Observation
+
+
 @runtime_checkable
 class Restorable(Protocol):
     """A body that can be saved, and continue bit for bit: a simulated one."""

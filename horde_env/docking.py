@@ -20,6 +20,7 @@ from horde_env.backend import (
     Frame,
     InfoKey,
     Observation,
+    Observed,
     counted_with,
 )
 from horde_env.errors import HordeEnvError
@@ -87,13 +88,6 @@ class Manoeuvres(NamedTuple):
     centring: Callable[[RobotSpec, Any], Drive] | None = None
     # The number: the longest charge in seconds
     stay: Callable[[RobotSpec, Chargeable, float], DockingStay] | None = None
-
-
-class Observed(NamedTuple):
-    """A frame, and the observation that the agent has of it."""
-
-    frame: Frame
-    observation: Observation
 
 
 Exchange = Callable[[Floats], Observed]

@@ -18,15 +18,16 @@ from horde_env.backend import (
     Frame,
     InfoKey,
     Observation,
+    Observed,
     Restorable,
     State,
 )
 from horde_env.clock import Clock, SimulatedClock
 from horde_env.commands import CommandMonitor, NoCommandMonitor
-from horde_env.docking import Finished, ManoeuvreRunner, Manoeuvres, Observed
+from horde_env.docking import Finished, ManoeuvreRunner, Manoeuvres
 from horde_env.errors import BackendLost
 from horde_env.robot import ROBOTS, RobotSpec, default_robot
-from horde_env.snapshots import Snapshots
+from horde_env.sim.snapshots import Snapshots
 from horde_env.tasks import none as no_task
 from horde_env.tasks import task as task_named
 from horde_env.view.display import RENDER_MODES, Display
@@ -111,7 +112,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
 
         # Imported here, because they load a compiler
         from horde_env.battery import BatteryMonitor
-        from horde_env.observer import Observer
+        from horde_env.sim.observer import Observer
 
         self.battery = BatteryMonitor(self.robot)
         self._observer = Observer(self.robot, self.battery)

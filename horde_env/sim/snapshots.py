@@ -7,8 +7,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from horde_env.backend import Backend, Frame, Observation, Restorable, State
-from horde_env.docking import Observed
+from horde_env.backend import Backend, Frame, Observation, Observed, Restorable, State
 from horde_env.sim.saving import generator_state, inner, nested, restore_generator
 
 _FRAME_NUMBERS = ("t", "sensor_age_s", "crc_errors", "stale", "gap", "applied", "last")
