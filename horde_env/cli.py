@@ -264,37 +264,37 @@ def _monitor(words: argparse.Namespace) -> int:
         target = running.target_of(words)
     live = sys.stdout.isatty() and not words.once
     with running.opened_robot(target, realtime=not words.once) as env, terminal.screen(live):
-        pen = cast(RobotEnv, env.unwrapped)
-        stop = [action.name for action in pen.robot.actions].index("stop")
-        tally = terminal.Tally(pen.robot.period_s)
-        per_second = round(1.0 / pen.robot.period_s)
+        robot_env = cast(RobotEnv, env.unwrapped)
+        stop = [action.name for action in robot_env.robot.actions].index("stop")
+        tally = terminal.Tally(robot_env.robot.period_s)
+        per_second = round(1.0 / robot_env.robot.period_s)
         while True:
             _, _, _, truncated, info = env.step(stop)
-            if pen.fault is not None:
-                raise pen.fault
-            assert pen.frame is not None
+            if robot_env.fault is not None:
+                raise robot_env.fault
+            assert robot_env.frame is not None
             tally.take(info)
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = terminal.Style(max(terminal.width(), 80), terminal.has_colour())
                 picture = terminal.block(
-                    target.title, pen.frame.values, info, tally, pen.robot, style
+                    target.title, robot_env.frame.values, info, tally, robot_env.robot, style
                 )
-                terminal.show(picture + _warning(pen, info), live)
+                terminal.show(picture + _warning(robot_env, info), live)
             if words.once or truncated:
                 return running.WELL
 
 
-def _warning(pen: RobotEnv, info: Mapping[str, Any]) -> str:
+def _warning(robot_env: RobotEnv, info: Mapping[str, Any]) -> str:
     """Return a further row with a fault, if there is one."""
     from horde_env.tools.check import host_of, kept_still
 
     if info.get("s_without_link", 0.0) > 0.0:
-        return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
-    reason = kept_still(pen.backend)
+        return f"\nlink lost: {getattr(host_of(robot_env.backend), 'loss', '')}"
+    reason = kept_still(robot_env.backend)
     if reason:
         return f"\nkept still: {reason}"
-    if pen.disobedience:
-        return f"\n{pen.disobedience}"
+    if robot_env.disobedience:
+        return f"\n{robot_env.disobedience}"
     return ""
 
 

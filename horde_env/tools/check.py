@@ -80,8 +80,8 @@ class Check:
         self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False
     ) -> None:
         self.env = env
-        self.pen = cast(RobotEnv, env.unwrapped)
-        self.spec = self.pen.robot
+        self.robot_env = cast(RobotEnv, env.unwrapped)
+        self.spec = self.robot_env.robot
         self.signs: dict[str, int] = {}  # channel -> 1 or -1, as measured by moving
         self.measured: dict[str, float] = {}  # in SI units
         self.is_swapped = False  # left and right encoder
@@ -126,8 +126,8 @@ class Check:
             yield Line(Verdict.FAIL, "link", str(lost))
 
     def _at_rest(self) -> Iterator[Line]:
-        assert self.pen.frame is not None, "a check begins after a reset"
-        before_t = self.pen.frame.t
+        assert self.robot_env.frame is not None, "a check begins after a reset"
+        before_t = self.robot_env.frame.t
         events = self._hold(self._stop, REST_S)
         self.ranges = measured_ranges(events, self.spec)
         yield from judge_link(events, before_t, self.spec)
@@ -178,17 +178,19 @@ class Check:
 
     def _step(self, action: int) -> StepEvent:
         _, _, _, truncated, info = self.env.step(action)
-        frame = self.pen.frame
-        if self.pen.fault is not None:
-            raise LostDuringCheck(str(self.pen.fault))
+        frame = self.robot_env.frame
+        if self.robot_env.fault is not None:
+            raise LostDuringCheck(str(self.robot_env.fault))
         if truncated or frame is None:
             raise LostDuringCheck("the recording ended before the check was complete")
         if info.get("link_losses", 0):
-            loss = getattr(host_of(self.pen.backend), "loss", "")
+            loss = getattr(host_of(self.robot_env.backend), "loss", "")
             raise LostDuringCheck(
                 f"the link to the robot was lost: {loss}. Look at the cable, then check again"
             )
-        return StepEvent(frame.values, info, kept_still(self.pen.backend) or self.pen.disobedience)
+        return StepEvent(
+            frame.values, info, kept_still(self.robot_env.backend) or self.robot_env.disobedience
+        )
 
     # ---- measurements ------------------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class Check:
 
     def _try_line(self) -> Iterator[Line]:
         """Measure what only the bytes of the line show, if the body can send zeros."""
-        host: Any = host_of(self.pen.backend)
+        host: Any = host_of(self.robot_env.backend)
         if not hasattr(host, "send_zeros"):
             return
         self.measured["mode_offset"] = host.mode_offset
