@@ -2,7 +2,7 @@
 
 Each id has a class of its own, whose docstring has tables of its channels, actions and info:
 
-    help(gymnasium.make("horde_env:CritterbotPen-v0").unwrapped)
+    help(gymnasium.make("horde_env:ID").unwrapped)
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ INDENT = "    "
 
 
 def class_name(id_: str) -> str:
-    """Return the name of an id's class: "CritterbotPen-v0" is `CritterbotPen_v0`."""
+    """Return the name of an id's class: "Robot-v0" is `Robot_v0`."""
     return id_.replace("-", "_")
 
 
