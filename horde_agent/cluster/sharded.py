@@ -105,9 +105,10 @@ class ShardedHorde:
         self._has_begun = False
         self._is_first_begin = True
         n_cores = os.cpu_count() or 1
-        n_shards = shards
-        if n_shards == "auto":
+        if shards == "auto":
             n_shards = min(n_cores, self._plan.most_shards)
+        else:
+            n_shards = shards
         parts = self._plan.divide(n_shards)
         cluster = Cluster(address, n_shards)
         if folder is not None:
