@@ -118,8 +118,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self._observer = Observer(self.robot, self.battery)
         monitor_type = getattr(backend, "command_monitor", NoCommandMonitor)
         self.command_monitor: CommandMonitor = monitor_type(self.robot)
-        manoeuvres = getattr(backend, "drives", manoeuvres)  # the earlier name of the next
-        manoeuvres = getattr(backend, "manoeuvres", manoeuvres)
+        manoeuvres = _manoeuvres_of(backend, default=manoeuvres)
         self.manoeuvres = ManoeuvreRunner(self.robot, backend, manoeuvres, self.arena)
         self._snapshots = Snapshots(backend, (self.battery, self.command_monitor))
         # A simulated robot stands still while the computer is suspended
@@ -391,6 +390,13 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             self.backend.close()  # first of all: it stops the motors
         finally:
             self.display.close()
+
+
+def _manoeuvres_of(backend: Backend, default: Manoeuvres) -> Manoeuvres:
+    """Return the manoeuvres of a body that names its own."""
+    earlier_name: Manoeuvres = getattr(backend, "drives", default)
+    manoeuvres: Manoeuvres = getattr(backend, "manoeuvres", earlier_name)
+    return manoeuvres
 
 
 PenEnv = RobotEnv
