@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from horde_agent import Horde, Interface, Life, StickyRandom, questions
-from horde_env import Frame, PenEnv, RobotSpec
+from horde_env import Frame, RobotEnv, RobotSpec
 from horde_env.testing import BackendContract
 
 STEPS = 3_000
@@ -56,7 +56,7 @@ tests = [name for name in dir(TestPointRobot) if name.startswith("test_")]
 for name in tests:
     getattr(TestPointRobot(), name)()
 
-env = PenEnv(PointRobot(), spec=SPEC)
+env = RobotEnv(PointRobot(), spec=SPEC)
 interface = Interface.of(env)
 coder = interface.coder
 gvfs = questions.excursions(interface)

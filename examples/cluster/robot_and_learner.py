@@ -15,8 +15,8 @@ import numpy as np
 from horde_agent import GVF, ConstantAction, EpsilonGreedy, Follow, Horde, Interface, Life
 from horde_agent import questions as families
 from horde_agent.cluster import ShardedHorde
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Follower
-from horde_agent.life.student import Student
 
 STEPS = 3_000
 ADDRESS = None
@@ -50,7 +50,7 @@ behaviour = Follow(EpsilonGreedy(room, n_actions=5, epsilon=0.2))
 
 far_questions = families.excursions(interface)
 with ShardedHorde(far_questions, shards=2, address=ADDRESS, mode="deferred", **size) as far:
-    follower = Follower(Student(far, interface))
+    follower = Follower(StreamLearner(far, interface))
     rng = np.random.default_rng(seed=0)
     with Life(env, horde, behaviour, rng, observers=[follower]) as life:
         life.run(STEPS)
