@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.learning import span_storage as layout
-from horde_agent.reproduce import EXPERIMENTS, LATER, offline, study
+from horde_agent.reproduce import EXPERIMENTS, LATER, experiment, offline
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.conditioning import problem as conditioning
 from horde_agent.reproduce.curiosity import problem as curiosity
@@ -23,7 +23,7 @@ from horde_agent.reproduce.measures import problem as measures
 from horde_agent.reproduce.nexting import problem as nexting
 from horde_agent.reproduce.policies import problem as policies
 from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.study import run_here
+from horde_agent.reproduce.runner import run_here
 from horde_agent.reproduce.swifttd import problem as swifttd
 
 
@@ -121,7 +121,7 @@ def test_the_whole_reproduction_on_the_robot(
     monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop_worlds.ring_values())
     monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop_worlds.composed_values())
     monkeypatch.setattr(
-        study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
+        experiment, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
     )
     command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert cli.main(command) == 0

@@ -25,7 +25,7 @@ from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag
-from horde_agent.reproduce.lessons import HORIZON, LEARN, TrainingData
+from horde_agent.reproduce.training_data import HORIZON, LEARN, TrainingData
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]

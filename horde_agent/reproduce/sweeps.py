@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.means import mean_ci
-from horde_agent.reproduce.small_runs import Batch, Runs, Scores, Variant, score
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.experiment import ExperimentContext, Table
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.stats import mean_ci
+from horde_agent.reproduce.tabular_runner import Batch, Runs, Scores, Variant, score
 from horde_agent.types import Floats
 
 
@@ -102,10 +102,10 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    study: Study, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int
+    context: ExperimentContext, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int
 ) -> dict[str, Sweep]:
     """Return the errors of each task over its grid by the task's name, and those of the tuning runs."""
-    seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(study.seeds, n_runs)
+    seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(context.seeds, n_runs)
     jobs = {
         (name, seed): Job(
             f"{name}, seed {seed}", score, (runs, grid.batches(), seed, n), runs.steps * n
@@ -113,7 +113,7 @@ def sweep(
         for name, (runs, grid) in tasks.items()
         for seed, n in seeds.items()
     }
-    results = study.in_parallel(jobs)
+    results = context.in_parallel(jobs)
     sweeps = {}
     for name, (_, grid) in tasks.items():
         shape = len(grid.variants), len(grid.lambdas), grid.alphas.shape[-1], -1

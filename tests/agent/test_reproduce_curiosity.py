@@ -24,7 +24,7 @@ from horde_agent.reproduce.curiosity.problem import (
     Size,
     live,
 )
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import ExperimentContext
 from tests.agent.reproducing import letters
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
@@ -72,8 +72,8 @@ def test_the_twin_lives_as_a_robot_that_is_never_curious(
     """Both lives are one until the change. Without curiosity they are one to the end, to the bit, tested or not."""
 
     def live_both(name: str) -> list[Record]:
-        study = Study(tmp_path / name, "quick", (7,), "simulator", lambda line: None)
-        arrays = live(study, 7, ("curious", "twin"), Size(150, 50, 1))
+        context = ExperimentContext(tmp_path / name, "quick", (7,), "simulator", lambda line: None)
+        arrays = live(context, 7, ("curious", "twin"), Size(150, 50, 1))
         return [Record(*(array[k] for array in arrays)) for k in (0, 1)]
 
     monkeypatch.setattr(curiosity, "THRESHOLD", 0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from horde_agent.reproduce.league import claims, figure, problem
 from horde_agent.reproduce.league.problem import RULES, Data, Entry, Score, Size, grid
-from tests.agent.reproducing import toy_study
+from tests.agent.reproducing import toy_context
 
 
 def score(error: float, *, is_sound: bool = True) -> Score:
@@ -64,14 +64,14 @@ def test_the_league_chooses_on_one_life_and_scores_on_others(
     """Two rules on a toy robot; measurements are cached."""
     monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
     monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
-    study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
-    data, _ = problem.gather(study)
+    context = toy_context(tmp_path, monkeypatch, seeds=(0, 1))
+    data, _ = problem.gather(context)
     assert set(data.best) == {"gtd", "tidbd"}
     for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
     rows = figure.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
-    repeat, _ = problem.gather(study)
+    repeat, _ = problem.gather(context)
     np.testing.assert_array_equal(repeat.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
     assert repeat.best["tidbd"][1].ms == data.best["tidbd"][1].ms

@@ -11,7 +11,6 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
-from horde_agent.reproduce.means import rank_correlation
 from horde_agent.reproduce.measures import problem as measures
 from horde_agent.reproduce.measures.claims import CLAIMS
 from horde_agent.reproduce.measures.problem import (
@@ -22,6 +21,7 @@ from horde_agent.reproduce.measures.problem import (
     Runs,
     Tracking,
 )
+from horde_agent.reproduce.stats import rank_correlation
 from tests.agent.reproducing import letters
 
 

@@ -12,15 +12,15 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
 from horde_agent.reproduce import TUNING_SEED
+from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
 from horde_agent.reproduce.nexting import life
 from horde_agent.reproduce.nexting import problem as nexting
 from horde_agent.reproduce.nexting.claims import CLAIMS
 from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
 from horde_agent.reproduce.nexting.problem import Data, Offline, autoregression
-from horde_agent.reproduce.study import Study
 from tests.agent.doubles import ToyBody
-from tests.agent.reproducing import letters, record_life, toy_study
+from tests.agent.reproducing import letters, record_life, toy_context
 
 SCALES = (0.1, 0.5)
 
@@ -28,7 +28,7 @@ SCALES = (0.1, 0.5)
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """A life of 400 steps of a toy body, without excursions."""
-    return read(record_life(toy_study(tmp_path, monkeypatch), 0, 400, "behaviour"))
+    return read(record_life(toy_context(tmp_path, monkeypatch), 0, 400, "behaviour"))
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +127,10 @@ def test_the_wall_follower_circles_the_pen() -> None:
 
 def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
     """The same seed with another behaviour or length is another life, in another file."""
-    study = Study(tmp_path, "quick", (0,), "simulator", lambda line: None)
+    context = ExperimentContext(tmp_path, "quick", (0,), "simulator", lambda line: None)
     followed = LifeSpec(0, 60, "behaviour", behaviour=wall_follower, physics="planar")
     random = LifeSpec(0, 60, "behaviour")
-    paths = [simulate_life(study, spec) for spec in (followed, random, random._replace(steps=30))]
+    paths = [simulate_life(context, spec) for spec in (followed, random, random._replace(steps=30))]
     actions = [read(path).rows["action"][:60] for path in paths]
     assert len(set(paths)) == 3
     np.testing.assert_array_equal(actions[1][:30], actions[2][:30])

@@ -12,8 +12,8 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce import offline as offline_rows
-from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, Problem, offline
+from horde_agent.reproduce.training_data import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 

@@ -12,7 +12,6 @@ from horde_agent.life.robot import UNKNOWN_POSE
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import Phase, Recorder, Row, Stream, read
-from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.policies.claims import CLAIMS, fall
 from horde_agent.reproduce.policies.figure import tables
 from horde_agent.reproduce.policies.problem import (
@@ -27,6 +26,7 @@ from horde_agent.reproduce.policies.problem import (
     growth_factors,
     horde_of,
 )
+from horde_agent.reproduce.training_data import TrainingData
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 

@@ -21,14 +21,14 @@ from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.excursions import problem as excursions
 from horde_agent.reproduce.excursions.claims import CLAIMS as EXCURSIONS
 from horde_agent.reproduce.excursions.problem import Data, LifeSummary, Variant
-from horde_agent.reproduce.lessons import TrainingData
 from horde_agent.reproduce.offline import Offline
 from horde_agent.reproduce.reset import problem as reset
 from horde_agent.reproduce.reset.claims import CLAIMS as RESET
 from horde_agent.reproduce.reset.problem import Data as ResetData
 from horde_agent.reproduce.reset.problem import Run, agreement
+from horde_agent.reproduce.training_data import TrainingData
 from tests.agent.doubles import ToyBody
-from tests.agent.reproducing import LitToy, letters, record_life, toy_study
+from tests.agent.reproducing import LitToy, letters, record_life, toy_context
 
 Floats = NDArray[np.float64]
 
@@ -306,8 +306,8 @@ def test_theta_is_lost_after_its_step_and_w_is_not(
 
     The toy's lamp does not move, so that the runs differ by theta := 0 alone.
     """
-    study = toy_study(tmp_path, monkeypatch)
-    data, _ = reset.gather(study)
+    context = toy_context(tmp_path, monkeypatch)
+    data, _ = reset.gather(context)
     lost = data.reset[0]
     reference = data.moved[0]
     upto = lost.at <= 600
@@ -322,8 +322,8 @@ def test_theta_is_lost_after_its_step_and_w_is_not(
 def test_the_lamp_moves_between_the_changes_step_and_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = toy_study(tmp_path, monkeypatch)
-    life = read(record_life(study, 0, 2_500))
+    context = toy_context(tmp_path, monkeypatch)
+    life = read(record_life(context, 0, 2_500))
     at_s, lamp, _ = reset.lamp_move(life, 600)
     lessons = TrainingData(life)
     last = int(np.flatnonzero(lessons.n_learned == 600)[0])

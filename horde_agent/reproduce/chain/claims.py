@@ -16,7 +16,7 @@ from horde_agent.reproduce.claims import (
     parts,
     within,
 )
-from horde_agent.reproduce.means import format_means, mean_ci
+from horde_agent.reproduce.stats import format_means, mean_ci
 
 SHAPE = at_least(0.75)
 AREA = within(0.5, 1.5)

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from horde_agent.reproduce.chain import problem
 from horde_agent.reproduce.chain.problem import Data
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import mean_ci, student_t
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.stats import mean_ci, student_t
 
 _LOOKS = {
     "true": ("black", 2.2),

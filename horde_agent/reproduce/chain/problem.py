@@ -10,7 +10,8 @@ import numpy as np
 
 from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, SmallMDP
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.experiment import ExperimentContext
+from horde_agent.reproduce.runner import Job
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"
@@ -325,10 +326,10 @@ Data = dict[tuple[float, int], Curves]
 """The curves by gamma and seed."""
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn in 100 runs for each seed and gamma, at either scale."""
-    keys = product(GAMMAS, study.seeds)
-    data = study.in_parallel(
+    keys = product(GAMMAS, context.seeds)
+    data = context.in_parallel(
         {(g, s): Job(f"gamma {g:g}, seed {s}", mean_curves, (s, g)) for g, s in keys}
     )
     return data, {
@@ -340,5 +341,5 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         "lambda": LAM,
         "P(right), target": TARGET_RIGHT,
         "P(right), behaviour": BEHAVIOUR_RIGHT,
-        "seeds": [f"({seed}, 0..{N_RUNS - 1})" for seed in study.seeds],
+        "seeds": [f"({seed}, 0..{N_RUNS - 1})" for seed in context.seeds],
     }

@@ -6,7 +6,7 @@ import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, parts, within
 from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
-from horde_agent.reproduce.means import join
+from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.sweeps import Sweep
 
 GRADIENT = ("GTD", "GTD2", "HTD", "Proximal GTD2", "TDRC")

@@ -6,9 +6,9 @@ import numpy as np
 
 from horde_agent.problems.classics import collision
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.small_runs import EXTRAGRADIENT, Runs, Variant, value_error
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
+from horde_agent.reproduce.tabular_runner import EXTRAGRADIENT, Runs, Variant, value_error
 
 TITLE = "Eleven rules on the Collision problem"
 GAMMA = 0.9
@@ -33,12 +33,12 @@ N_TUNING = {"paper": 10, "quick": 1}
 RUNS = Runs(collision, value_error, steps=20_000, every=10, share_last=0.01)
 
 
-def gather(study: Study) -> tuple[Sweep, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Sweep, dict[str, object]]:
     """Learn by every rule and setting from the same trajectories."""
-    exponents = EXPONENTS[study.scale]
-    n_runs = N_RUNS[study.scale]
+    exponents = EXPONENTS[context.scale]
+    n_runs = N_RUNS[context.scale]
     tasks = {"Collision": (RUNS, Grid(VARIANTS, 2.0**exponents, LAMBDAS))}
-    results = sweep(study, tasks, n_runs, N_TUNING[study.scale])["Collision"]
+    results = sweep(context, tasks, n_runs, N_TUNING[context.scale])["Collision"]
     return results, {
         "runs of each seed": n_runs,
         "steps": RUNS.steps,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
 from horde_agent.reproduce.conditioning import problem
 from horde_agent.reproduce.conditioning.problem import LONG, MICRO, SHORT, TRACES, Data
-from horde_agent.reproduce.means import format_means
+from horde_agent.reproduce.stats import format_means
 from horde_agent.types import Floats
 
 CLAIMS = Claims("Rafiee et al. (2023)")

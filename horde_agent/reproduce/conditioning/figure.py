@@ -7,8 +7,8 @@ import numpy as np
 from horde_agent.reproduce.conditioning import problem
 from horde_agent.reproduce.conditioning.problem import Data
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.stats import mean_ci
 
 _SHOWN = {problem.PRESENCE: COLOURS[0], problem.MICRO: COLOURS[2], problem.CLOSED: COLOURS[1]}
 _BARS = (

@@ -19,8 +19,9 @@ from horde_agent.problems.conditioning import (
     Signals,
     TraceConditioning,
 )
-from horde_agent.reproduce.means import join
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.experiment import ExperimentContext
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.stats import join
 from horde_agent.types import Floats, Tiles
 
 TITLE = "Classical conditioning: memory by traces and by predictions fed back"
@@ -374,12 +375,12 @@ class Data(NamedTuple):
     ]  # `mean_around_cs` in the first seed by mean interval and name
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn and score everything for each seed."""
-    size = SIZES[study.scale]
-    seeds = study.at_least(size.seeds)
+    size = SIZES[context.scale]
+    seeds = context.at_least(size.seeds)
     costs = {SHORT: 8.0, LONG: 8.0, 0: 1.0}  # 0: noisy patterning
-    results = study.in_parallel(
+    results = context.in_parallel(
         {
             (m, s): Job(f"m {m}, seed {s}", score, (m, s, size), cost)
             for m, cost in costs.items()

@@ -15,7 +15,7 @@ from horde_agent.reproduce.curiosity.problem import (
     Data,
     Record,
 )
-from horde_agent.reproduce.means import join, mean_ci
+from horde_agent.reproduce.stats import join, mean_ci
 from horde_agent.types import Bools, Floats
 
 RECOVERED = 1.5

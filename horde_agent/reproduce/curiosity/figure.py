@@ -7,8 +7,8 @@ import numpy as np
 from horde_agent.reproduce.curiosity.claims import reactions, recovery, shares_drawn
 from horde_agent.reproduce.curiosity.problem import CHANGED, MINUTE, OTHER, THRESHOLD, Data
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import join
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.stats import join
 
 
 def pictures(data: Data) -> dict[str, Picture]:

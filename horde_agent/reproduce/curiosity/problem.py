@@ -17,8 +17,9 @@ from horde_agent.measures.online import UDE, UnbiasedTrace
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import new_horde, watched_life
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
 from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
@@ -219,7 +220,7 @@ def measure_error(life: Life) -> float:
 
 
 @cached(Record)
-def live(_study: Study, seed: int, kinds: tuple[str, str], size: Size) -> Record:
+def live(_study: ExperimentContext, seed: int, kinds: tuple[str, str], size: Size) -> Record:
     """Live two lives that are one in phase A, in the planar simulator; return them with a first axis for them."""
     state: State = {}
     records = []
@@ -287,13 +288,13 @@ class Data(NamedTuple):
     size: Size
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Live a life of each kind for each seed."""
-    size = SIZES[study.scale]
-    seeds = study.at_least(size.seeds)
+    size = SIZES[context.scale]
+    seeds = context.at_least(size.seeds)
     pairs = product(PAIRS, seeds)
-    results = study.in_parallel(
-        {(k, s): Job(f"{k[0]}, seed {s}", live, (study, s, k, size)) for k, s in pairs}
+    results = context.in_parallel(
+        {(k, s): Job(f"{k[0]}, seed {s}", live, (context, s, k, size)) for k, s in pairs}
     )
     lives: dict[str, list[Record]] = {}
     for (kinds, _), both in results.items():

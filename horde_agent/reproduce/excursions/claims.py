@@ -18,7 +18,7 @@ from horde_agent.reproduce.claims import (
 )
 from horde_agent.reproduce.excursions import problem
 from horde_agent.reproduce.excursions.problem import Data, Summary, Variant, VariantResult
-from horde_agent.reproduce.means import join
+from horde_agent.reproduce.stats import join
 
 CLAIMS = Claims("section 4")
 

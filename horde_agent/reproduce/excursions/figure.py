@@ -10,8 +10,8 @@ from horde_agent.measures.passes import Curve
 from horde_agent.reproduce.excursions import problem
 from horde_agent.reproduce.excursions.problem import Data
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import Picture
-from horde_agent.reproduce.means import join, mean_ci
+from horde_agent.reproduce.figures import Picture
+from horde_agent.reproduce.stats import join, mean_ci
 from horde_agent.runs.showing.pictures import nmsre_picture
 
 N_WORST = 10

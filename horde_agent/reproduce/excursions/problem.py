@@ -17,10 +17,17 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
-from horde_agent.reproduce.lessons import LEARN, TrainingData, learn, outcomes, predict_at_tests
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.offline import Offline, offline
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.training_data import (
+    LEARN,
+    TrainingData,
+    learn,
+    outcomes,
+    predict_at_tests,
+)
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "795 predictions about five policies, tested by excursions"
@@ -68,9 +75,9 @@ class Lesson(NamedTuple):
 
 
 @cached(Lesson)
-def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
+def learn_variant(context: ExperimentContext, life: Path, variant: Variant) -> Lesson:
     """Learn from a life under a variant."""
-    interface = interface_of(study)
+    interface = interface_of(context)
     lessons = TrainingData(read(life))
     horde = compiled_horde(
         interface, excursions(interface), config=variant.config(), mode="deferred"
@@ -82,8 +89,8 @@ def learn_variant(study: Study, life: Path, variant: Variant) -> Lesson:
 
 
 @cached(Offline)
-def _learn_offline(study: Study, seed: int, life: Path) -> Offline:
-    interface = interface_of(study)
+def _learn_offline(context: ExperimentContext, seed: int, life: Path) -> Offline:
+    interface = interface_of(context)
     rng = np.random.default_rng([seed, 2])
     return offline(TrainingData(read(life)), excursions(interface), interface, rng)
 
@@ -209,9 +216,9 @@ class Data:
         return [self.interface.channels[int(i)] for i in indices]
 
 
-def lives(study: Study) -> list[LifeSpec]:
+def lives(context: ExperimentContext) -> list[LifeSpec]:
     """Return the lives, with which `reset` begins too."""
-    return [LifeSpec(seed, STEPS[study.scale]) for seed in study.seeds]
+    return [LifeSpec(seed, STEPS[context.scale]) for seed in context.seeds]
 
 
 class Summary(NamedTuple):
@@ -270,11 +277,11 @@ def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) 
     )
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn under every variant; cached results are reused."""
-    first = study.seeds[0]
-    recordings = simulate_lives(study, lives(study))
-    pairs = [(variant, seed) for variant in [*RULES, WITH_OFFSETS] for seed in study.seeds]
+    first = context.seeds[0]
+    recordings = simulate_lives(context, lives(context))
+    pairs = [(variant, seed) for variant in [*RULES, WITH_OFFSETS] for seed in context.seeds]
     pairs += [(variant, first) for variant in LARGER_STEPS + SMALLER_RATIOS]
     # "capped", which learns on the plain engine, takes the longest.
     costs = {("capped", "every-step"): 10.0, ("capped", "importance-weighted"): 4.0}
@@ -282,17 +289,17 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         (v, s): Job(
             f"{'-'.join(map(str, v))} on life {s}",
             learn_variant,
-            (study, recordings[s], v),
+            (context, recordings[s], v),
             costs.get(v[:2], 1.0),
         )
         for v, s in pairs
     }
     jobs[Offline] = Job(
-        "off-line solutions", _learn_offline, (study, first, recordings[first]), 3.0
+        "off-line solutions", _learn_offline, (context, first, recordings[first]), 3.0
     )
-    job_results = study.in_parallel(jobs)
+    job_results = context.in_parallel(jobs)
 
-    interface = interface_of(study)
+    interface = interface_of(context)
     questions = excursions(interface)
     recorded = {seed: TrainingData(read(path)) for seed, path in recordings.items()}
     results: dict[Variant, dict[int, VariantResult]] = {}
@@ -302,7 +309,7 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         )
     summaries = {seed: LifeSummary.of(life) for seed, life in recorded.items()}
     return Data(interface, questions, results, summaries, job_results[Offline]), {
-        "steps of each life": STEPS[study.scale],
+        "steps of each life": STEPS[context.scale],
         "questions": len(questions),
         "alpha": f"{PAPER.step_size:g} / {interface.coder.n_active}",
         "alpha_w": f"{PAPER.secondary_ratio:g} alpha",

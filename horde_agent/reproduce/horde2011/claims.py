@@ -7,7 +7,7 @@ import numpy as np
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
 from horde_agent.reproduce.horde2011 import problem
 from horde_agent.reproduce.horde2011.problem import Data, Stops, Wandering
-from horde_agent.reproduce.means import join, mean_ci, rank_correlation
+from horde_agent.reproduce.stats import join, mean_ci, rank_correlation
 from horde_agent.types import Floats
 
 STEPS_RANKED = 5

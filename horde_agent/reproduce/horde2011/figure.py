@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.horde2011.claims import light_from
 from horde_agent.reproduce.horde2011.problem import N_HEADINGS, SEEKERS, Data
 

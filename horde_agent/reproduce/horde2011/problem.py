@@ -23,9 +23,10 @@ from horde_agent.policies import (
     draw_from,
 )
 from horde_agent.record import Phase
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import new_horde, watched_life
 from horde_agent.reproduce.offline import RIDGES
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "Horde 2011: time to obstacle, time to stop, light seeking"
@@ -208,7 +209,7 @@ class Tester:
 
 
 @cached(Wandering)
-def wander(_study: Study, seed: int, size: Size) -> Wandering:
+def wander(_study: ExperimentContext, seed: int, size: Size) -> Wandering:
     """Live the life that wanders, and test its predictions and policy."""
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
@@ -332,7 +333,7 @@ class Stops(NamedTuple):
 
 
 @cached(Stops)
-def spin(_study: Study, seed: int, size: Size) -> Stops:
+def spin(_study: ExperimentContext, seed: int, size: Size) -> Stops:
     """Live the life that spins and stops."""
     per_floor = size.life // len(FLOORS)
     ways = ("clockwise", "counterclockwise")
@@ -377,16 +378,18 @@ class Data(NamedTuple):
     size: Size
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Live both lives of each seed."""
-    size = SIZES[study.scale]
+    size = SIZES[context.scale]
     jobs = {
-        ("wander", s): Job(f"wandering, seed {s}", wander, (study, s, size), 2.0)
-        for s in study.seeds
+        ("wander", s): Job(f"wandering, seed {s}", wander, (context, s, size), 2.0)
+        for s in context.seeds
     }
-    jobs |= {("spin", s): Job(f"stopping, seed {s}", spin, (study, s, size)) for s in study.seeds}
-    results = study.in_parallel(jobs)
-    wanderings, stops = ([results[kind, s] for s in study.seeds] for kind in ("wander", "spin"))
+    jobs |= {
+        ("spin", s): Job(f"stopping, seed {s}", spin, (context, s, size)) for s in context.seeds
+    }
+    results = context.in_parallel(jobs)
+    wanderings, stops = ([results[kind, s] for s in context.seeds] for kind in ("wander", "spin"))
     return Data(wanderings, stops, size), {
         "tried on seeds": TUNED_ON,
         "steps of a life": size.life,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least
 from horde_agent.reproduce.league.problem import DEFAULT, Data, Score
-from horde_agent.reproduce.means import Mean, mean_ci
+from horde_agent.reproduce.stats import Mean, mean_ci
 
 
 def better_rules(data: Data) -> dict[str, str]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.league.problem import DEFAULT, Data, Score
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.stats import mean_ci
 from horde_agent.types import Floats
 
 

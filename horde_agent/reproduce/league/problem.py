@@ -17,9 +17,10 @@ from horde_agent.measures.online import rupee_beta0
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"
@@ -122,9 +123,9 @@ class Score(NamedTuple):
 
 
 @cached(Score)
-def score(study: Study, life: Path, entry: Entry, every: int) -> Score:
+def score(context: ExperimentContext, life: Path, entry: Entry, every: int) -> Score:
     """Learn one of every `every` questions from a life by an entry."""
-    interface = interface_of(study)
+    interface = interface_of(context)
     lessons = TrainingData(read(life))
     questions = excursions(interface)[::every]
     config = entry.config()
@@ -151,22 +152,22 @@ class Data(NamedTuple):
         return [of_default.of_every(stride).error - score.error for of_default, score in pairs]
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Choose each rule's best settings on the tuning life, then score every rule on the others."""
-    size = SIZES[study.scale]
+    size = SIZES[context.scale]
     specs = [
         LifeSpec(TUNING_SEED, size.tuning),
-        *(LifeSpec(seed, size.life) for seed in study.seeds),
+        *(LifeSpec(seed, size.life) for seed in context.seeds),
     ]
-    recordings = simulate_lives(study, specs)
+    recordings = simulate_lives(context, specs)
 
     def scores(entries: Iterable[Entry], seeds: Iterable[int]) -> dict[tuple[Entry, int], Score]:
-        return study.in_parallel(
+        return context.in_parallel(
             {
                 (e, s): Job(
                     f"{e.rule} ({e.settings}), life {s}",
                     score,
-                    (study, recordings[s], e, e.every(size)),
+                    (context, recordings[s], e, e.every(size)),
                 )
                 for e, s in product(entries, seeds)
             }
@@ -178,10 +179,10 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         name: min(tried[name], key=lambda entry: of_tuning[entry, TUNING_SEED].error)
         for name in RULES
     }
-    score_table = scores(dict.fromkeys([*map(Entry, RULES), *chosen.values()]), study.seeds)
+    score_table = scores(dict.fromkeys([*map(Entry, RULES), *chosen.values()]), context.seeds)
     defaults, best = (
         {
-            name: [score_table[entry, seed] for seed in study.seeds]
+            name: [score_table[entry, seed] for seed in context.seeds]
             for name, entry in entries.items()
         }
         for entries in ({name: Entry(name) for name in RULES}, chosen)

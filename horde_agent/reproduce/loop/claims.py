@@ -22,7 +22,7 @@ from horde_agent.reproduce.loop.worlds import (
     composed_values,
     ring_values,
 )
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.stats import mean_ci
 
 CLAIMS = Claims("section 3, figure 1")
 

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.loop.problem import ALONE, CLOSED, GAMMAS, VARIANTS, Data
 from horde_agent.reproduce.loop.worlds import composed_values
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.stats import mean_ci
 
 _SHOWN = 600  # steps: a minute
 

@@ -17,9 +17,10 @@ from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour
 from horde_agent.record import Stream, read, row_dtype
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.loop.worlds import FED_BACK, Ring, learn_corridor, learn_ring
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
 from horde_agent.runs.jobs.holdout import returns_of
 from horde_agent.types import Bools, Floats
 
@@ -164,9 +165,9 @@ def with_copy(stream: Stream, interface: Interface) -> tuple[Stream, Interface]:
 
 
 @cached(Outcome)
-def learn_memory(study: Study, life: Path, variant: str, steps: int) -> Outcome:
+def learn_memory(context: ExperimentContext, life: Path, variant: str, steps: int) -> Outcome:
     """Learn on one part of a life and score the final weights on the other."""
-    interface = interface_of(study)
+    interface = interface_of(context)
     stream = with_memory(read(life)[: steps + 1], interface)
     return learn_and_score(stream, remembering(interface), variant)
 
@@ -220,15 +221,15 @@ class Data(NamedTuple):
         return np.array([outcome.nmse[gamma] for outcome in self.outcomes[variant].values()])
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn in every variant from each seed's life, and in both small worlds."""
-    steps = STEPS[study.scale]
-    seeds = [seed + FRESH_FROM[study.scale] for seed in study.seeds]
-    recordings = simulate_lives(study, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
-    results = study.in_parallel(
+    steps = STEPS[context.scale]
+    seeds = [seed + FRESH_FROM[context.scale] for seed in context.seeds]
+    recordings = simulate_lives(context, [LifeSpec(seed, steps, "behaviour") for seed in seeds])
+    results = context.in_parallel(
         {
             (variant, seed): Job(
-                f"{variant}, life {seed}", learn_memory, (study, path, variant, steps)
+                f"{variant}, life {seed}", learn_memory, (context, path, variant, steps)
             )
             for variant in VARIANTS
             for seed, path in recordings.items()

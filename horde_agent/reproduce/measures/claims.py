@@ -9,8 +9,8 @@ import numpy as np
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain.problem import CHANGED, SETTLED
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, below, parts, within
-from horde_agent.reproduce.means import join, mean_ci, rank_correlation
 from horde_agent.reproduce.measures.problem import BETA0, DEVIATIONS, TIMES, Data, Tracking
+from horde_agent.reproduce.stats import join, mean_ci, rank_correlation
 
 CLAIMS = Claims("chapter 7")
 

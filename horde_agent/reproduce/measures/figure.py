@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.measures.claims import before_reset
 from horde_agent.reproduce.measures.problem import Data
 

@@ -16,9 +16,10 @@ from horde_agent.record import read
 from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.chain import problem as chain
 from horde_agent.reproduce.chain.problem import dot
-from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn, outcomes
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.training_data import TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "RUPEE and UDE"
@@ -200,9 +201,9 @@ class Tracking(NamedTuple):
 
 
 @cached(Tracking)
-def track(study: Study, life: Path, size: Size) -> Tracking:
+def track(context: ExperimentContext, life: Path, size: Size) -> Tracking:
     """Learn the questions from a life, and set theta to 0 at the reset."""
-    interface = interface_of(study)
+    interface = interface_of(context)
     lessons = TrainingData(read(life))
     questions = excursions(interface)[:: size.stride]
     horde = compiled_horde(interface, questions, config=LearnerConfig(vector_mspbe=False))
@@ -236,21 +237,21 @@ class Data(NamedTuple):
     size: Size  # lengths
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn the small problems, and the questions from the lives."""
-    size = SIZES[study.scale]
-    recordings = simulate_lives(study, [LifeSpec(seed, size.steps) for seed in study.seeds])
-    tracked = study.in_parallel(
-        {s: Job(f"life {s}", track, (study, path, size)) for s, path in recordings.items()}
+    size = SIZES[context.scale]
+    recordings = simulate_lives(context, [LifeSpec(seed, size.steps) for seed in context.seeds])
+    tracked = context.in_parallel(
+        {s: Job(f"life {s}", track, (context, path, size)) for s, path in recordings.items()}
     )
-    n_noise, n_runs = (NOISE_STEPS // 10, 20) if study.is_quick else (NOISE_STEPS, chain.N_RUNS)
+    n_noise, n_runs = (NOISE_STEPS // 10, 20) if context.is_quick else (NOISE_STEPS, chain.N_RUNS)
     chains = {
-        name: [chain_curves(seed, alpha_w, n_runs) for seed in study.seeds]
+        name: [chain_curves(seed, alpha_w, n_runs) for seed in context.seeds]
         for name, alpha_w in (("GTD(lambda)", chain.ALPHA_W), ("TD(lambda)", 0.0))
     }
-    noises = [noise(seed, n_noise) for seed in study.seeds]
+    noises = [noise(seed, n_noise) for seed in context.seeds]
     threshold = float(np.percentile(noise(TUNING_SEED, n_noise).ude, 99))
-    bairds = [baird(seed) for seed in study.seeds]
+    bairds = [baird(seed) for seed in context.seeds]
     return Data(chains, noises, threshold, bairds, list(tracked.values()), size), {
         "tuning seed": TUNING_SEED,
         "steps of a life": size.steps,

@@ -8,9 +8,9 @@ import numpy as np
 
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.reproduce.claims import Claims, Finding, Limit, Part, at_least, at_most, below
-from horde_agent.reproduce.means import join
 from horde_agent.reproduce.nexting.life import EVENTS, N_WINDOWS, TIME_SCALES_S, Asked
 from horde_agent.reproduce.nexting.problem import LAGS, REAL_PASSES, REAL_SCALES_S, Data
+from horde_agent.reproduce.stats import join
 from horde_agent.types import Bools, Floats
 
 EARLY = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.nexting.claims import Scores
 from horde_agent.reproduce.nexting.life import N_WINDOWS, TIME_SCALES_S
 from horde_agent.reproduce.nexting.problem import Data

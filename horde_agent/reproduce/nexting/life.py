@@ -23,9 +23,9 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour, BehaviourPolicy, Follow, PolicyFunction
 from horde_agent.record import Stream
-from horde_agent.reproduce.lessons import LEARN, TrainingData, learn
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
+from horde_agent.reproduce.training_data import LEARN, TrainingData, learn
 from horde_agent.runs.jobs.holdout import Moments
 from horde_agent.types import Bools, Floats, Integers
 

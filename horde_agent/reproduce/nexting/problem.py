@@ -15,7 +15,7 @@ from horde_agent.life.bodies import make_body
 from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.record import Recorder, read
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.lessons import TrainingData, learn
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import (
     BITS_SEED,
@@ -30,7 +30,8 @@ from horde_agent.reproduce.nexting.life import (
     window,
 )
 from horde_agent.reproduce.offline import RIDGES, Problem, blocks, terms_needed
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.training_data import TrainingData, learn
 from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.types import Bools, Floats
 
@@ -145,15 +146,15 @@ def _lags(life: NextingLife, part: range) -> Iterator[tuple[Floats, Floats]]:
 
 
 @cached(Learned)
-def _learn(study: Study, path: Path, size: Size) -> Learned:
-    question_set = Asked(interface_of(study), size.bits)
+def _learn(context: ExperimentContext, path: Path, size: Size) -> Learned:
+    question_set = Asked(interface_of(context), size.bits)
     horde = compiled_horde(question_set.interface, question_set.questions(), config=CONFIG)
     return learn_life(NextingLife(read(path), question_set), horde, size.window)
 
 
 @cached(Offline)
-def _solve(study: Study, path: Path, size: Size) -> Offline:
-    life = NextingLife(read(path), Asked(interface_of(study), size.bits))
+def _solve(context: ExperimentContext, path: Path, size: Size) -> Offline:
+    life = NextingLife(read(path), Asked(interface_of(context), size.bits))
     first, half, late, end = (
         window(k, size.window).start
         for k in (N_WINDOWS * 2 // 5, N_WINDOWS // 2, N_WINDOWS - 2, N_WINDOWS)
@@ -161,9 +162,9 @@ def _solve(study: Study, path: Path, size: Size) -> Offline:
     return offline(life, range(first, half), range(late, end))
 
 
-def _time_many(study: Study, path: Path, size: Size) -> Floats:
+def _time_many(context: ExperimentContext, path: Path, size: Size) -> Floats:
     """Return the duration of each step with the larger set of questions, in milliseconds; a job."""
-    question_set = Asked(interface_of(study), size.many_bits, events=())
+    question_set = Asked(interface_of(context), size.many_bits, events=())
     horde = compiled_horde(question_set.interface, question_set.questions(), config=CONFIG)
     return learn(TrainingData(read(path)[: size.many_steps]), horde, question_set.interface).ms
 
@@ -177,7 +178,7 @@ class RealLog(NamedTuple):
 
 
 @cached(RealLog)
-def _learn_log(study: Study, size: Size) -> RealLog:
+def _learn_log(context: ExperimentContext, size: Size) -> RealLog:
     env = make_body("replay", log=REAL_LOG)
     question_set = Asked(Interface.of(env), size.bits, REAL_SCALES_S, events=())
     recorder = Recorder(len(question_set.interface.channels))
@@ -189,7 +190,7 @@ def _learn_log(study: Study, size: Size) -> RealLog:
     horde = question_set.horde(CONFIG)
     first = TrainingData(stream[:n])
     test = range(n, len(stream))
-    for _ in range(2 if study.is_quick else REAL_PASSES):
+    for _ in range(2 if context.is_quick else REAL_PASSES):
         learn(first, horde, question_set.interface)
     theta = horde.weights()[0][:, life.live.index].T
     errors = Moments(horde.n_demons)
@@ -214,32 +215,34 @@ class Data(NamedTuple):
     log: RealLog | None  # from the real robot's log; None without it
 
 
-def lives(study: Study) -> list[LifeSpec]:
+def lives(context: ExperimentContext) -> list[LifeSpec]:
     """Return the lives: each has all windows, and the returns of the last one."""
-    steps = N_WINDOWS * SIZES[study.scale].window + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
+    steps = (
+        N_WINDOWS * SIZES[context.scale].window + 1 + terms_needed(1.0 - 0.1 / TIME_SCALES_S[-1])
+    )
     return [
         LifeSpec(s, steps, "behaviour", behaviour=wall_follower, physics="planar")
-        for s in study.seeds
+        for s in context.seeds
     ]
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Simulate the lives, learn from them, and solve them off-line."""
-    recordings = simulate_lives(study, lives(study))
-    size = SIZES[study.scale]
+    recordings = simulate_lives(context, lives(context))
+    size = SIZES[context.scale]
     jobs: dict[Any, Job] = {
-        (work, seed): Job(f"{name}, life {seed}", work, (study, path, size), 2.0)
+        (work, seed): Job(f"{name}, life {seed}", work, (context, path, size), 2.0)
         for name, work in (("off-line solutions", _solve), ("learning", _learn))
         for seed, path in recordings.items()
     }
     jobs[_time_many] = Job(
-        "more questions", _time_many, (study, recordings[study.seeds[0]], size), 0.5
+        "more questions", _time_many, (context, recordings[context.seeds[0]], size), 0.5
     )
     if REAL_LOG.exists():
-        jobs[_learn_log] = Job("the real robot's log", _learn_log, (study, size), 0.5)
-    results = study.in_parallel(jobs)
-    learned, solved = ([results[work, seed] for seed in study.seeds] for work in (_learn, _solve))
-    question_set = Asked(interface_of(study), size.bits)
+        jobs[_learn_log] = Job("the real robot's log", _learn_log, (context, size), 0.5)
+    results = context.in_parallel(jobs)
+    learned, solved = ([results[work, seed] for seed in context.seeds] for work in (_learn, _solve))
+    question_set = Asked(interface_of(context), size.bits)
     return Data(
         question_set, size, learned, solved, results[_time_many], results.get(_learn_log)
     ), {

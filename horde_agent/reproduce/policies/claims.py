@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, below, parts
-from horde_agent.reproduce.means import join
 from horde_agent.reproduce.policies import problem
 from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
-from horde_agent.reproduce.study import n_cores
+from horde_agent.reproduce.runner import n_cores
+from horde_agent.reproduce.stats import join
 
 PAPER_CYCLE_MS = 85.0
 PERIOD_MS = 100.0

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import join
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.policies import problem
 from horde_agent.reproduce.policies.claims import PAPER_CYCLE_MS, fall
 from horde_agent.reproduce.policies.problem import GAMMAS, LAM, Data, PolicyScores
-from horde_agent.reproduce.study import n_cores
+from horde_agent.reproduce.runner import n_cores
+from horde_agent.reproduce.stats import join
 
 _MOST_CURVES = 1_000
 

@@ -19,9 +19,10 @@ from horde_agent.life.student import encoder
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read
-from horde_agent.reproduce.lessons import TrainingData, learn
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.training_data import TrainingData, learn
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "A thousand policies, and ten thousand, learned from one behaviour"
@@ -82,10 +83,10 @@ def horde_of(
 
 @cached(PolicyScores)
 def learn_policies(
-    study: Study, life: Path, seed: int, n: int, trace_rule: str, steps: int
+    context: ExperimentContext, life: Path, seed: int, n: int, trace_rule: str, steps: int
 ) -> PolicyScores:
     """Learn the questions that belong to a seed from a life's first steps."""
-    interface = interface_of(study)
+    interface = interface_of(context)
     # Both engines visit, for demons that lie side by side, what the longest of their traces needs.
     gvfs = sorted(asked(interface, seed, n), key=attrgetter("continuation"))
     return follow(
@@ -124,13 +125,15 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyS
 # ---- in real time ---------------------------------------------------------------------------------------------------
 
 
-def cycle_times(study: Study, seed: int, life: Path, n: int, cycles: int) -> dict[str, float]:
+def cycle_times(
+    context: ExperimentContext, seed: int, life: Path, n: int, cycles: int
+) -> dict[str, float]:
     """Return p50, p99 and max in milliseconds of a cycle: code the observation, learn, predict, for n policies.
 
     One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must
         hold.
     """
-    interface = interface_of(study)
+    interface = interface_of(context)
     horde = horde_of(interface, asked(interface, seed, n), "clipped", "eager")
     ms = learn(TrainingData(read(life)[: cycles + 1]), horde, interface).ms
     return {
@@ -176,12 +179,12 @@ class Data(NamedTuple):
     size: Size  # durations
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Simulate the lives and learn from them; cached results are reused."""
-    size = SIZES[study.scale]
-    seeds = study.seeds
-    first = study.seeds[0]
-    recordings = simulate_lives(study, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
+    size = SIZES[context.scale]
+    seeds = context.seeds
+    first = context.seeds[0]
+    recordings = simulate_lives(context, [LifeSpec(seed, size.life, "behaviour") for seed in seeds])
     many = (first, MANY, "clipped", size.many)
     rules = {rule: (first, FEW, rule, size.rules) for rule in TRACE_RULES}
     few = {seed: (seed, FEW, "clipped", size.life) for seed in seeds}
@@ -190,20 +193,20 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         plan: Job(
             f"{n:,} policies, {rule}, life {seed}",
             learn_policies,
-            (study, recordings[seed], *plan),
+            (context, recordings[seed], *plan),
             n * steps * (20.0 if rule == "capped" else 1.0),
         )
         for plan in (many, *rules.values(), *few.values())
         for seed, n, rule, steps in [plan]
     }
-    results = study.in_parallel(jobs)
+    results = context.in_parallel(jobs)
 
     def cycles(n: int) -> dict[str, float]:
-        args = (study, first, recordings[first], n, max(size.cycles * FEW // n, 50))
+        args = (context, first, recordings[first], n, max(size.cycles * FEW // n, 50))
         job = Job(f"cycles of {n:,} policies", cycle_times, args)
-        return dict(study.in_parallel({n: job})[n])  # alone, with all cores
+        return dict(context.in_parallel({n: job})[n])  # alone, with all cores
 
-    interface = interface_of(study)
+    interface = interface_of(context)
     data = Data(
         {seed: results[plan] for seed, plan in few.items()},
         results[many],

@@ -16,8 +16,8 @@ from horde_agent.reproduce.claims import (
     parts,
     within,
 )
-from horde_agent.reproduce.means import correlation, format_means, join, mean_ci
 from horde_agent.reproduce.reset.problem import LIT, Agreement, Data, Reaction, Run
+from horde_agent.reproduce.stats import correlation, format_means, join, mean_ci
 from horde_agent.types import Bools, Floats
 
 ESTIMATES = ("vector", "scalar")

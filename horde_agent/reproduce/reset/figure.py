@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.reset.claims import agreements, reactions
 from horde_agent.reproduce.reset.problem import LIT, Data, Run
+from horde_agent.reproduce.stats import mean_ci
 from horde_agent.types import Bools
 
 _LOOKS = {"vector": (COLOURS[0], "-"), "scalar": (COLOURS[1], "--")}

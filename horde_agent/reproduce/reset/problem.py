@@ -17,7 +17,7 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Stream, read
 from horde_agent.reproduce.excursions.problem import lives
-from horde_agent.reproduce.lessons import TrainingData, latest_nmsre, learn
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import (
     LifeSpec,
     compiled_horde,
@@ -25,8 +25,9 @@ from horde_agent.reproduce.lives import (
     simulate_life,
     simulate_lives,
 )
-from horde_agent.reproduce.means import correlation
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.stats import correlation
+from horde_agent.reproduce.training_data import TrainingData, latest_nmsre, learn
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Three measures of learning: the weights are lost, the lamp is moved"
@@ -108,21 +109,21 @@ def lamp_move(stream: Stream, change_at: int) -> LampMove:
     return between, LAMP, NEW_PLACE
 
 
-def _learn_moved(study: Study, seed: int, life: Path) -> Run:
+def _learn_moved(context: ExperimentContext, seed: int, life: Path) -> Run:
     """Live the life again with the lamp moved, and learn from that; `life` is the one in which it stays."""
-    steps = LAMP_STEPS[study.scale]
-    move = lamp_move(first_steps(read(life), steps), CHANGE_AT[study.scale])
-    path = simulate_life(study, LifeSpec(seed, steps, lamp_moves=(move,)))
-    return _learn(study, path, CHANGE_AT[study.scale], resets=False)
+    steps = LAMP_STEPS[context.scale]
+    move = lamp_move(first_steps(read(life), steps), CHANGE_AT[context.scale])
+    path = simulate_life(context, LifeSpec(seed, steps, lamp_moves=(move,)))
+    return _learn(context, path, CHANGE_AT[context.scale], resets=False)
 
 
 @cached(Run)
-def _learn(study: Study, life: Path, change_at: int, resets: bool) -> Run:
+def _learn(context: ExperimentContext, life: Path, change_at: int, resets: bool) -> Run:
     """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
-    lessons = TrainingData(first_steps(read(life), STEPS[study.scale]))
-    interface = interface_of(study)
+    lessons = TrainingData(first_steps(read(life), STEPS[context.scale]))
+    interface = interface_of(context)
     questions = asked(interface)
-    interval = EVERY[study.scale]
+    interval = EVERY[context.scale]
     horde = compiled_horde(interface, questions, mode="deferred")
     looked: list[tuple[int, Any, Any]] = [(0, horde.mspbe_scalar, horde.mspbe_vector())]
 
@@ -233,31 +234,31 @@ def agreement(nmsre: Floats, estimate: Floats, every: int, longest: int) -> Agre
     return Agreement(float(correlations[0]), float(best * every), float(correlations[best]))
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Live with and without a moved lamp, and learn from both."""
-    change_at = CHANGE_AT[study.scale]
-    recordings = simulate_lives(study, lives(study))
+    change_at = CHANGE_AT[context.scale]
+    recordings = simulate_lives(context, lives(context))
     jobs = {
-        ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (study, path, change_at, True))
+        ("reset", seed): Job(f"theta := 0 in life {seed}", _learn, (context, path, change_at, True))
         for seed, path in recordings.items()
     }
-    if study.backend == "simulator":
+    if context.backend == "simulator":
         jobs |= {
             ("moved", seed): Job(
-                f"the lamp moves in life {seed}", _learn_moved, (study, seed, path), 3.0
+                f"the lamp moves in life {seed}", _learn_moved, (context, seed, path), 3.0
             )
             for seed, path in recordings.items()
         }
-    runs = study.in_parallel(jobs)
+    runs = context.in_parallel(jobs)
     reset, moved = (
         {s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved")
     )
-    interface = interface_of(study)
+    interface = interface_of(context)
     config = LearnerConfig()
     questions = asked(interface)
-    return Data(interface, questions, change_at, EVERY[study.scale], reset, moved), {
-        "steps of each life": STEPS[study.scale],
-        "steps of each life with a moved lamp": LAMP_STEPS[study.scale] if moved else None,
+    return Data(interface, questions, change_at, EVERY[context.scale], reset, moved), {
+        "steps of each life": STEPS[context.scale],
+        "steps of each life with a moved lamp": LAMP_STEPS[context.scale] if moved else None,
         "questions": len(questions),
         "gamma": GAMMA,
         "change at learning step": change_at,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_most, parts
-from horde_agent.reproduce.means import join
 from horde_agent.reproduce.rooms.problem import EVEN, HIGH, VARIANTS, Data
+from horde_agent.reproduce.stats import join
 
 CLIPPING = ("Tree Backup", "V-trace", "ABTD")
 UNCLIPPED = ("TD", "GTD", "TDRC", "HTD")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import Picture, sensitivity
+from horde_agent.reproduce.figures import Picture, sensitivity
 from horde_agent.reproduce.rooms.problem import Data
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.means import join
-from horde_agent.reproduce.small_runs import Runs, Variant, value_error
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import ExperimentContext
+from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
+from horde_agent.reproduce.tabular_runner import Runs, Variant, value_error
 
 TITLE = "Eight rules in the Rooms and High Variance Rooms problems"
 RATIO = 2.0**-4
@@ -34,17 +34,17 @@ Data = dict[str, Sweep]
 """Errors in both tasks, means over the eight questions."""
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn by every rule and setting in both tasks."""
     tasks = {
-        task: (Runs(problem, value_error, STEPS[study.scale], every=50, share_last=0.01), GRID)
+        task: (Runs(problem, value_error, STEPS[context.scale], every=50, share_last=0.01), GRID)
         for task, problem in ((EVEN, rooms()), (HIGH, rooms(high_variance=True)))
     }
-    data = sweep(study, tasks, N_RUNS[study.scale], N_TUNING[study.scale])
+    data = sweep(context, tasks, N_RUNS[context.scale], N_TUNING[context.scale])
     on_rim = [f"{task}: {join(found.on_rim())}" for task, found in data.items() if found.on_rim()]
     return data, {
-        "runs of each seed": N_RUNS[study.scale],
-        "steps": STEPS[study.scale],
+        "runs of each seed": N_RUNS[context.scale],
+        "steps": STEPS[context.scale],
         "log2 alpha": np.log2(GRID.alphas),
         "lambda, zeta": GRID.lambdas,
         "alpha_w / alpha": f"{RATIO:g}, TDRC 1",

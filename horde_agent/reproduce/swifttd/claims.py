@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, above, at_least, at_most, parts
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.stats import mean_ci
 from horde_agent.reproduce.swifttd.problem import (
     LARGE,
     METAS,

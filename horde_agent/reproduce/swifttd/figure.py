@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.stats import mean_ci
 from horde_agent.reproduce.swifttd.claims import best_rivals, medians
 from horde_agent.reproduce.swifttd.problem import LARGE, METAS, SWIFT, Data
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
+from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.lives import interface_of, simulate_lives
 from horde_agent.reproduce.nexting.life import Asked, NextingLife, learn_life
 from horde_agent.reproduce.nexting.problem import lives
-from horde_agent.reproduce.study import Job, Study, cached
+from horde_agent.reproduce.runner import Job
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 
@@ -107,10 +108,10 @@ class Score(NamedTuple):
 
 
 @cached(Score)
-def score(study: Study, path: Path, variant: Variant, n_steps: int) -> Score:
+def score(context: ExperimentContext, path: Path, variant: Variant, n_steps: int) -> Score:
     """Learn one of every `stride` sensors from the first steps of a life by a variant."""
-    interface = interface_of(study)
-    asked_about = set(interface.sensors[:: SIZES[study.scale].stride])
+    interface = interface_of(context)
+    asked_about = set(interface.sensors[:: SIZES[context.scale].stride])
     channels = tuple(
         channel._replace(is_sensor=i in asked_about) for i, channel in enumerate(interface.channels)
     )
@@ -141,16 +142,16 @@ class Data(NamedTuple):
     ]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn from the lives by every variant."""
-    size = SIZES[study.scale]
-    recordings = simulate_lives(study, lives(study))
+    size = SIZES[context.scale]
+    recordings = simulate_lives(context, lives(context))
     rivals = RIVALS[:: size.thin]
     variants = [SWIFT, NOISY, *PARTS.values(), *rivals]
     tried = [*GRID[:: size.thin], LARGE, *(rival for rival in rivals if rival.rule == "td")]
     keys = [
-        *product(variants, study.seeds, [size.steps]),
-        *((v, study.seeds[0], size.fewer) for v in tried),
+        *product(variants, context.seeds, [size.steps]),
+        *((v, context.seeds[0], size.fewer) for v in tried),
     ]
 
     def job(v: Variant, seed: int, n_steps: int) -> Job:
@@ -160,13 +161,13 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         return Job(
             f"{v.rule} {v.step_size:g}, life {seed}",
             score,
-            (study, recordings[seed], v, n_steps),
+            (context, recordings[seed], v, n_steps),
             cost,
         )
 
-    results = study.in_parallel({key: job(*key) for key in keys})
-    scores = {v: [results[v, seed, size.steps] for seed in study.seeds] for v in variants}
-    return Data(scores, {v: results[v, study.seeds[0], size.fewer] for v in tried}), {
+    results = context.in_parallel({key: job(*key) for key in keys})
+    scores = {v: [results[v, seed, size.steps] for seed in context.seeds] for v in variants}
+    return Data(scores, {v: results[v, context.seeds[0], size.fewer] for v in tried}), {
         "steps": size.steps,
         "steps of the parameter grid, first life": size.fewer,
         "questions": len(scores[SWIFT][0].nmse),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from horde_agent.reproduce.claims import Claims, Finding, Part, at_least, at_most, parts, within
-from horde_agent.reproduce.means import join
+from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.tdrc.problem import RULES, SOUND, STEP_RULES, WALKS, Data
 
 OTHERS = tuple(name for name in RULES if name != "TDRC")

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 
 from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.figure import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.means import mean_ci
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.stats import mean_ci
 from horde_agent.reproduce.tdrc.claims import OTHERS, PUBLISHED, SCRIPT
 from horde_agent.reproduce.tdrc.problem import CORRECTED, PROBLEMS, STEP_RULES, Data
 

@@ -11,9 +11,9 @@ import numpy as np
 from horde_agent.problems.classics import baird, boyan_chain, random_walk
 from horde_agent.problems.markov import Expectations, Problem
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.small_runs import ADAGRAD, Error, Runs, Variant
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.sweeps import Best, Grid, Sweep, sweep
+from horde_agent.reproduce.tabular_runner import ADAGRAD, Error, Runs, Variant
 from horde_agent.types import Floats
 
 TITLE = "TDRC on five small problems"
@@ -93,7 +93,7 @@ class Data(NamedTuple):
         return float(self.relative(steps, problem, rule).mean())
 
 
-def gather(study: Study) -> tuple[Data, dict[str, object]]:
+def gather(context: ExperimentContext) -> tuple[Data, dict[str, object]]:
     """Learn by each rule with both kinds of step sizes; AdaGrad's is chosen on the tuning seed."""
     tasks = {}
     for name, (problem, n_steps, exponents) in PROBLEMS.items():
@@ -101,9 +101,9 @@ def gather(study: Study) -> tuple[Data, dict[str, object]]:
         by_script = Grid(RULES, 0.5 ** np.array(exponents)[:, None], (0.0,))
         for steps, grid in zip(STEP_RULES, (by_script, BY_ADAGRAD), strict=True):
             tasks[f"{name} ({steps})"] = runs, grid
-    data = Data(sweep(study, tasks, N_RUNS[study.scale], N_TUNING[study.scale]))
+    data = Data(sweep(context, tasks, N_RUNS[context.scale], N_TUNING[context.scale]))
     return data, {
-        "runs of each seed": N_RUNS[study.scale],
+        "runs of each seed": N_RUNS[context.scale],
         "lambda": 0,
         "alpha_w / alpha": 1,
         "beta": 1,

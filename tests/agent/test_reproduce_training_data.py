@@ -16,11 +16,11 @@ from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
 from horde_agent.reproduce.excursions.problem import Variant, VariantResult, learn_variant
-from horde_agent.reproduce.lessons import TrainingData, learn, outcomes
+from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.lives import interface_of
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
 from tests.agent.doubles import ToyBody, horde_of, live
-from tests.agent.reproducing import record_life, toy_study
+from tests.agent.reproducing import record_life, toy_context
 
 FAULTS = {
     40: {"gap": 1},
@@ -33,17 +33,17 @@ FAULTS = {
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    return toy_study(tmp_path, monkeypatch)
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentContext:
+    return toy_context(tmp_path, monkeypatch)
 
 
 def new_horde(interface: Interface, **config: Any) -> Horde:
     return horde_of(questions.excursions(interface), interface, **config)
 
 
-def test_a_life_with_few_questions_is_that_of_all_questions(study: Study) -> None:
+def test_a_life_with_few_questions_is_that_of_all_questions(context: ExperimentContext) -> None:
     """One question about each policy is enough to draw the same excursions as `horde learn` does."""
-    rows = read(record_life(study, 3, 900)).rows
+    rows = read(record_life(context, 3, 900)).rows
     body = ToyBody()
     recorder = Recorder(3)
     live(
@@ -58,15 +58,15 @@ def test_a_life_with_few_questions_is_that_of_all_questions(study: Study) -> Non
     assert rows.tobytes() == recorder.stream().rows.tobytes()
 
 
-def test_a_life_of_behaviour_has_no_excursions(study: Study) -> None:
+def test_a_life_of_behaviour_has_no_excursions(context: ExperimentContext) -> None:
     """1 - (1 - 1/50)^900 = 1 - 1e-8: with excursions there would be some."""
-    stream = read(record_life(study, 3, 900, "behaviour"))
+    stream = read(record_life(context, 3, 900, "behaviour"))
     assert set(stream.rows["phase"][:-1].tolist()) == {Phase.BEHAVE}
     assert stream.n_steps == 900
 
 
 def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(
-    study: Study, monkeypatch: pytest.MonkeyPatch
+    context: ExperimentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a period of 10 s, 900 steps are 2.5 h; a record begins another file after an hour."""
 
@@ -76,7 +76,7 @@ def test_a_life_longer_than_a_segment_of_a_record_is_kept_whole(
             self.metadata = {**self.metadata, "period_s": 10.0}
 
     monkeypatch.setattr(lives, "make_body", lambda *_, **__: Slow())
-    path = record_life(study, 3, 900)
+    path = record_life(context, 3, 900)
     assert read(path).n_steps == 900
 
 
@@ -111,18 +111,18 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
         np.testing.assert_allclose(mine.predictions, theirs.predictions, rtol=1e-5, atol=1e-6)
 
 
-def result_of(study: Study, life: Path, variant: Variant) -> VariantResult:
-    lesson = learn_variant(study, life, variant)
+def result_of(context: ExperimentContext, life: Path, variant: Variant) -> VariantResult:
+    lesson = learn_variant(context, life, variant)
     return VariantResult(
-        lesson, TrainingData(read(life)), questions.excursions(interface_of(study))
+        lesson, TrainingData(read(life)), questions.excursions(interface_of(context))
     )
 
 
-def test_a_lesson_scores_what_relearning_scores(study: Study) -> None:
+def test_a_lesson_scores_what_relearning_scores(context: ExperimentContext) -> None:
     """The last weights by hand: their errors on the first policy's odd tests, over the variance of all of them."""
-    path = record_life(study, 1, 1_500)
-    interface = interface_of(study)
-    lesson = result_of(study, path, Variant())
+    path = record_life(context, 1, 1_500)
+    interface = interface_of(context)
+    lesson = result_of(context, path, Variant())
     horde = new_horde(interface)
     stream = read(path)
     student = relearn(stream, horde, interface)
@@ -144,9 +144,9 @@ def test_a_lesson_scores_what_relearning_scores(study: Study) -> None:
     np.testing.assert_allclose(lesson.score(odd)[0], error / returns.var(), rtol=1e-3)
 
 
-def test_a_question_that_was_set_aside_has_no_score(study: Study) -> None:
+def test_a_question_that_was_set_aside_has_no_score(context: ExperimentContext) -> None:
     """A step size of 200 for all active features together multiplies the error by about -200 at each update."""
-    lesson = result_of(study, record_life(study, 1, 1_500), Variant(step_size=200.0))
+    lesson = result_of(context, record_life(context, 1, 1_500), Variant(step_size=200.0))
     aside = ~lesson.sound
     assert aside.any()
     assert np.isnan(lesson.nmsre[aside]).all()

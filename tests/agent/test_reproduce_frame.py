@@ -1,4 +1,4 @@
-"""Study: cache, jobs in processes, results, means with their intervals."""
+"""The frame of an experiment: cache, jobs in processes, results, means with their intervals."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from horde_agent.reproduce.claims import (
     within,
 )
 from horde_agent.reproduce.command import say
-from horde_agent.reproduce.experiment import Figure, Result, Table
-from horde_agent.reproduce.means import mean_ci, student_t
-from horde_agent.reproduce.study import Job, JobFailed, Study, cached, run_jobs
+from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table, cached
+from horde_agent.reproduce.runner import Job, JobFailed, run_jobs
+from horde_agent.reproduce.stats import mean_ci, student_t
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def study(out: Path, **other: object) -> Study:
-    return Study(
+def context(out: Path, **other: object) -> ExperimentContext:
+    return ExperimentContext(
         **{"out": out, "scale": "quick", "seeds": (0,), "backend": "simulator", "say": say, **other}
     )  # type: ignore[arg-type]
 
@@ -51,7 +51,7 @@ class Sums(NamedTuple):
 
 
 @cached(Sums)
-def adds(study: Study, path: Path, parts: tuple[int, ...]) -> Sums:
+def adds(context: ExperimentContext, path: Path, parts: tuple[int, ...]) -> Sums:
     path.write_text(path.read_text() + "x")
     return Sums(float(sum(parts)), np.array(parts))
 
@@ -61,7 +61,7 @@ def test_a_cached_job_is_done_once_for_the_same_arguments(tmp_path: Path) -> Non
     calls = tmp_path / "calls"
     calls.touch()
     for parts in ((1, 2), (1, 2), (12,)):
-        result = adds(study(tmp_path), calls, parts)
+        result = adds(context(tmp_path), calls, parts)
         assert (result.total, result.parts.tolist()) == (sum(parts), list(parts))
     assert calls.read_text() == "xx"
     assert pickle.loads(pickle.dumps(adds)) is adds
@@ -79,9 +79,9 @@ def test_what_was_broken_off_is_not_believed(tmp_path: Path) -> None:
         path.touch()
 
     with pytest.raises(KeyboardInterrupt):
-        study(tmp_path).cached("life-0", breaks)
+        context(tmp_path).cached("life-0", breaks)
     assert not (tmp_path / "kept" / "life-0").exists()
-    assert study(tmp_path).cached("life-0", makes).is_file()
+    assert context(tmp_path).cached("life-0", makes).is_file()
 
 
 def notes(x: int) -> tuple[int, int, float]:
@@ -118,13 +118,13 @@ def test_at_the_quick_scale_all_jobs_stay_in_this_process(tmp_path: Path) -> Non
     """In their order, whatever they cost, with one thread each, as in processes of their own; one alone has all."""
     n_threads = numba.get_num_threads()
     jobs = [Job(f"{x}", threads, (x,), cost) for x, cost in enumerate([1.0, 5.0])]
-    assert list(study(tmp_path).in_parallel(dict(enumerate(jobs))).values()) == [
+    assert list(context(tmp_path).in_parallel(dict(enumerate(jobs))).values()) == [
         (0, os.getpid(), 1),
         (1, os.getpid(), 1),
     ]
-    assert study(tmp_path).in_parallel({"only": jobs[0]}) == {"only": (0, os.getpid(), n_threads)}
+    assert context(tmp_path).in_parallel({"only": jobs[0]}) == {"only": (0, os.getpid(), n_threads)}
     with pytest.raises(ValueError, match="wheels"):
-        study(tmp_path).in_parallel({"odd": Job("odd", fails)})
+        context(tmp_path).in_parallel({"odd": Job("odd", fails)})
     assert numba.get_num_threads() == n_threads
 
 
@@ -150,7 +150,7 @@ def test_the_jobs_end_with_the_one_who_started_them(how: signal.Signals, tmp_pat
     """By Ctrl-C, which reaches the whole group, and by a kill, which reaches the parent alone."""
     marks = [tmp_path / "a", tmp_path / "b"]
     code = (
-        "from tests.agent.test_reproduce_study import *\n"
+        "from tests.agent.test_reproduce_frame import *\n"
         f"run_jobs([Job(m, sleeps, (m,)) for m in {list(map(str, marks))}], print, n_workers=2)"
     )
     parent = subprocess.Popen(
@@ -267,7 +267,7 @@ def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) 
     (tmp_path / "socket.py").write_text("raise SystemExit('foreign code runs')")
     code = (
         f"import sys; sys.path[0] = {str(ROOT)!r}\n"
-        "from horde_agent.reproduce.study import Job, run_jobs\n"
+        "from horde_agent.reproduce.runner import Job, run_jobs\n"
         "print(run_jobs([Job(f'{x}', abs, (-x,)) for x in range(2)], print, n_workers=1))\n"
     )
     command = [sys.executable, "-c", code]

@@ -1,13 +1,4 @@
-"""Study: the input of an experiment: output folder, scale, seeds, robot, cache and worker processes.
-
-An experiment caches expensive results and runs independent work in spawned processes, one per core,
-    with progress:
-
-    @cached(Scores)  # a NamedTuple
-    def learn(study: Study, seed: int) -> Scores: ...
-
-    scores = study.in_parallel({seed: Job(f"seed {seed}", learn, (study, seed)) for seed in
-    study.seeds})
+"""Jobs of an experiment: independent work in spawned processes, one per core, with progress.
 
 A job is a module-level function and its arguments. Its result is pickled: write large results to a
 file and return the path.
@@ -15,136 +6,22 @@ file and return the path.
 
 from __future__ import annotations
 
-import functools
 import gc
 import multiprocessing
 import os
-import re
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import numba
-import numpy as np
 
 from horde_agent.life.timing import duration
-
-Scale = Literal["quick", "paper"]
-Arrays = TypeVar("Arrays", bound=Any)
-Arguments = ParamSpec("Arguments")
-Key = TypeVar("Key", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Study:
-    """Input of an experiment."""
-
-    out: Path  # folder of the whole reproduction
-    scale: Scale  # "quick" or "paper"
-    seeds: tuple[int, ...]  # one life each
-    backend: str  # the robot, a name of `horde learn --backend`
-    say: Callable[[str], None]  # takes a line for the user
-    port: str | None = None  # of a real robot, or None
-
-    @property
-    def is_quick(self) -> bool:
-        """True at the quick scale: short lives."""
-        return self.scale == "quick"
-
-    @property
-    def seed_list(self) -> str:
-        """The seeds as people read them."""
-        return ", ".join(map(str, self.seeds))
-
-    def at_least(self, n: int) -> tuple[int, ...]:
-        """Return the seeds 0, 1, ..., at least `n`: for an experiment whose runs are cheaper than lives."""
-        return tuple(range(max(n, len(self.seeds))))
-
-    def folder(self, name: str) -> Path:
-        """Return the folder of an experiment's own files, made if need be; its figures go there."""
-        path = self.out / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def cached(self, name: str, make: Callable[[Path], None]) -> Path:
-        """Return a cached file; make it first if it is missing. Several processes may do this for different names.
-
-        A folder belongs to one scale, backend and version (see `command`): all else that a file
-            depends on is in its
-        name.
-
-        Args:
-            name: Of the file, in `out`/kept.
-            make: Writes the file at the path it is given; it is moved into place when complete.
-        """
-        path = self.out / "kept" / name
-        if not path.exists():
-            part = path.with_name(f".{name}.part")
-            part.parent.mkdir(parents=True, exist_ok=True)
-            part.unlink(missing_ok=True)
-            make(part)
-            os.replace(part, path)
-        return path
-
-    def in_parallel(self, jobs: Mapping[Key, Job]) -> dict[Key, Any]:
-        """Run jobs in spawned processes, one per core, and return their results by the same keys, in the same order.
-
-        Ctrl-C ends all. At the quick scale they are done one after another in this process:
-        starting worker processes, which load all kernels again, takes longer.
-        """
-        if self.is_quick:
-            results = run_here(list(jobs.values()), self.say)
-        else:
-            results = run_jobs(list(jobs.values()), self.say)
-        return dict(zip(jobs, results, strict=True))
-
-
-Work = Callable[Concatenate[Study, Arguments], Arrays]
-"""The function of a job, called as work(study, *args)."""
-
-
-def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Arguments, Arrays]]:
-    """Return the decorator of a job that is done once for the same arguments; its result is cached.
-
-    Its other arguments are numbers, strings, paths, and tuples of numbers and strings; `kind` is
-    the class of its result, a NamedTuple of arrays and numbers.
-    """
-
-    def decorate(work: Work[Arguments, Arrays]) -> Work[Arguments, Arrays]:
-        @functools.wraps(work)
-        def read_or_work(
-            study: Study, /, *args: Arguments.args, **options: Arguments.kwargs
-        ) -> Arrays:
-            def write(path: Path) -> None:
-                with path.open("wb") as file:
-                    np.savez(file, **work(study, *args, **options)._asdict())
-
-            words = [work.__module__.split(".")[2], work.__name__]  # the experiment
-            words += [
-                arg.name if isinstance(arg, Path) else str(arg)
-                for arg in (*args, *options.values())
-            ]
-            with np.load(
-                study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)
-            ) as file:
-                arrays = [file[name] for name in kind._fields]
-            found: Arrays = kind(*(array if array.ndim else array.item() for array in arrays))
-            return found
-
-        return read_or_work
-
-    return decorate
-
-
-# ---- jobs -----------------------------------------------------------------------------------------------------------
 
 _PRINT_EVERY_S = 10.0
 

@@ -15,7 +15,8 @@ from horde_agent.reproduce.collision.claims import identities
 from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
 from horde_agent.reproduce.rooms import claims as rooms_claims
 from horde_agent.reproduce.rooms import problem as rooms_experiment
-from horde_agent.reproduce.small_runs import (
+from horde_agent.reproduce.sweeps import Grid, Sweep
+from horde_agent.reproduce.tabular_runner import (
     ADAGRAD,
     EXTRAGRADIENT,
     LARGEST_ERROR,
@@ -27,7 +28,6 @@ from horde_agent.reproduce.small_runs import (
     simulate,
     value_error,
 )
-from horde_agent.reproduce.sweeps import Grid, Sweep
 from horde_agent.reproduce.tdrc import claims as tdrc_claims
 from horde_agent.reproduce.tdrc import problem as tdrc
 from horde_agent.types import Floats, Integers
