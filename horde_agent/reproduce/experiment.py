@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.checks import CheckResult, judge
 from horde_agent.reproduce.runner import Job, run_here, run_jobs
 from horde_agent.reproduce.stats import Mean, join
 from horde_agent.runs.keeping.folder import write_json
@@ -180,7 +180,7 @@ class Result:
 
     name: str  # of the experiment, as in the command
     title: str  # a heading for people
-    claims: list[Claim] = field(default_factory=list)  # in the order in which they are read
+    claims: list[CheckResult] = field(default_factory=list)  # in the order in which they are read
     figures: list[Figure] = field(default_factory=list)  # in this order too
     tables: list[Table] = field(default_factory=list)  # in this order too
     seconds: float = 0.0  # wall-clock time, set by the command; cached work is not counted
@@ -200,41 +200,43 @@ class Result:
     def read(cls, path: Path) -> Result:
         """Read what `write` wrote."""
         table = json.loads(path.read_text(encoding="utf-8"))
-        table["claims"] = [Claim(**claim) for claim in table["claims"]]
+        table["claims"] = [CheckResult(**claim) for claim in table["claims"]]
         table["figures"] = [Figure(**figure) for figure in table["figures"]]
         table["tables"] = [Table(**inner) for inner in table["tables"]]
         return cls(**table)
 
 
 def run_experiment(name: str, context: ExperimentContext) -> Result:
-    """Measure, judge the claims and draw the figures of an experiment: a folder of three modules.
+    """Measure, judge the claims and draw the figures of an experiment: one module of this package.
 
-    * `problem` has `TITLE` and `gather(context)`, which measures, or reads cached results. It returns
-      the data that all else takes, and everything needed to repeat the measurement except the
-      context's seeds, by name.
-    * `claims` has `CLAIMS`, in the order of the paper, and `REMARKS`, sentences about how to read
-      the result.
-    * `figure` has `pictures(data)`, figures of matplotlib with their captions by name, and perhaps
+    The module has, in this order:
+
+    * `TITLE` and settings.
+    * `run(context)`, which measures, or reads cached results. It returns the data that all else
+      takes, and everything needed to repeat the measurement except the context's seeds, by name.
+    * Checks of the paper's claims, in the paper's order (see `checks`), and `REMARKS`, sentences
+      about how to read the result.
+    * `pictures(data)`, figures of matplotlib with their captions by name, and perhaps
       `tables(data)`.
     """
-    problem, claims, figure = (
-        import_module(f"{__package__}.{name}.{part}") for part in ("problem", "claims", "figure")
-    )
+    experiment = import_module(f"{__package__}.{name}")
     from horde_agent.runs.showing.pictures import save  # needs matplotlib
 
-    data, settings = problem.gather(context)
+    data, settings = experiment.run(context)
     figures = []
-    for file, (canvas, caption) in figure.pictures(data).items():
+    for file, (canvas, caption) in experiment.pictures(data).items():
         save(canvas, context.folder(name) / f"{file}.png")
         figures.append(Figure(f"{file}.png", caption))
+    tables: list[Table] = []
+    if hasattr(experiment, "tables"):
+        tables = experiment.tables(data)
+    settings = {"seeds": context.seeds, **settings}
     return Result(
-        name,
-        problem.TITLE,
-        claims.CLAIMS.judge(data),
-        figures,
-        figure.tables(data) if hasattr(figure, "tables") else [],
-        settings={
-            name: as_cell(value) for name, value in {"seeds": context.seeds, **settings}.items()
-        },
-        remarks=list(claims.REMARKS),
+        name=name,
+        title=experiment.TITLE,
+        claims=judge(experiment, data),
+        figures=figures,
+        tables=tables,
+        settings={key: as_cell(value) for key, value in settings.items()},
+        remarks=list(experiment.REMARKS),
     )

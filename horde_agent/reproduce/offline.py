@@ -52,7 +52,7 @@ class LiveFeatures:
         return phi[:, :-1]
 
 
-class Problem:
+class LeastSquares:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
     Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no
@@ -137,7 +137,7 @@ class LifeRows:
         for k, observation in enumerate(self._observation):
             self.tiles[k] = encode(observation)
 
-    def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
+    def regression(self, starts: Integers, channel: Integers, gamma: float) -> LeastSquares:
         """Return the problem of predicting the returns of channels, (n_questions,), measured in excursions.
 
         `starts` is the row of the first observation of each, shape (n_excursions,).
@@ -147,7 +147,7 @@ class LifeRows:
         returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
         tiles = self.tiles[rows]
         mean = returns.mean(axis=0)
-        problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
+        problem = LeastSquares(LiveFeatures(tiles, self.n_features), mean, len(rows))
         for block in blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
             problem.add(phi, phi, returns[block] - mean)
@@ -159,7 +159,7 @@ class LifeRows:
         readings = self._observation[steps][:, :, channel].astype(np.float64)
         return np.ascontiguousarray(returns_along(readings, gamma)[:-1].swapaxes(0, 1))
 
-    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
+    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> LeastSquares:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
         The cumulants are channels, shape (n_questions,). Only transitions by that action count:
@@ -180,7 +180,7 @@ class LifeRows:
         tiles_t = self.tiles[departed]
         tiles_tp1 = self.tiles[arrived]
         live = LiveFeatures(np.concatenate([tiles_t, tiles_tp1]), self.n_features)
-        problem = Problem(live, mean / (1.0 - gamma), len(departed))
+        problem = LeastSquares(live, mean / (1.0 - gamma), len(departed))
         trace = np.zeros(live.n, dtype=np.float32)
         for block in blocks(len(departed)):
             phi = live.dense(tiles_t[block])
@@ -232,7 +232,7 @@ class Split(NamedTuple):
     is_held_out: Bools
 
 
-class Offline(NamedTuple):
+class OfflineScores(NamedTuple):
     """Scores on held-out excursions, (n_questions,): mean squared error over the variance of all returns measured."""
 
     ridge: Floats  # of ridge regression
@@ -264,7 +264,7 @@ class Tests(NamedTuple):
 
 def offline(
     lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator
-) -> Offline:
+) -> OfflineScores:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
     The questions are about constant actions, with channels as their cumulants and one constant
@@ -294,7 +294,7 @@ def offline(
             life, policy, float(gamma), of_gamma, part, lam
         )
     ridge, lstd, mean = scores
-    return Offline(ridge, lstd, mean, is_held_out)
+    return OfflineScores(ridge, lstd, mean, is_held_out)
 
 
 def _system(
@@ -319,7 +319,7 @@ def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> F
     return life.regression(tests.row[~part.is_held_out], channel, gamma).predict(tests.tiles, ridge)
 
 
-def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
+def _choose(problem: LeastSquares, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
     """Return predictions at the tests, and each question's ridge: the one that does best on some excursions."""
     candidates = np.array([problem.predict(tests.tiles, ridge) for ridge in RIDGES])
     best = np.array([tests.score(predictions, which) for predictions in candidates]).argmin(axis=0)

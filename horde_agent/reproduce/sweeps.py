@@ -12,14 +12,14 @@ from horde_agent.reproduce import TUNING_SEED
 from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import mean_ci
-from horde_agent.reproduce.tabular_runner import Batch, Runs, Scores, Variant, score
+from horde_agent.reproduce.tabular_runner import Batch, BatchScores, RuleVariant, RunSettings, score
 from horde_agent.types import Floats
 
 
 class Grid(NamedTuple):
     """Settings of a sweep."""
 
-    variants: Mapping[str, Variant]  # the rules by name
+    variants: Mapping[str, RuleVariant]  # the rules by name
     alphas: Floats  # step sizes, shape (A,), increasing; or (V, A), those of each of V rules
     lambdas: tuple[float, ...]  # trace decays, shape (L,); zeta of ABTD
 
@@ -102,7 +102,10 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    context: ExperimentContext, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int
+    context: ExperimentContext,
+    tasks: Mapping[str, tuple[RunSettings, Grid]],
+    n_runs: int,
+    n_tuning: int,
 ) -> dict[str, Sweep]:
     """Return the errors of each task over its grid by the task's name, and those of the tuning runs."""
     seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(context.seeds, n_runs)
@@ -119,7 +122,7 @@ def sweep(
         shape = len(grid.variants), len(grid.lambdas), grid.alphas.shape[-1], -1
         errors = {}
         tuning = {}
-        for kind in Scores._fields:
+        for kind in BatchScores._fields:
             by_seed = {
                 seed: np.reshape([getattr(scores, kind) for scores in results[name, seed]], shape)
                 for seed in seeds

@@ -39,7 +39,7 @@ _EPSILON = 1e-8  # of AdaGrad
 
 
 @dataclass(frozen=True)
-class Variant:
+class RuleVariant:
     """An update rule as an experiment uses it."""
 
     algorithm: str  # its file in `kernels/rules`
@@ -71,7 +71,7 @@ class Variant:
 class Batch(NamedTuple):
     """d learners of one variant, the same number for each question."""
 
-    variant: Variant  # their rule
+    variant: RuleVariant  # their rule
     step_size: Floats  # alpha of the learners of a question, shape (d / Q,)
     lam: Floats  # their lambda or zeta, shape (d / Q,)
 
@@ -83,14 +83,14 @@ class Error(NamedTuple):
     m: Floats  # (Q, k)
 
 
-class Scores(NamedTuple):
+class BatchScores(NamedTuple):
     """Errors of a batch in each run, means over the questions: over all steps, and over the last; (d / Q, n_runs)."""
 
     area: Floats
     last: Floats
 
 
-class Runs(NamedTuple):
+class RunSettings(NamedTuple):
     """How an experiment runs."""
 
     problem: Problem | Callable[[np.random.Generator], Problem]  # or what draws it for each run
@@ -107,12 +107,14 @@ def value_error(problem: Problem) -> Error:
     return Error(weights[:, :, None] * problem.features, weights * problem.values())
 
 
-def score(runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[Scores]:
+def score(runs: RunSettings, batches: Sequence[Batch], seed: int, n_runs: int) -> list[BatchScores]:
     """Return each batch's scores; run k draws from the generator seeded by (seed, k).
 
     All batches learn from the same trajectories.
     """
-    scores_of_batches = [Scores(*np.zeros((2, batch.step_size.size, n_runs))) for batch in batches]
+    scores_of_batches = [
+        BatchScores(*np.zeros((2, batch.step_size.size, n_runs))) for batch in batches
+    ]
     n_last = max(1, round(runs.share_last * runs.steps / runs.every))
     for run in range(n_runs):
         rng = np.random.default_rng([seed, run])
@@ -132,7 +134,7 @@ def score(runs: Runs, batches: Sequence[Batch], seed: int, n_runs: int) -> list[
 # ---- one run --------------------------------------------------------------------------------------------------------
 
 
-class Stream(NamedTuple):
+class LearnerInputs(NamedTuple):
     """What d learners of Q questions read: T transitions in S states by N actions, m features at most in each state.
 
     k is the number of a rule's vectors beside theta, n that of features.
@@ -184,7 +186,7 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
     k = 1 + len(demons.vectors)
     rho = np.divide(target, b, out=np.zeros_like(target), where=b > 0)
     feature, value = _sparse(problem.features)
-    stream = Stream(
+    stream = LearnerInputs(
         *(trajectory[0], trajectory[1], trajectory[2], feature, value, rho, b),
         np.array([question.reward for question in questions]),
         np.array([np.append(question.gamma, 0.0) for question in questions]),
@@ -266,7 +268,7 @@ def _draw(upto: Floats, draw: float) -> int:
 
 @kernel
 def _learn(
-    parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats
+    parameters: Any, demons: Demons, stream: LearnerInputs, error: Error, every: int, errors: Floats
 ) -> None:
     """Learn from all transitions; write the errors of d learners into `errors`, (n_evaluations, d)."""
     # Two kernels, because an inner one counts no references to the arrays of its tuples.
@@ -275,7 +277,7 @@ def _learn(
 
 @inner_kernel
 def _learn_all(
-    parameters: Any, demons: Demons, stream: Stream, error: Error, every: int, errors: Floats
+    parameters: Any, demons: Demons, stream: LearnerInputs, error: Error, every: int, errors: Floats
 ) -> None:
     rho = stream.signals[0]
     gamma = stream.signals[1]
@@ -326,7 +328,7 @@ def _length(M: Floats, m: Floats, theta: Floats) -> float:
 
 
 @inner_kernel
-def _update(parameters: Any, i: int, demons: Demons, step: Step, stream: Stream) -> None:
+def _update(parameters: Any, i: int, demons: Demons, step: Step, stream: LearnerInputs) -> None:
     """Update learner i in place, as the mode says."""
     if stream.mode == PLAIN:
         update(parameters, i, demons, step)

@@ -83,7 +83,7 @@ class TrainingData:
         return returns
 
 
-class Learned(NamedTuple):
+class LearningResult(NamedTuple):
     """Result of learning from a life."""
 
     predictions: Floats  # as returned by `predict_at_tests`, each made by the weights of its time
@@ -105,7 +105,7 @@ def learn(
     *,
     rupee: RUPEE | None = None,
     after: Callable[[int], None] | None = None,
-) -> Learned:
+) -> LearningResult:
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
     Args:
@@ -145,7 +145,9 @@ def learn(
                 rupee.begin(tiles)
         if i in tested:
             predictions.append(horde.predict(tiles)[tested[i]])
-    return Learned(np.array(predictions, np.float64), time.perf_counter() - began, np.array(ms))
+    return LearningResult(
+        np.array(predictions, np.float64), time.perf_counter() - began, np.array(ms)
+    )
 
 
 def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) -> Floats:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from horde_agent.reproduce import lives as streams
-from horde_agent.reproduce.claims import Claims
+from horde_agent.reproduce.checks import judge
 from horde_agent.reproduce.experiment import ExperimentContext
 from tests.agent.doubles import ToyBody
 
@@ -39,6 +40,6 @@ def record_life(
     return streams.simulate_lives(context, [streams.LifeSpec(seed, steps, kind)])[seed]
 
 
-def letters(claims: Claims, data: Any) -> str:
+def letters(experiment: ModuleType, data: Any) -> str:
     """Return the first letter of each verdict: r, p or n."""
-    return "".join(claim.verdict[0] for claim in claims.judge(data))
+    return "".join(result.verdict[0] for result in judge(experiment, data))

@@ -10,21 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numba
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.claims import (
-    Claim,
-    Claims,
-    Finding,
-    Part,
+from horde_agent.reproduce.checks import (
+    CheckResult,
+    Measured,
+    Number,
     above,
     at_least,
     at_most,
     below,
+    check,
+    judge,
     verdict,
     within,
 )
@@ -203,15 +205,6 @@ def test_one_run_has_no_interval() -> None:
 
 
 def test_a_limit_is_set_to_the_mean_or_to_each_run() -> None:
-    mean = Part("x", [1.0, 3.0], at_most(2))
-    per_run = Part("y", [1.0, 3.0], at_most(2).in_each(), ".1f")
-    assert [mean.limit.holds(mean.values), per_run.limit.holds(per_run.values)] == [
-        [True],
-        [True, False],
-    ]
-    finding = Finding([mean, per_run], "All of it.")
-    assert finding.measured == "x: 2 ± 13; y: 1.0, 3.0. All of it."
-    assert finding.rule == "x at most 2; y each at most 2."
     limits = (at_least(2), at_most(2), above(2), below(2), within(1, 2))
     assert [[limit.test(x) for x in (1.0, 2.0, 3.0)] for limit in limits] == [
         [False, True, True],
@@ -220,20 +213,43 @@ def test_a_limit_is_set_to_the_mean_or_to_each_run() -> None:
         [True, False, False],
         [True, True, False],
     ]
+    assert at_most(2).holds([1.0, 3.0]) == [True]
+    assert at_most(2).in_each().holds([1.0, 3.0]) == [True, False]
 
 
-def test_a_claim_has_its_rule_in_words_and_a_cause_only_if_it_differs() -> None:
-    claims = Claims("section 1")
+def test_numbers_may_have_limits_of_their_own() -> None:
+    @check(claim="It is small.", paper="small", source="section 1")
+    def small(lengths: list[float]) -> Measured:
+        mean = Number("x", lengths, at_most(2))
+        per_run = Number("y", lengths, at_most(2).in_each(), ".1f")
+        return Measured([mean, per_run], "All of it.")
 
-    @claims.add("It grows.", "it grows", "Lengths in m:")
-    def _grows(lengths: list[float]) -> Finding | None:
+    result = small.judge([1.0, 3.0])
+    assert result is not None
+    assert result.measured == "x: 2 ± 13; y: 1.0, 3.0. All of it."
+    assert result.rule == "x at most 2; y each at most 2."
+    assert result.verdict == "partly reproduced"
+
+
+def test_a_check_has_its_rule_in_words_and_a_cause_only_if_it_differs() -> None:
+    experiment = ModuleType("toy")
+
+    @check(
+        claim="It grows.",
+        paper="it grows",
+        source="section 1",
+        terms="Lengths in m:",
+        limit=above(1.0),
+    )
+    def grows(lengths: list[float]) -> Measured | None:
         if lengths:
-            return Finding([Part("length", lengths, above(1.0))], cause=lambda: "too little light")
+            return Measured({"length": lengths}, cause=lambda: "too little light")
         return None
 
-    assert claims.judge([]) == []
-    grown, small = (claims.judge([length])[0] for length in (2.0, 0.5))
-    assert (grown.verdict, grown.cause, grown.rule) == (
+    experiment.grows = grows  # type: ignore[attr-defined]
+    assert judge(experiment, []) == []
+    large, small = (judge(experiment, [length])[0] for length in (2.0, 0.5))
+    assert (large.verdict, large.cause, large.rule) == (
         "reproduced",
         "",
         "Lengths in m: length above 1.",
@@ -247,7 +263,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
         name="toy",
         title="A toy",
         claims=[
-            Claim(
+            CheckResult(
                 "It works.", "section 1", "so it says", "so it does", "reproduced", "both", "luck"
             )
         ],

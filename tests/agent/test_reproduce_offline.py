@@ -12,7 +12,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce import offline as offline_rows
-from horde_agent.reproduce.offline import LifeRows, LiveFeatures, Problem, offline
+from horde_agent.reproduce.offline import LeastSquares, LifeRows, LiveFeatures, offline
 from horde_agent.reproduce.training_data import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
@@ -26,7 +26,7 @@ def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     rng = np.random.default_rng(0)
     left_rows, right = rng.normal(size=(2, n_rows, 25))
     y = rng.normal(size=(n_rows, 3))
-    system = Problem(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
+    system = LeastSquares(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
     for part in (slice(0, 7), slice(7, n_rows)):
         system.add(left_rows[part].astype(np.float32), right[part].astype(np.float32), y[part])
     A = left_rows.T @ right

@@ -9,7 +9,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import command
-from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.checks import CheckResult
 from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table
 from horde_agent.reproduce.page import write_page
 from horde_agent.runs.keeping.folder import own_version
@@ -21,10 +21,12 @@ def first(context: ExperimentContext) -> Result:
     CALLS.append("first")
     (context.folder("first") / "a.png").touch()
     claims = [
-        Claim(
+        CheckResult(
             "2 < 3 & true", "section 1", "says so", "seen, measured", "reproduced", "by <counting>"
         ),
-        Claim("It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"),
+        CheckResult(
+            "It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"
+        ),
     ]
     tables = [Table("numbers", ("a", "b"), [[1234, 0.123456], ["x", None]])]
     return Result("first", "The first", claims, [Figure("a.png", "a <picture>")], tables)
@@ -34,7 +36,9 @@ def second(context: ExperimentContext) -> Result:
     CALLS.append("second")
     if CALLS.count("second") == 1:
         raise KeyboardInterrupt
-    return Result("second", "The second", [Claim("Half.", "s", "p", "m", "partly reproduced")])
+    return Result(
+        "second", "The second", [CheckResult("Half.", "s", "p", "m", "partly reproduced")]
+    )
 
 
 @pytest.fixture(autouse=True)

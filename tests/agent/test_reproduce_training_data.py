@@ -15,7 +15,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.student import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
-from horde_agent.reproduce.excursions.problem import Variant, VariantResult, learn_variant
+from horde_agent.reproduce.excursions import LearnerVariant, VariantResult, learn_variant
 from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.lives import interface_of
 from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
@@ -111,7 +111,7 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
         np.testing.assert_allclose(mine.predictions, theirs.predictions, rtol=1e-5, atol=1e-6)
 
 
-def result_of(context: ExperimentContext, life: Path, variant: Variant) -> VariantResult:
+def result_of(context: ExperimentContext, life: Path, variant: LearnerVariant) -> VariantResult:
     lesson = learn_variant(context, life, variant)
     return VariantResult(
         lesson, TrainingData(read(life)), questions.excursions(interface_of(context))
@@ -122,7 +122,7 @@ def test_a_lesson_scores_what_relearning_scores(context: ExperimentContext) -> N
     """The last weights by hand: their errors on the first policy's odd tests, over the variance of all of them."""
     path = record_life(context, 1, 1_500)
     interface = interface_of(context)
-    lesson = result_of(context, path, Variant())
+    lesson = result_of(context, path, LearnerVariant())
     horde = new_horde(interface)
     stream = read(path)
     student = relearn(stream, horde, interface)
@@ -146,7 +146,7 @@ def test_a_lesson_scores_what_relearning_scores(context: ExperimentContext) -> N
 
 def test_a_question_that_was_set_aside_has_no_score(context: ExperimentContext) -> None:
     """A step size of 200 for all active features together multiplies the error by about -200 at each update."""
-    lesson = result_of(context, record_life(context, 1, 1_500), Variant(step_size=200.0))
+    lesson = result_of(context, record_life(context, 1, 1_500), LearnerVariant(step_size=200.0))
     aside = ~lesson.sound
     assert aside.any()
     assert np.isnan(lesson.nmsre[aside]).all()

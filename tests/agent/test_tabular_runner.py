@@ -11,25 +11,23 @@ import pytest
 from horde_agent.problems.classics import baird, collision, random_walk
 from horde_agent.problems.markov import Problem
 from horde_agent.problems.rooms import rooms
-from horde_agent.reproduce.collision.claims import identities
-from horde_agent.reproduce.collision.problem import LAMBDAS, VARIANTS
-from horde_agent.reproduce.rooms import claims as rooms_claims
-from horde_agent.reproduce.rooms import problem as rooms_experiment
+from horde_agent.reproduce import rooms as rooms_experiment
+from horde_agent.reproduce import tdrc
+from horde_agent.reproduce.checks import judge
+from horde_agent.reproduce.collision import LAMBDAS, VARIANTS, identities
 from horde_agent.reproduce.sweeps import Grid, Sweep
 from horde_agent.reproduce.tabular_runner import (
     ADAGRAD,
     EXTRAGRADIENT,
     LARGEST_ERROR,
     Batch,
-    Runs,
-    Variant,
+    RuleVariant,
+    RunSettings,
     learn,
     score,
     simulate,
     value_error,
 )
-from horde_agent.reproduce.tdrc import claims as tdrc_claims
-from horde_agent.reproduce.tdrc import problem as tdrc
 from horde_agent.types import Floats, Integers
 
 ALPHA = 2.0**-4
@@ -40,7 +38,11 @@ Update = Callable[..., None]
 
 
 def errors_of(
-    problem: Problem, trajectory: Integers, variant: Variant, lam: float = LAM, alpha: float = ALPHA
+    problem: Problem,
+    trajectory: Integers,
+    variant: RuleVariant,
+    lam: float = LAM,
+    alpha: float = ALPHA,
 ) -> Floats:
     """Return the errors of one learner for each question after each step, (T, Q)."""
     batch = Batch(variant, np.array([alpha]), np.array([lam]))
@@ -129,14 +131,14 @@ def proximal_gtd2(
 @pytest.mark.parametrize(
     ("variant", "update"),
     [
-        (Variant("td"), td),
-        (Variant("td", mode=ADAGRAD), adagrad_td),
-        (Variant("etd", beta=BETA / 0.9), emphatic_td_beta),
-        (Variant("gtd2", ratio=ALPHA_W / ALPHA, mode=EXTRAGRADIENT), proximal_gtd2),
+        (RuleVariant("td"), td),
+        (RuleVariant("td", mode=ADAGRAD), adagrad_td),
+        (RuleVariant("etd", beta=BETA / 0.9), emphatic_td_beta),
+        (RuleVariant("gtd2", ratio=ALPHA_W / ALPHA, mode=EXTRAGRADIENT), proximal_gtd2),
     ],
     ids=["td", "adagrad", "etd-beta", "proximal-gtd2"],
 )
-def test_a_run_equals_its_slow_twin(variant: Variant, update: Update) -> None:
+def test_a_run_equals_its_slow_twin(variant: RuleVariant, update: Update) -> None:
     problem = collision(np.random.default_rng(0))
     trajectory = simulate(problem, np.random.default_rng(1), 400)
     expected = slow_errors(problem, trajectory, update)
@@ -149,8 +151,8 @@ def test_a_run_equals_its_slow_twin(variant: Variant, update: Update) -> None:
 def test_the_last_errors_of_a_run_are_those_at_its_end(share_last: float, n_last: int) -> None:
     """Of 40 evaluations in 400 steps: the last one at least."""
     problem = collision(np.random.default_rng(0))
-    batch = Batch(Variant("td"), np.array([ALPHA]), np.array([LAM]))
-    runs = Runs(problem, value_error, steps=400, every=10, share_last=share_last)
+    batch = Batch(RuleVariant("td"), np.array([ALPHA]), np.array([LAM]))
+    runs = RunSettings(problem, value_error, steps=400, every=10, share_last=share_last)
     (scores,) = score(runs, [batch], seed=4, n_runs=2)
     for run in range(2):
         trajectory = simulate(problem, np.random.default_rng([4, run]), 400)
@@ -167,7 +169,7 @@ def test_a_question_learns_where_its_policy_is_defined_and_nowhere_else() -> Non
     """Eight questions in the rooms, each against a twin that clears its trace outside."""
     problem = rooms(high_variance=True)
     trajectory = simulate(problem, np.random.default_rng(2), 750)
-    errors = errors_of(problem, trajectory, Variant("td"))
+    errors = errors_of(problem, trajectory, RuleVariant("td"))
     assert len(set(problem.behaviour[trajectory[0], trajectory[1]])) == 3
     for question in range(8):
         np.testing.assert_allclose(
@@ -193,7 +195,10 @@ def test_errors_that_overflow_stay_finite() -> None:
     """TD on Baird's star with a step size of 1."""
     problem = baird()
     trajectory = simulate(problem, np.random.default_rng(0), 3_000)
-    assert errors_of(problem, trajectory, Variant("td"), lam=0.0, alpha=1.0)[-1, 0] == LARGEST_ERROR
+    assert (
+        errors_of(problem, trajectory, RuleVariant("td"), lam=0.0, alpha=1.0)[-1, 0]
+        == LARGEST_ERROR
+    )
 
 
 def test_the_root_mspbe_is_0_at_the_fixed_point_and_that_of_the_definition_elsewhere() -> None:
@@ -221,7 +226,7 @@ def test_the_root_mspbe_is_0_at_the_fixed_point_and_that_of_the_definition_elsew
 
 def toy_sweep(area: dict[str, list[list[float]]], tuning: dict[str, list[list[float]]]) -> Sweep:
     """Return a sweep of one seed and run over lambda 0, 1 and three step sizes."""
-    grid = Grid({name: Variant("td") for name in area}, np.array([0.25, 0.5, 1.0]), (0.0, 1.0))
+    grid = Grid({name: RuleVariant("td") for name in area}, np.array([0.25, 0.5, 1.0]), (0.0, 1.0))
     errors = np.array(list(area.values()))[None, ..., None]
     chosen = np.array([tuning.get(name, rows) for name, rows in area.items()])
     return Sweep(grid, {"area": errors, "last": errors / 2}, {"area": chosen, "last": chosen})
@@ -250,7 +255,7 @@ def test_a_difference_between_rules_that_are_the_same_is_found() -> None:
     assert [value > 1e-12 for value in identities(sweep).values()] == [False] * 3 + [True, False]
 
 
-def test_the_rooms_claims_can_fail() -> None:
+def test_the_rooms_experiment_can_fail() -> None:
     even = {rule: [[1.0, 1.0, 1.0]] * 2 for rule in rooms_experiment.VARIANTS}
     for changes, expected in (
         ({}, ["reproduced", "partly reproduced"]),
@@ -262,10 +267,10 @@ def test_the_rooms_claims_can_fail() -> None:
         data = dict.fromkeys(
             (rooms_experiment.EVEN, rooms_experiment.HIGH), toy_sweep(even | changes, {})
         )
-        assert [claim.verdict for claim in rooms_claims.CLAIMS.judge(data)] == expected
+        assert [claim.verdict for claim in judge(rooms_experiment, data)] == expected
 
 
-def tdrc_data(areas_of: Callable[[str, str, str], float], last: float) -> tdrc.Data:
+def tdrc_data(areas_of: Callable[[str, str, str], float], last: float) -> tdrc.TDRCSweeps:
     """Return measurements from the area by step rule, problem and rule, and the last error of all."""
     sweeps = {}
     for steps, problem in product(tdrc.STEP_RULES, tdrc.PROBLEMS):
@@ -277,18 +282,16 @@ def tdrc_data(areas_of: Callable[[str, str, str], float], last: float) -> tdrc.D
         sweeps[f"{problem} ({steps})"] = Sweep(
             grid, errors, {kind: each[0, ..., 0] for kind, each in errors.items()}
         )
-    return tdrc.Data(sweeps)
+    return tdrc.TDRCSweeps(sweeps)
 
 
 def published(steps: str, problem: str, rule: str) -> float:
     """Return a published bar; where there is none, 20 for Baird's star and 1 for others."""
     if steps == "AdaGrad":
-        numbers = tdrc_claims.PUBLISHED
+        numbers = tdrc.PUBLISHED
     else:
-        numbers = tdrc_claims.SCRIPT
-    bars = dict(zip(tdrc_claims.OTHERS, numbers.get(problem, (None,) * 5), strict=True)) | {
-        "TDRC": 1.0
-    }
+        numbers = tdrc.SCRIPT
+    bars = dict(zip(tdrc.OTHERS, numbers.get(problem, (None,) * 5), strict=True)) | {"TDRC": 1.0}
     return bars[rule] or (20.0 if problem == "Baird" else 1.0)
 
 
@@ -301,8 +304,6 @@ def other(steps: str, problem: str, rule: str) -> float:
 
 
 def test_the_claims_about_tdrc_hold_for_the_published_numbers_and_fail_for_others() -> None:
-    assert {claim.verdict for claim in tdrc_claims.CLAIMS.judge(tdrc_data(published, 0.02))} == {
-        "reproduced"
-    }
-    verdicts = [claim.verdict[0] for claim in tdrc_claims.CLAIMS.judge(tdrc_data(other, 1.0))]
+    assert {claim.verdict for claim in judge(tdrc, tdrc_data(published, 0.02))} == {"reproduced"}
+    verdicts = [claim.verdict[0] for claim in judge(tdrc, tdrc_data(other, 1.0))]
     assert "".join(verdicts) == "npnnpn"
