@@ -9,15 +9,15 @@ Source: White, Modayil & Sutton (2012), section 6; inverted features: Sutton et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product, zip_longest
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from horde_agent.problems.classics import features
-from horde_agent.problems.markov import Expectations, SmallMDP
+from horde_agent.problems.markov import Expectations, Problem, SmallMDP, one_question
 from horde_agent.reproduce.checks import (
     Measured,
     Number,
@@ -32,7 +32,8 @@ from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import format_means, mean_ci, student_t
-from horde_agent.types import Bools, Floats, Integers
+from horde_agent.reproduce.tabular_runner import Batch, NewWeights, RuleVariant, record_episodes
+from horde_agent.types import Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"
 N_STATES = 5
@@ -48,8 +49,6 @@ CHANGE_AFTER = 1000
 GAMMAS = (0.9, 1.0)
 TAUS = (5, 10, 20, 50, 100, 200, 500, 1000)
 TAU = 20
-RHO = np.array([(1 - TARGET_RIGHT) / (1 - BEHAVIOUR_RIGHT), TARGET_RIGHT / BEHAVIOUR_RIGHT])
-"""pi / b of going left and right."""
 OLDER = 2
 """Episodes by which w is taken older where its drift is measured: TAU steps, about."""
 
@@ -72,11 +71,20 @@ def going_right(probability: float) -> Floats:
     return np.tile([1.0 - probability, probability], (N_STATES, 1))
 
 
+def problem(gamma: float) -> Problem:
+    """Return the prediction on the chain at a constant gamma."""
+    return Problem(
+        mdp=chain(),
+        actions=("left", "right"),
+        behaviour=going_right(BEHAVIOUR_RIGHT),
+        features=PHI,
+        questions=one_question(chain(), going_right(TARGET_RIGHT), gamma),
+    )
+
+
 def expectations(gamma: float) -> Expectations:
     """Return A, b and C of the learner on the chain, exactly."""
-    target = going_right(TARGET_RIGHT)
-    behaviour = going_right(BEHAVIOUR_RIGHT)
-    return chain().expectations(target, behaviour, PHI, gamma, LAM)
+    return problem(gamma).expectations()
 
 
 def steps_per_episode() -> float:
@@ -85,96 +93,29 @@ def steps_per_episode() -> float:
     return float(np.linalg.inv(np.eye(N_STATES) - P)[MIDDLE].sum())
 
 
-def walk(rng: np.random.Generator, n_episodes: int) -> Bools:
-    """Return the actions of episodes of the behaviour policy, simulated all at once: True for right, shape (T,)."""
+def walk(rng: np.random.Generator, n_episodes: int) -> Integers:
+    """Return episodes of the behaviour policy, simulated all at once: a trajectory as in `simulate`, shape (3, T)."""
     episode = np.arange(n_episodes)
     state = np.full(n_episodes, MIDDLE)
-    steps = []
+    episodes = []
+    columns = []
     while episode.size:
         is_right = rng.random(episode.size) < BEHAVIOUR_RIGHT
-        steps.append((episode, is_right))
-        state = state + 2 * is_right - 1
-        goes_on = (state >= 0) & (state < N_STATES)
+        reached = state + 2 * is_right - 1
+        goes_on = (reached >= 0) & (reached < N_STATES)
+        episodes.append(episode)
+        columns.append(np.stack([state, is_right, np.where(goes_on, reached, N_STATES)]))
         episode = episode[goes_on]
-        state = state[goes_on]
-    episode, is_right = (np.concatenate(column) for column in zip(*steps, strict=True))
-    return np.asarray(is_right[np.argsort(episode, kind="stable")])
+        state = reached[goes_on]
+    order = np.argsort(np.concatenate(episodes), kind="stable")
+    return np.asarray(np.concatenate(columns, axis=1)[:, order])
 
 
-# ---- GTD(0) with real-valued features --------------------------------------------------------------------------------
-
-
-class ChainRuns:
-    """Independent runs of GTD(0), one per row, from weights of shape (n_runs, n); with alpha_w = 0 of TD(0).
-
-    Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
-    """
-
-    def __init__(self, theta: Floats, alpha: float, alpha_w: float) -> None:
-        self.theta = theta.copy()
-        self.w = np.zeros(theta.shape)
-        self.alpha = alpha
-        self.alpha_w = alpha_w
-
-    def learn(
-        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
-    ) -> tuple[Floats, Floats, Floats]:
-        """Learn from a transition of each run and return delta, delta e, and e.w before this step.
-
-        phi and phi_tp1 are of shape (n_runs, n); c, gamma and rho of (n_runs,).
-        """
-        delta = c + gamma_tp1 * dot(self.theta, phi_tp1) - dot(self.theta, phi)
-        error = (rho * delta)[:, None] * phi
-        e_w = rho * dot(self.w, phi)
-        self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
-        self.w += self.alpha_w * (error - dot(self.w, phi)[:, None] * phi)
-        return delta, error, e_w
-
-    @property
-    def numbers(self) -> tuple[Floats, ...]:
-        """Numbers that are recorded after each episode, each (n_runs, ...)."""
-        return (self.theta,)
-
-
-def dot(a: Floats, b: Floats) -> Floats:
-    """Return the scalar products of the rows of two arrays, (n_runs, n), shape (n_runs,)."""
-    return np.asarray(np.einsum("ij,ij->i", a, b))
-
-
-class EstimatingRuns(ChainRuns):
-    """Runs with the MSPBE estimates of K time constants, in steps.
-
-    Source: White, Modayil & Sutton (2012), eq. 9; rho is in e and nowhere else.
-    """
-
-    def __init__(self, theta: Floats, alpha: float, alpha_w: float, taus: Sequence[float]) -> None:
-        super().__init__(theta, alpha, alpha_w)
-        self._rate = 1.0 / np.array(taus, dtype=np.float64)
-        self._n_steps = 0
-        (n_runs, n) = theta.shape
-        self._m = np.zeros((n_runs, len(taus), n))
-        self._s = np.zeros((n_runs, len(taus)))
-        self._mean_phi_phi = np.zeros((n_runs, n, n))
-
-    def learn(
-        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
-    ) -> tuple[Floats, Floats, Floats]:
-        """Learn from a transition of each run, as in `Runs`: features (n_runs, n), all else (n_runs,)."""
-        delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
-        self._n_steps += 1
-        self._mean_phi_phi += (phi[:, :, None] * phi[:, None] - self._mean_phi_phi) / self._n_steps
-        self._m += self._rate[:, None] * (error[:, None] - self._m)
-        self._s += self._rate * ((delta * e_w)[:, None] - self._s)
-        return delta, error, e_w
-
-    @property
-    def numbers(self) -> Recorded:
-        """Weights and estimates now, with an axis of runs in the place of the episodes."""
-        return Recorded(self.theta, self.w, self._m, self._s, self._mean_phi_phi)
+# ---- GTD(0) and its estimates ---------------------------------------------------------------------------------------
 
 
 class Recorded(NamedTuple):
-    """Weights and estimates after each of E episodes."""
+    """Weights and estimates after each of E episodes, K estimates with other time constants."""
 
     theta: Floats  # (E, n)
     w: Floats  # (E, n)
@@ -183,59 +124,47 @@ class Recorded(NamedTuple):
     mean_phi_phi: Floats  # (E, n, n): running mean of phi phi'
 
 
-def live(
-    runs: ChainRuns, gamma: float, act: Callable[[], Bools], new_theta: Callable[[Integers], Floats]
-) -> list[Floats]:
-    """Learn on the chain and return the runs' numbers after each episode, each (n_runs, N_EPISODES + 1, ...).
+def record(
+    trajectory: Integers, gamma: float, taus: Sequence[float], change: NewWeights
+) -> Recorded:
+    """Learn from a trajectory and return what was recorded before it and after each of its episodes.
 
-    Args:
-        runs: Changed in place.
-        gamma: The continuation.
-        act: Returns the next actions: True for right, shape (n_runs,).
-        new_theta: Returns what theta becomes after episode 1000, (n, 5), in runs by their numbers,
-            (n,).
+    The learner is the library's GTD(lambda), which has one time constant: it learns once for each.
     """
-    # The last row is the end
-    phi = np.vstack([PHI, np.zeros(N_STATES)])
-    n_runs = len(runs.theta)
-    curves = [np.zeros((n_runs, N_EPISODES + 1, *now.shape[1:])) for now in runs.numbers]
-    state = np.full(n_runs, MIDDLE)
-    episode = np.zeros(n_runs, dtype=np.int64)
-    while episode.min() < N_EPISODES:
-        is_right = act()
-        reached = state + 2 * is_right - 1
-        is_over = (reached < 0) | (reached == N_STATES)
-        next_phi = phi[np.where(is_over, N_STATES, reached)]
-        rho = RHO[is_right.astype(int)]
-        runs.learn(phi[state], next_phi, reached == N_STATES, np.where(is_over, 0.0, gamma), rho)
-        state = np.where(is_over, MIDDLE, reached)
-        episode = episode + is_over
-        ended = np.flatnonzero(is_over & (episode <= N_EPISODES))
-        for curve, now in zip(curves, runs.numbers, strict=True):
-            curve[ended, episode[ended]] = now[ended]
-        changed = ended[episode[ended] == CHANGE_AFTER]
-        runs.theta[changed] = new_theta(changed)
-    return curves
-
-
-def learn(seed: int, gamma: float) -> Recorded:
-    """Learn in all runs, and return their weights and estimates, with a first axis of runs.
-
-    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept. Run k draws from the
-    generator seeded by (seed, k).
-    """
-    actions = []
-    fresh = np.zeros((N_RUNS, N_STATES))
-    for k in range(N_RUNS):
-        rng = np.random.default_rng([seed, k])
-        first_walk = walk(rng, CHANGE_AFTER)
-        fresh[k] = rng.random(N_STATES)
-        actions.append(np.concatenate([first_walk, walk(rng, N_EPISODES - CHANGE_AFTER)]))
-    steps = zip_longest(*actions, fillvalue=False)
-    runs = EstimatingRuns(np.zeros((N_RUNS, N_STATES)), ALPHA, ALPHA_W, TAUS)
-    return Recorded(
-        *live(runs, gamma, lambda: np.array(next(steps)), lambda changed: fresh[changed])
+    learner = Batch(
+        RuleVariant("gtd", ratio=ALPHA_W / ALPHA), step_size=np.array([ALPHA]), lam=np.array([LAM])
     )
+    records = [
+        record_episodes(problem(gamma), trajectory, learner, mspbe_tau=tau, change=change)
+        for tau in taus
+    ]
+    return Recorded(
+        theta=records[0].theta,
+        w=records[0].w,
+        m=np.stack([of_tau.m for of_tau in records], axis=1),
+        s=np.stack([of_tau.s for of_tau in records], axis=1),
+        mean_phi_phi=mean_products(trajectory),
+    )
+
+
+def mean_products(trajectory: Integers) -> Floats:
+    """Return the mean of phi phi' over the steps before the first and up to each episode's end, (1 + E, n, n)."""
+    is_end = trajectory[2] == N_STATES
+    visits = np.cumsum(np.eye(N_STATES)[trajectory[0]], axis=0)[is_end]
+    frequency = np.vstack([np.zeros(N_STATES), visits / visits.sum(axis=1, keepdims=True)])
+    return np.asarray(np.einsum("es,si,sj->eij", frequency, PHI, PHI))
+
+
+def learn(seed: int, run: int, gamma: float) -> Recorded:
+    """Learn in one run, which draws from the generator seeded by (seed, run).
+
+    After episode 1000 theta := U[0, 1]^5, while w and the estimates are kept.
+    """
+    rng = np.random.default_rng([seed, run])
+    before_change = walk(rng, CHANGE_AFTER)
+    change = NewWeights(CHANGE_AFTER, rng.random(N_STATES))
+    after_change = walk(rng, N_EPISODES - CHANGE_AFTER)
+    return record(np.hstack([before_change, after_change]), gamma, TAUS, change)
 
 
 MEASURES = ("true", "sample", "vector", "scalar", "exact_w", "exact_trace", "exact_trace_older_w")
@@ -331,11 +260,10 @@ def _relative_error(curve: Floats, true: Floats) -> float:
 def mean_curves(seed: int, gamma: float) -> Curves:
     """Learn in independent runs and return their means."""
     expected = expectations(gamma)
-    curves = learn(seed, gamma)
-    runs_measured = [measures(Recorded(*of_run), expected) for of_run in zip(*curves, strict=True)]
+    measures_of_runs = [measures(learn(seed, run, gamma), expected) for run in range(N_RUNS)]
     runs = {
-        name: np.stack(parts)
-        for name, parts in zip(MEASURES, zip(*runs_measured, strict=True), strict=True)
+        name: np.stack(of_runs)
+        for name, of_runs in zip(MEASURES, zip(*measures_of_runs, strict=True), strict=True)
     }
     mean = {name: values.mean(axis=0) for name, values in runs.items()}
     error = {name: values.std(axis=0, ddof=1) / np.sqrt(N_RUNS) for name, values in runs.items()}

@@ -91,9 +91,9 @@ LEVELS = {
     source="abstract and figure",
     terms="The spread is the largest over the smallest of the best areas at each lambda:",
 )
-def _etd_leads(found: Sweep) -> Measured:
-    area = {rule: found.best(rule).mean for rule in VARIANTS}
-    spread = {f"spread of {rule}": found.spread(rule) for rule in SENSITIVE}
+def _etd_leads(data: Sweep) -> Measured:
+    area = {rule: data.best(rule).mean for rule in VARIANTS}
+    spread = {f"spread of {rule}": data.spread(rule) for rule in SENSITIVE}
     return Measured(
         [
             Number(
@@ -101,7 +101,7 @@ def _etd_leads(found: Sweep) -> Measured:
                 area["ETD"] / min(area.values()),
                 at_most(1.02),
             ),
-            Number("spread of ETD", found.spread("ETD"), at_most(1.5)),
+            Number("spread of ETD", data.spread("ETD"), at_most(1.5)),
             *numbers(spread, at_least(2.5)),
         ],
         f"Best areas: {join(f'{rule} {value:.3g}' for rule, value in area.items())}.",
@@ -114,8 +114,8 @@ def _etd_leads(found: Sweep) -> Measured:
     source="abstract",
     limit=at_most(1.25),
 )
-def _gradient_methods_equal_td(found: Sweep) -> Mapping[str, ArrayLike]:
-    areas = np.array([found.best(rule).of_seeds for rule in ("TD", *GRADIENT)])
+def _gradient_methods_equal_td(data: Sweep) -> Mapping[str, ArrayLike]:
+    areas = np.array([data.best(rule).of_seeds for rule in ("TD", *GRADIENT)])
     return {"largest over smallest of their best areas": areas.max(axis=0) / areas.min(axis=0)}
 
 
@@ -126,8 +126,8 @@ def _gradient_methods_equal_td(found: Sweep) -> Mapping[str, ArrayLike]:
     terms="Best areas over TD's:",
     limit=at_least(1.4),
 )
-def _clipping_rules_end_higher(found: Sweep) -> Mapping[str, ArrayLike]:
-    return {rule: found.best(rule).of_seeds / found.best("TD").of_seeds for rule in CLIPPING}
+def _clipping_rules_end_higher(data: Sweep) -> Mapping[str, ArrayLike]:
+    return {rule: data.best(rule).of_seeds / data.best("TD").of_seeds for rule in CLIPPING}
 
 
 @check(
@@ -139,17 +139,17 @@ def _clipping_rules_end_higher(found: Sweep) -> Mapping[str, ArrayLike]:
     source="figure, and another program",
     terms=f"Best area minus the area of another program's 50 runs, in the order {join(LEVELS)}:",
 )
-def _best_areas_have_these_levels(found: Sweep) -> list[Number]:
+def _best_areas_have_these_levels(data: Sweep) -> list[Number]:
     judged = []
     for k, (lam, limit) in enumerate(((0.0, 0.05), (0.9, 0.02), (1.0, 0.02))):
-        off = [found.best(rule, lam).mean - levels[k] for rule, levels in LEVELS.items()]
+        off = [data.best(rule, lam).mean - levels[k] for rule, levels in LEVELS.items()]
         judged.append(Number(f"lambda {lam:g}", off, within(-limit, limit).in_each(), ".3f"))
     return judged
 
 
-def identities(found: Sweep) -> dict[str, float]:
+def identities(data: Sweep) -> dict[str, float]:
     """Return the largest relative differences between errors that must be equal, over all settings and runs."""
-    area = {rule: found.errors["area"][:, k] for k, rule in enumerate(VARIANTS)}
+    area = {rule: data.errors["area"][:, k] for k, rule in enumerate(VARIANTS)}
     one = LAMBDAS.index(1.0)
     half = LAMBDAS.index(0.5)
     pairs = {f"TD and {rule} at 0": (area["TD"][:, 0], area[rule][:, 0]) for rule in CLIPPING}
@@ -171,8 +171,8 @@ def identities(found: Sweep) -> dict[str, float]:
     terms="Largest relative differences of the areas of every setting and run:",
     limit=at_most(1e-12),
 )
-def _equal_rules_have_equal_errors(found: Sweep) -> Mapping[str, ArrayLike]:
-    return identities(found)
+def _equal_rules_have_equal_errors(data: Sweep) -> Mapping[str, ArrayLike]:
+    return identities(data)
 
 
 REMARKS = ("The grid is reduced: four trace decays, one ratio alpha_w / alpha, one beta.",)
@@ -181,11 +181,11 @@ REMARKS = ("The grid is reduced: four trace decays, one ratio alpha_w / alpha, o
 # ---- figure and tables ----------------------------------------------------------------------------------------------
 
 
-def pictures(found: Sweep) -> dict[str, Picture]:
+def pictures(data: Sweep) -> dict[str, Picture]:
     """Draw the areas over alpha, a panel for each lambda."""
-    return {"collision": sensitivity({"Collision": found})}
+    return {"collision": sensitivity({"Collision": data})}
 
 
-def tables(found: Sweep) -> list[Table]:
+def tables(data: Sweep) -> list[Table]:
     """Return the best errors of each rule at each lambda."""
-    return [found.table("Best errors by rule and lambda")]
+    return [data.table("Best errors by rule and lambda")]

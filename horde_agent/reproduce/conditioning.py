@@ -331,7 +331,10 @@ def predict_by_loops(
         OPEN: predict(env, streams, OPEN, predictions[ALONE]),
         FOREIGN: predict(env, streams, FOREIGN, elsewhere),
     }
-    return {name: found[1][:, GAMMAS.index(1.0 - 1.0 / isi)] for name, found in predictions.items()}
+    return {
+        name: of_streams[1][:, GAMMAS.index(1.0 - 1.0 / isi)]
+        for name, of_streams in predictions.items()
+    }
 
 
 def mean_around_cs(values: Floats, signals: Signals, isi: int) -> Floats:
@@ -384,13 +387,11 @@ def score(
 class ConditioningErrors(NamedTuple):
     """The measurements."""
 
-    gap: dict[
-        int, dict[str, Floats]
-    ]  # error over variance in trace conditioning, by mean interval and name, per seed
+    # Error over variance in trace conditioning, by mean interval and name, per seed
+    gap: dict[int, dict[str, Floats]]
     patterning: dict[str, Floats]  # the same in noisy patterning, by name
-    around_cs: dict[
-        int, dict[str, Floats]
-    ]  # `mean_around_cs` in the first seed by mean interval and name
+    # `mean_around_cs` in the first seed by mean interval and name
+    around_cs: dict[int, dict[str, Floats]]
 
 
 def run(context: ExperimentContext) -> tuple[ConditioningErrors, dict[str, object]]:
@@ -465,7 +466,7 @@ def _traces_bridge_the_gap(data: ConditioningErrors) -> Mapping[str, ArrayLike]:
 )
 def _short_traces_fail_on_long_gaps(data: ConditioningErrors) -> Measured:
     errors = _by_gap(data, SHORT_TRACES)
-    short, long = (found.mean() for found in errors.values())
+    short, long = (of_seeds.mean() for of_seeds in errors.values())
     ratio = Number(f"mean error at m {LONG} over m {SHORT}", long / short, at_least(1.5))
     return Measured([ratio], f"{format_means(errors)}.")
 
@@ -567,7 +568,7 @@ def tables(data: ConditioningErrors) -> list[Table]:
         kind = "Adam (the authors')"
         if name in LOOPS:
             kind = "constant steps (the Horde's)"
-        errors = {f"m {m}": mean_ci(found[name]) for m, found in data.gap.items()}
+        errors = {f"m {m}": mean_ci(of_seeds[name]) for m, of_seeds in data.gap.items()}
         rows.append({"features": name, "TD(.9) with": kind, **errors})
     note = (
         "Mean squared error over the variance of the return, on a fresh stream with fixed weights; means over the "
@@ -578,7 +579,7 @@ def tables(data: ConditioningErrors) -> list[Table]:
         "past, cannot distinguish a pattern from its parts."
     )
     patterning = [
-        {"features": name, "error": mean_ci(found)} for name, found in data.patterning.items()
+        {"features": name, "error": mean_ci(of_seeds)} for name, of_seeds in data.patterning.items()
     ]
     return [
         Table.of("Trace conditioning: error over variance", rows, note),

@@ -417,7 +417,7 @@ UNSURPRISED = at_most(0.05)
     limit=UNSURPRISED,
 )
 def _calm_before_the_change(data: CuriosityLives) -> Mapping[str, ArrayLike]:
-    shares = [found.before for found in reactions(data)]
+    shares = [reaction_of_seed.before for reaction_of_seed in reactions(data)]
     return {"share of the 10 minutes before the change with surprise": shares}
 
 
@@ -428,7 +428,9 @@ def _calm_before_the_change(data: CuriosityLives) -> Mapping[str, ArrayLike]:
     terms="Share of the seeds with surprise within 60 s of the policy's first use:",
 )
 def _change_surprises(data: CuriosityLives) -> list[Number]:
-    changed, elsewhere = np.mean([found.crossed for found in reactions(data)], axis=0)
+    changed, elsewhere = np.mean(
+        [reaction_of_seed.crossed for reaction_of_seed in reactions(data)], axis=0
+    )
     return [
         Number("about the changed question", changed, at_least(0.9), ".0%"),
         Number("about the other one", elsewhere, at_most(0.2), ".0%"),
@@ -589,14 +591,14 @@ def tables(data: CuriosityLives) -> list[Table]:
     rows = [
         {
             "seed": k,
-            "surprised before": found.before,
-            "crossed: changed, other": found.crossed,
-            "settled (steps)": found.settled,
-            "on its policy": found.followed,
-            "later: changed, other": join(found.later, ".3f"),
+            "surprised before": reaction_of_seed.before,
+            "crossed: changed, other": reaction_of_seed.crossed,
+            "settled (steps)": reaction_of_seed.settled,
+            "on its policy": reaction_of_seed.followed,
+            "later: changed, other": join(reaction_of_seed.later, ".3f"),
             "error back (steps)": recovery(data.lives["curious"][k], data.size.before),
             "twin": recovery(data.lives["twin"][k], data.size.before),
         }
-        for k, found in enumerate(reactions(data))
+        for k, reaction_of_seed in enumerate(reactions(data))
     ]
     return [Table.of("Reactions to the change, by seed", rows, "Steps of 100 ms after the change.")]

@@ -100,12 +100,12 @@ class VariantArrays(NamedTuple):
 def learn_variant(context: ExperimentContext, life: Path, variant: LearnerVariant) -> VariantArrays:
     """Learn from a life under a variant."""
     interface = interface_of(context)
-    lessons = TrainingData(read(life))
+    training_data = TrainingData(read(life))
     horde = compiled_horde(
         interface, excursions(interface), config=variant.config(), mode="deferred"
     )
-    learned = learn(lessons, horde, interface)
-    last = predict_at_tests(lessons, horde, interface)
+    learned = learn(training_data, horde, interface)
+    last = predict_at_tests(training_data, horde, interface)
     ms = 1e3 * learned.seconds / learned.n_updates
     return VariantArrays(learned.predictions, last, sound_demons(horde), horde.max_trace, ms)
 
@@ -125,15 +125,15 @@ class VariantResult:
         sound, max_trace, ms_per_update: As in `Lesson`.
     """
 
-    def __init__(self, lesson: VariantArrays, life: TrainingData, questions: Sequence[GVF]) -> None:
+    def __init__(self, arrays: VariantArrays, life: TrainingData, questions: Sequence[GVF]) -> None:
         self.outcomes, self._last = (
-            outcomes(life, questions, predictions) for predictions in lesson[:2]
+            outcomes(life, questions, predictions) for predictions in arrays[:2]
         )
         # Of each excursion among all of the life, by policy.
         self._number = [
             np.flatnonzero(life.test_action == test.policy.action) for test in self.outcomes
         ]
-        self.sound, self.max_trace, self.ms_per_update = lesson[2:]
+        self.sound, self.max_trace, self.ms_per_update = arrays[2:]
 
     @property
     def nmsre(self) -> Floats:
@@ -208,18 +208,18 @@ class ExcursionsResults:
 
     interface: Interface  # of the robot
     questions: Sequence[GVF]  # those learned
-    lessons: dict[LearnerVariant, dict[int, VariantResult]]  # by variant, then seed
+    results: dict[LearnerVariant, dict[int, VariantResult]]  # by variant, then seed
     lives: dict[int, LifeSummary]  # by seed
     offline: OfflineScores  # the best off-line predictors of the first seed's life
 
     @property
     def main(self) -> dict[int, VariantResult]:
-        """The lessons under the paper's parameters, by seed."""
-        return self.lessons[PAPER]
+        """The results under the paper's parameters, by seed."""
+        return self.results[PAPER]
 
     def first(self, variant: LearnerVariant = PAPER) -> VariantResult:
-        """Return the lesson of the first seed."""
-        return next(iter(self.lessons[variant].values()))
+        """Return the result of the first seed."""
+        return next(iter(self.results[variant].values()))
 
     @property
     def gamma(self) -> Floats:
@@ -268,9 +268,9 @@ def fifth_medians(curve: Floats) -> Floats:
     return np.array([np.median(part) for part in np.array_split(curve, N_PARTS)])
 
 
-def not_monotonic(lesson: VariantResult) -> float:
+def not_monotonic(result: VariantResult) -> float:
     """Return the share of questions with a curve that, in medians of fifths, ends above 1.2 x its lowest fifth."""
-    parts = np.array([fifth_medians(curve) for curve in lesson.curves().T])
+    parts = np.array([fifth_medians(curve) for curve in result.curves().T])
     return float((parts[:, -1] > 1.2 * parts[:, :-1].min(axis=1)).mean())
 
 
@@ -283,17 +283,17 @@ class Contribution(NamedTuple):
     mean_without: float  # mean over all other questions
 
 
-def largest_contributor(lesson: VariantResult, channels: Sequence[ChannelInfo]) -> Contribution:
+def largest_contributor(result: VariantResult, channels: Sequence[ChannelInfo]) -> Contribution:
     """Return the sensor with the largest share of the mean final NMSRE, and the mean without it.
 
     The channels are those that each question is about.
     """
-    nmsre = lesson.nmsre
+    nmsre = result.nmsre
     names = np.array([channel.name for channel in channels])
     sums = {name: float(np.nansum(nmsre[names == name])) for name in dict.fromkeys(names.tolist())}
     most = max(sums, key=sums.__getitem__)
     in_channel = names == most
-    variance = float(np.median(lesson.variance[in_channel]))
+    variance = float(np.median(result.variance[in_channel]))
     return Contribution(
         most,
         sums[most] / float(np.nansum(nmsre)),
@@ -410,20 +410,20 @@ def _half_of_the_time_is_excursions(data: ExcursionsResults) -> Measured:
     form=".2f",
 )
 def _updates_are_in_real_time(data: ExcursionsResults) -> Mapping[str, ArrayLike]:
-    ms = [lesson.ms_per_update for lesson in data.main.values()]
+    ms = [result.ms_per_update for result in data.main.values()]
     return {"ms per update, with tiles and tests": ms}
 
 
-def _aside(lessons: Sequence[VariantResult]) -> list[int]:
-    return [lesson.n_diverged for lesson in lessons]
+def _aside(results: Sequence[VariantResult]) -> list[int]:
+    return [result.n_diverged for result in results]
 
 
-def _none_aside(lessons: Sequence[VariantResult]) -> list[Number]:
-    return [Number("questions set aside", _aside(lessons), at_most(0).in_each(), ",.0f")]
+def _none_aside(results: Sequence[VariantResult]) -> list[Number]:
+    return [Number("questions set aside", _aside(results), at_most(0).in_each(), ",.0f")]
 
 
-def _largest_traces(lessons: Sequence[VariantResult]) -> str:
-    return f"Largest trace entries {join([lesson.max_trace for lesson in lessons], '.3g')}."
+def _largest_traces(results: Sequence[VariantResult]) -> str:
+    return f"Largest trace entries {join([result.max_trace for result in results], '.3g')}."
 
 
 @check(
@@ -433,8 +433,8 @@ def _largest_traces(lessons: Sequence[VariantResult]) -> str:
     terms="Set aside is a question with a weight beyond 1000 r_max / (1 - gamma):",
 )
 def _no_question_diverges(data: ExcursionsResults) -> Measured:
-    lessons = list(data.main.values())
-    return Measured(_none_aside(lessons), _largest_traces(lessons))
+    results = list(data.main.values())
+    return Measured(_none_aside(results), _largest_traces(results))
 
 
 @check(
@@ -444,9 +444,9 @@ def _no_question_diverges(data: ExcursionsResults) -> Measured:
     limit=below(1.0).in_each(),
 )
 def _mean_ends_below_one(data: ExcursionsResults) -> Measured:
-    summaries = [NMSRESummary.of(lesson.nmsre) for lesson in data.main.values()]
+    summaries = [NMSRESummary.of(result.nmsre) for result in data.main.values()]
     most = [
-        (seed, largest_contributor(lesson, data.channels)) for seed, lesson in data.main.items()
+        (seed, largest_contributor(result, data.channels)) for seed, result in data.main.items()
     ]
     cause = "; ".join(
         f"seed {seed}: {c.sensor} carries {c.share:.0%} of the mean (its returns' variance is {c.variance:.1e}); "
@@ -469,7 +469,7 @@ def _mean_ends_below_one(data: ExcursionsResults) -> Measured:
     limit=below(0.5).in_each(),
 )
 def _variance_is_explained(data: ExcursionsResults) -> Mapping[str, ArrayLike]:
-    medians = [NMSRESummary.of(lesson.nmsre).median for lesson in data.main.values()]
+    medians = [NMSRESummary.of(result.nmsre).median for result in data.main.values()]
     return {"median of the final NMSRE": medians}
 
 
@@ -480,7 +480,7 @@ def _variance_is_explained(data: ExcursionsResults) -> Mapping[str, ArrayLike]:
     terms="Medians of the mean curve in fifths of the tests:",
 )
 def _mean_falls_like_a_learning_curve(data: ExcursionsResults) -> Measured:
-    fifths = [fifth_medians(lesson.curves().mean(axis=1)) for lesson in data.main.values()]
+    fifths = [fifth_medians(result.curves().mean(axis=1)) for result in data.main.values()]
     curves = "; ".join(
         f"seed {seed}: {join(each, '.2g')}" for seed, each in zip(data.main, fifths, strict=True)
     )
@@ -506,7 +506,7 @@ def _mean_falls_like_a_learning_curve(data: ExcursionsResults) -> Measured:
     limit=at_least(0.01).in_each(),
 )
 def _some_curves_are_not_monotonic(data: ExcursionsResults) -> Mapping[str, ArrayLike]:
-    shares = [not_monotonic(lesson) for lesson in data.main.values()]
+    shares = [not_monotonic(result) for result in data.main.values()]
     return {"share of questions that end above 1.2 times their lowest fifth": shares}
 
 
@@ -572,11 +572,11 @@ def _smaller_alpha_w_diverges(data: ExcursionsResults) -> Measured:
     terms="Under the trace rule plain:",
 )
 def _plain_trace_does_not_diverge(data: ExcursionsResults) -> Measured:
-    lessons = list(data.lessons[PAPER._replace(trace_rule="plain")].values())
-    gammas = sorted({float(gamma) for lesson in lessons for gamma in data.gamma[~lesson.sound]})
+    results = list(data.results[PAPER._replace(trace_rule="plain")].values())
+    gammas = sorted({float(gamma) for result in results for gamma in data.gamma[~result.sound]})
     return Measured(
-        _none_aside(lessons),
-        f"{f'At gamma {join(gammas)}. ' if gammas else ''}{_largest_traces(lessons)}",
+        _none_aside(results),
+        f"{f'At gamma {join(gammas)}. ' if gammas else ''}{_largest_traces(results)}",
         "rho is 10 where an action begins and 1.67 where it is repeated, so at gamma .8 the second moment of the "
         "trace is multiplied by .864 per step, and its third and fourth by 1.04 and 1.24: they are infinite",
     )
@@ -600,12 +600,12 @@ N_WORST = 10
 
 def pictures(data: ExcursionsResults) -> dict[str, Picture]:
     """Draw the NMSRE of each question."""
-    seed, lesson = next(iter(data.main.items()))
+    seed, result = next(iter(data.main.items()))
     curves = [
         Curve(tests.policy, np.arange(1, len(tests.step) + 1), tests.nmsre())
-        for tests in lesson.outcomes
+        for tests in result.outcomes
     ]
-    nmsre = nmsre_picture(curves, lesson.sound)
+    nmsre = nmsre_picture(curves, result.sound)
     caption = (
         f"The paper's figure 3: the NMSRE of each of {len(data.questions)} questions over the tests of its policy, in "
         f"the life of seed {seed}; bold: their mean; dashed: their median. The axis is logarithmic."
@@ -629,19 +629,19 @@ def tables(data: ExcursionsResults) -> list[Table]:
 
 def _by_seed(data: ExcursionsResults) -> Table:
     rows = []
-    for seed, lesson in data.main.items():
-        summary = NMSRESummary.of(lesson.nmsre)
-        most = largest_contributor(lesson, data.channels)
+    for seed, result in data.main.items():
+        summary = NMSRESummary.of(result.nmsre)
+        most = largest_contributor(result, data.channels)
         rows.append(
             {
                 "life": f"seed {seed}",
                 "median": summary.median,
                 "mean": summary.mean,
                 "below 1": f"{summary.below_1:.1%}",
-                "set aside": lesson.n_diverged,
+                "set aside": result.n_diverged,
                 "carried most by": f"{most.sensor}: {most.share:.0%}",
                 "mean without it": most.mean_without,
-                "medians of fifths": join(fifth_medians(lesson.curves().mean(axis=1)), ".2g"),
+                "medians of fifths": join(fifth_medians(result.curves().mean(axis=1)), ".2g"),
             }
         )
     note = "The last column: the mean curve's median in each fifth of the tests."
@@ -655,7 +655,7 @@ def _by(data: ExcursionsResults, what: str, label: Sequence[str]) -> Table:
         row: dict[str, object] = {what: name, "questions": label.count(name)}
         for gamma in np.unique(data.gamma):
             in_group = (np.array(label) == name) & (data.gamma == gamma)
-            summaries = [NMSRESummary.of(lesson.nmsre[in_group]) for lesson in data.main.values()]
+            summaries = [NMSRESummary.of(result.nmsre[in_group]) for result in data.main.values()]
             row[f"median, gamma {gamma:g}"] = mean_ci([s.median for s in summaries])
             row[f"mean, gamma {gamma:g}"] = np.mean([s.mean for s in summaries])
         rows.append(row)
@@ -663,8 +663,8 @@ def _by(data: ExcursionsResults, what: str, label: Sequence[str]) -> Table:
 
 
 def _worst(data: ExcursionsResults) -> Table:
-    nmsre = np.array([lesson.nmsre for lesson in data.main.values()])
-    variance = np.array([lesson.variance for lesson in data.main.values()]).mean(axis=0)
+    nmsre = np.array([result.nmsre for result in data.main.values()])
+    variance = np.array([result.variance for result in data.main.values()]).mean(axis=0)
     worst = np.argsort(-np.nan_to_num(nmsre.mean(axis=0), nan=-1.0))[:N_WORST]
     rows = [
         {
@@ -679,20 +679,20 @@ def _worst(data: ExcursionsResults) -> Table:
 
 def _variants(data: ExcursionsResults) -> Table:
     rows = []
-    for variant, by_seed in data.lessons.items():
-        lessons = list(by_seed.values())
-        summaries = [NMSRESummary.of(lesson.nmsre) for lesson in lessons]
+    for variant, by_seed in data.results.items():
+        results = list(by_seed.values())
+        summaries = [NMSRESummary.of(result.nmsre) for result in results]
         below_1 = np.mean([s.below_1 for s in summaries])
         rows.append(
             {
                 **variant._asdict(),
-                "lives": len(lessons),
+                "lives": len(results),
                 "median": mean_ci([s.median for s in summaries]),
                 "mean": mean_ci([s.mean for s in summaries]),
                 "below 1": f"{below_1:.1%}" if np.isfinite(below_1) else "-",
-                "set aside (by gamma)": [_aside_by_gamma(data, lesson) for lesson in lessons],
-                "max trace": max(lesson.max_trace for lesson in lessons),
-                "ms per update": np.mean([lesson.ms_per_update for lesson in lessons]),
+                "set aside (by gamma)": [_aside_by_gamma(data, result) for result in results],
+                "max trace": max(result.max_trace for result in results),
+                "ms per update": np.mean([result.ms_per_update for result in results]),
             }
         )
     note = (
@@ -702,9 +702,9 @@ def _variants(data: ExcursionsResults) -> Table:
     return Table.of("Trace rules and w rules, offsets, larger alpha, smaller alpha_w", rows, note)
 
 
-def _aside_by_gamma(data: ExcursionsResults, lesson: VariantResult) -> str:
+def _aside_by_gamma(data: ExcursionsResults, result: VariantResult) -> str:
     """Return how many questions were set aside in a life, and at which gammas."""
-    gammas = data.gamma[~lesson.sound]
+    gammas = data.gamma[~result.sound]
     by_gamma = "; ".join(f"{gamma:g}: {(gammas == gamma).sum()}" for gamma in np.unique(gammas))
     if len(gammas):
         return f"{len(gammas)} ({by_gamma})"

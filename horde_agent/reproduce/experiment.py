@@ -127,8 +127,8 @@ def cached(kind: type[Arrays]) -> Callable[[Work[Arguments, Arrays]], Work[Argum
                 context.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".npz", write)
             ) as file:
                 arrays = [file[name] for name in kind._fields]
-            found: Arrays = kind(*(array if array.ndim else array.item() for array in arrays))
-            return found
+            result: Arrays = kind(*(array if array.ndim else array.item() for array in arrays))
+            return result
 
         return read_or_work
 

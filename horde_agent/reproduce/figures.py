@@ -16,18 +16,20 @@ Picture = tuple[Canvas, str]
 """A picture with its caption."""
 
 
-def sensitivity(found: Mapping[str, Sweep]) -> Picture:
+def sensitivity(sweeps: Mapping[str, Sweep]) -> Picture:
     """Draw the areas over alpha: a row for each sweep by name, a panel for each lambda, a line per rule.
 
     Lines end at areas above .7.
     """
     highest = 0.7
-    grid = next(iter(found.values())).grid
+    grid = next(iter(sweeps.values())).grid
     canvas = Canvas(
-        figsize=(2.4 * len(grid.lambdas) + 2.0, 2.7 * len(found)), dpi=DPI, layout="constrained"
+        figsize=(2.4 * len(grid.lambdas) + 2.0, 2.7 * len(sweeps)), dpi=DPI, layout="constrained"
     )
-    panels = canvas.subplots(len(found), len(grid.lambdas), squeeze=False, sharex=True, sharey=True)
-    for row, (title, sweep) in zip(panels, found.items(), strict=True):
+    panels = canvas.subplots(
+        len(sweeps), len(grid.lambdas), squeeze=False, sharex=True, sharey=True
+    )
+    for row, (title, sweep) in zip(panels, sweeps.items(), strict=True):
         areas = sweep.errors["area"].mean(axis=(0, -1))
         for axes, lam, of_lambda in zip(row, grid.lambdas, areas.swapaxes(0, 1), strict=True):
             for k, (rule, area) in enumerate(zip(grid.variants, of_lambda, strict=True)):

@@ -136,13 +136,13 @@ class LeagueScore(NamedTuple):
 def score(context: ExperimentContext, life: Path, entry: Entry, every: int) -> LeagueScore:
     """Learn one of every `every` questions from a life by an entry."""
     interface = interface_of(context)
-    lessons = TrainingData(read(life))
+    training_data = TrainingData(read(life))
     questions = excursions(interface)[::every]
     config = entry.config()
     horde = compiled_horde(interface, questions, config=config)
     rupee = horde.new_rupee(rupee_beta0(config.step_size, PAPER_LAMBDA))
-    learned = learn(lessons, horde, interface, rupee=rupee)
-    nmsre = final_nmsre(outcomes(lessons, questions, learned.predictions), horde.n_demons)
+    learned = learn(training_data, horde, interface, rupee=rupee)
+    nmsre = final_nmsre(outcomes(training_data, questions, learned.predictions), horde.n_demons)
     n_bytes = sum(array.nbytes for array in horde.state().values())
     return LeagueScore(
         nmsre, sound_demons(horde), rupee.value(), float(learned.ms.mean()), n_bytes / 1e6
@@ -152,9 +152,8 @@ def score(context: ExperimentContext, life: Path, entry: Entry, every: int) -> L
 class LeagueScores(NamedTuple):
     """The measurements."""
 
-    defaults: dict[
-        str, list[LeagueScore]
-    ]  # each rule's scores with its defaults, one per seed, by name
+    # Each rule's scores with its defaults, one per seed, by name
+    defaults: dict[str, list[LeagueScore]]
     best: dict[str, list[LeagueScore]]  # the same with its best settings
     chosen: dict[str, Entry]  # the best settings of each rule
     size: LeagueSize  # lengths of the lives

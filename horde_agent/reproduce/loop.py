@@ -435,7 +435,10 @@ def _loop_is_a_memory(data: LoopResults) -> Measured:
 def _loop_tells_states_apart(data: LoopResults) -> Measured:
     true = ring_values()
     least = best_without_memory()
-    worst = {name: float(np.abs(found - true).max()) for name, found in data.ring._asdict().items()}
+    worst = {
+        name: float(np.abs(predictions - true).max())
+        for name, predictions in data.ring._asdict().items()
+    }
     without = float(np.sqrt(((data.ring.without - true) ** 2).mean()))
     return Measured(
         [

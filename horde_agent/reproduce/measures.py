@@ -19,9 +19,8 @@ from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
 from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce import chain as chain
-from horde_agent.reproduce.chain import CHANGED, SETTLED, dot
+from horde_agent.reproduce import TUNING_SEED, chain
+from horde_agent.reproduce.chain import CHANGED, SETTLED
 from horde_agent.reproduce.checks import Measured, Number, at_least, below, check, numbers, within
 from horde_agent.reproduce.experiment import ExperimentContext, cached
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
@@ -35,32 +34,36 @@ TITLE = "RUPEE and UDE"
 GAMMA = 0.9
 
 
-class MeasuredRuns(chain.ChainRuns):
-    """The chain's runs with the RUPEE and the UDE of each; `square` is ||phi||^2.
+class MeasuredRuns:
+    """Independent runs of GTD(0), one per row, with the RUPEE and the UDE of each.
 
-    alpha ||phi||^2 is White's alpha times the number of tilings.
+    Args:
+        theta: First weights, shape (n_runs, n).
+        alpha, alpha_w: Step sizes; with alpha_w = 0 the rule is TD(0).
+        square: ||phi||^2; alpha ||phi||^2 is White's alpha times the number of tilings.
+
+    Source: White, Modayil & Sutton (2012), pseudo-code of GTD(lambda).
     """
 
     def __init__(self, theta: Floats, alpha: float, alpha_w: float, square: float) -> None:
-        super().__init__(theta, alpha, alpha_w)
+        self.theta = theta.copy()
+        self.w = np.zeros(theta.shape)
+        self.alpha = alpha
+        self.alpha_w = alpha_w
         self._h = np.zeros(theta.shape)
         self._d = UnbiasedTrace(theta.shape, rupee_beta0(alpha * square, 0.0))
         self.ude = UDE(len(theta), min(10.0 * alpha, 1.0))
 
-    def learn(
-        self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any
-    ) -> tuple[Floats, Floats, Floats]:
-        """Learn from a transition of each run, as in `chain.Runs`: features (n_runs, n), all else (n_runs,)."""
-        delta, error, e_w = super().learn(phi, phi_tp1, c, gamma_tp1, rho)
+    def learn(self, phi: Floats, phi_tp1: Floats, c: Any, gamma_tp1: Any, rho: Any) -> None:
+        """Learn from a transition of each run: features (n_runs, n), all else a number or (n_runs,)."""
+        delta = c + gamma_tp1 * dot(self.theta, phi_tp1) - dot(self.theta, phi)
+        error = (rho * delta)[:, None] * phi
+        e_w = rho * dot(self.w, phi)
+        self.theta += self.alpha * (error - (gamma_tp1 * e_w)[:, None] * phi_tp1)
+        self.w += self.alpha_w * (error - dot(self.w, phi)[:, None] * phi)
         self._h += 5.0 * self.alpha * (error - dot(self._h, phi)[:, None] * phi)
         self._d.update(error)
         self.ude.update(delta, np.broadcast_to(rho, delta.shape))
-        return delta, error, e_w
-
-    @property
-    def numbers(self) -> tuple[Floats, ...]:
-        """Weights, shape (n_runs, n), and RUPEE of each run."""
-        return self.theta, self.rupee
 
     @property
     def rupee(self) -> Floats:
@@ -68,7 +71,20 @@ class MeasuredRuns(chain.ChainRuns):
         return np.sqrt(np.abs(dot(self._h, self._d.value)))
 
 
+def dot(a: Floats, b: Floats) -> Floats:
+    """Return the scalar products of the rows of two arrays, (n_runs, n), shape (n_runs,)."""
+    return np.asarray(np.einsum("ij,ij->i", a, b))
+
+
 # ---- the chain ------------------------------------------------------------------------------------------------------
+
+RHO = np.array(
+    [
+        (1 - chain.TARGET_RIGHT) / (1 - chain.BEHAVIOUR_RIGHT),
+        chain.TARGET_RIGHT / chain.BEHAVIOUR_RIGHT,
+    ]
+)
+"""pi / b of going left and right."""
 
 
 class ChainCurves(NamedTuple):
@@ -82,18 +98,35 @@ def chain_curves(seed: int, alpha_w: float, n_runs: int) -> ChainCurves:
     """Learn on the chain of the paper's first figure in independent runs; after episode 1,000 theta := U[0, 1]^5."""
     rng = np.random.default_rng([seed, 7])
     n = chain.N_STATES
+    phi = np.vstack([chain.PHI, np.zeros(n)])  # the last row is the end
     runs = MeasuredRuns(np.zeros((n_runs, n)), chain.ALPHA, alpha_w, square=1.0)
-    theta, rupee = chain.live(
-        runs,
-        GAMMA,
-        lambda: rng.random(n_runs) < chain.BEHAVIOUR_RIGHT,
-        lambda changed: rng.random((len(changed), n)),
-    )
+    theta = np.zeros((n_runs, chain.N_EPISODES + 1, n))
+    rupee = np.zeros((n_runs, chain.N_EPISODES + 1))
+    state = np.full(n_runs, chain.MIDDLE)
+    episode = np.zeros(n_runs, dtype=np.int64)
+    while episode.min() < chain.N_EPISODES:
+        is_right = rng.random(n_runs) < chain.BEHAVIOUR_RIGHT
+        reached = state + 2 * is_right - 1
+        is_over = (reached < 0) | (reached == n)
+        runs.learn(
+            phi[state],
+            phi[np.where(is_over, n, reached)],
+            c=reached == n,
+            gamma_tp1=np.where(is_over, 0.0, GAMMA),
+            rho=RHO[is_right.astype(int)],
+        )
+        state = np.where(is_over, chain.MIDDLE, reached)
+        episode = episode + is_over
+        ended = np.flatnonzero(is_over & (episode <= chain.N_EPISODES))
+        theta[ended, episode[ended]] = runs.theta[ended]
+        rupee[ended, episode[ended]] = runs.rupee[ended]
+        changed = ended[episode[ended] == chain.CHANGE_AFTER]
+        runs.theta[changed] = rng.random((len(changed), n))
+
     expected_values = chain.expectations(GAMMA)
     expected = theta @ expected_values.A.T + expected_values.b
-    mspbe = np.einsum(
-        "rei,ij,rej->re", expected, np.linalg.pinv(expected_values.C, hermitian=True), expected
-    )
+    inverse = np.linalg.pinv(expected_values.C, hermitian=True)
+    mspbe = np.einsum("rei,ij,rej->re", expected, inverse, expected)
     return ChainCurves(np.sqrt(mspbe).mean(axis=0), rupee.mean(axis=0))
 
 
@@ -215,7 +248,7 @@ class Tracking(NamedTuple):
 def track(context: ExperimentContext, life: Path, size: MeasuresSize) -> Tracking:
     """Learn the questions from a life, and set theta to 0 at the reset."""
     interface = interface_of(context)
-    lessons = TrainingData(read(life))
+    training_data = TrainingData(read(life))
     questions = excursions(interface)[:: size.stride]
     horde = compiled_horde(interface, questions, config=LearnerConfig(vector_mspbe=False))
     rupee = horde.new_rupee(BETA0)
@@ -227,11 +260,11 @@ def track(context: ExperimentContext, life: Path, size: MeasuresSize) -> Trackin
         if n % size.every == 0:
             looks.append((n, rupee.value()))
 
-    learned = learn(lessons, horde, interface, rupee=rupee, after=look)
+    learned = learn(training_data, horde, interface, rupee=rupee, after=look)
     at, rupees = (np.array(column) for column in zip(*looks, strict=True))
-    nmsre = latest_nmsre(lessons, questions, learned.predictions, at)
+    nmsre = latest_nmsre(training_data, questions, learned.predictions, at)
     deviation = np.full(len(questions), np.nan)
-    for test in outcomes(lessons, questions, learned.predictions):
+    for test in outcomes(training_data, questions, learned.predictions):
         deviation[test.policy.demons] = test.returns.std(axis=0)
     judged = sound_demons(horde) & (deviation > 1e-6)
     return Tracking(at, rupees / np.where(judged, deviation, 1.0), nmsre, judged)
@@ -378,8 +411,8 @@ def _rupee_reacts_to_lost_weights(data: MeasuresResults) -> Measured:
     ),
 )
 def _ude_settles_under_noise(data: MeasuresResults) -> Measured:
-    calm = [np.mean(found.ude < data.threshold) for found in data.noises]
-    floor = np.mean([found.floor for found in data.noises], axis=0)
+    calm = [np.mean(noise_of_seed.ude < data.threshold) for noise_of_seed in data.noises]
+    floor = np.mean([noise_of_seed.floor for noise_of_seed in data.noises], axis=0)
     slope = np.polyfit(np.log(DEVIATIONS), np.log(floor), 1)[0]
     share = f"share of runs and steps with a UDE below the threshold of {data.threshold:.3g}"
     slope_part = Number("slope of log RUPEE over log deviation", slope, within(0.9, 1.1), ".2f")

@@ -91,7 +91,7 @@ def offline(life: NextingLife, chooses: range, test: range) -> OfflineErrors:
     mean = Moments(len(life.asked.scale))
     for _, returns in life.chunks(fits):
         mean.add(returns)
-    problem = LeastSquares(life.live, mean.mean, len(life.lessons.stream))
+    problem = LeastSquares(life.live, mean.mean, len(life.training_data.stream))
     _add(life, problem, fits)
     scores = [_errors(life, problem, ridge, chooses, FROZEN_EVERY) for ridge in RIDGES]
     chosen = np.array(RIDGES)[np.argmin(scores, axis=0)]
@@ -141,7 +141,7 @@ def autoregression(life: NextingLife, fitted: list[range], test: range) -> Float
 def _lags(life: NextingLife, part: range) -> Iterator[tuple[Floats, Floats]]:
     """Yield 1 and the last readings, (n_sensors, n_rows, 21), and the returns at 8 s, (n_sensors, n_rows, 1)."""
     sensors = list(life.asked.interface.sensors)
-    observation = life.lessons.stream.rows["observation"]
+    observation = life.training_data.stream.rows["observation"]
     for rows, returns in life.chunks(part):
         returns = returns[rows >= LAGS]
         rows = rows[rows >= LAGS]
@@ -331,20 +331,22 @@ class NextingScores(Groups):
         return np.asarray((first - early) / (first - last))
 
 
-def _of_scales(found: Floats) -> dict[str, Floats]:
+def _of_scales(values_of_scales: Floats) -> dict[str, Floats]:
     """Return values, (n_lives, n_scales), or with a last column over all, by the scale's name."""
     names = [*(f"{scale:g} s" for scale in TIME_SCALES_S), "over all"]
-    return dict(zip(names, np.transpose(found), strict=False))
+    return dict(zip(names, np.transpose(values_of_scales), strict=False))
 
 
-def _by_scale(found: Floats, form: str = ".3g") -> str:
-    return join(f"{scale} {values.mean():{form}}" for scale, values in _of_scales(found).items())
+def _by_scale(values_of_scales: Floats, form: str = ".3g") -> str:
+    return join(
+        f"{scale} {values.mean():{form}}" for scale, values in _of_scales(values_of_scales).items()
+    )
 
 
-def _parts(what: str, found: Floats, limit: Limit) -> list[Number]:
+def _numbers_by_scale(what: str, values_of_scales: Floats, limit: Limit) -> list[Number]:
     return [
         Number(f"{what} {scale}".strip(), values, limit, ".0%")
-        for scale, values in _of_scales(found).items()
+        for scale, values in _of_scales(values_of_scales).items()
     ]
 
 
@@ -386,7 +388,7 @@ def _learning_is_in_real_time(data: NextingResults) -> Measured:
 )
 def _half_an_hour_suffices(data: NextingResults) -> Measured:
     scores = NextingScores(data)
-    *each, of_all = _parts("", scores.share_reached, at_least(0.5))
+    *each, of_all = _numbers_by_scale("", scores.share_reached, at_least(0.5))
     early, last = (_by_scale(scores.medians(scores.curve[k])) for k in (EARLY - 1, -1))
     return Measured(
         [*each, of_all._replace(limit=at_least(0.8))],
@@ -434,8 +436,8 @@ def _one_representation_serves(data: NextingResults) -> Measured:
         _by_scale(scores.below_1(errors, is_bit), ".0%") for errors in (scores.frozen, scores.half)
     )
     return Measured(
-        _parts("sensors", scores.below_1(scores.online, ~is_bit), BELOW_1)
-        + _parts("feature bits", scores.below_1(scores.online, is_bit), BELOW_1),
+        _numbers_by_scale("sensors", scores.below_1(scores.online, ~is_bit), BELOW_1)
+        + _numbers_by_scale("feature bits", scores.below_1(scores.online, is_bit), BELOW_1),
         cause=f"Of the feature bits with frozen weights {frozen}; of the off-line solution (b) {half}.",
     )
 
@@ -511,7 +513,7 @@ def _real_log_is_near_offline(data: NextingResults) -> Measured | None:
         ("sensors", asked_of_log.is_sensor),
         ("feature bits", ~asked_of_log.is_sensor),
     ):
-        numbers += _parts(
+        numbers += _numbers_by_scale(
             f"share of {name} with an NMSE below 1,", groups.below_1(log.td[None], kind), BELOW_1
         )
         offline.append(f"{name} {_by_scale(groups.below_1(log.ridge[None], kind), '.0%')}")

@@ -198,8 +198,8 @@ class NextingLife:
 
     def __init__(self, stream: Stream, asked: NextingQuestions) -> None:
         self.asked = asked
-        self.lessons = TrainingData(stream)
-        self.rows = LifeRows(self.lessons, asked.interface)
+        self.training_data = TrainingData(stream)
+        self.rows = LifeRows(self.training_data, asked.interface)
         self.live = LiveFeatures(self.rows.tiles, asked.interface.coder.n_features)
         self._follows = are_followed(stream.rows["flags"])
         self._n_broken = np.concatenate([[0], np.cumsum(~self._follows)])
@@ -223,7 +223,7 @@ class NextingLife:
         interface = self.asked.interface
         reached = slice(first, first + n + self.asked.horizon)
         follows = self._follows[reached]
-        observation = self.lessons.stream.rows["observation"][reached].astype(np.float64)
+        observation = self.training_data.stream.rows["observation"][reached].astype(np.float64)
         is_active = np.zeros((len(observation), interface.coder.n_features), np.bool_)
         np.put_along_axis(is_active, self.rows.tiles[reached].astype(np.int64), True, axis=1)
         targets = np.column_stack(
@@ -270,7 +270,7 @@ def learn_life(
     life: NextingLife, horde: Horde, size: int, n_windows: int = N_WINDOWS
 ) -> OnlineErrors:
     """Make a new Horde learn from a life once, and score its predictions in windows of `size` rows."""
-    row = np.flatnonzero(life.lessons.does == LEARN)
+    row = np.flatnonzero(life.training_data.does == LEARN)
     n_demons = horde.n_demons
     predictions = np.zeros((size, n_demons), np.float32)
     is_made = np.zeros(size, np.bool_)
@@ -312,7 +312,7 @@ def learn_life(
             predictions[place] = horde.predictions
             is_made[place] = True
 
-    ms = learn(life.lessons, horde, life.asked.interface, after=after).ms
+    ms = learn(life.training_data, horde, life.asked.interface, after=after).ms
     if len(errors) < n_windows:
         score()
     online, frozen, zero = np.reshape(errors, (-1, 3, n_demons)).swapaxes(0, 1)

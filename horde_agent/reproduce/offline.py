@@ -128,10 +128,10 @@ _BLOCK = 2_000
 class LifeRows:
     """A life's states as active features, `tiles`, uint16 of shape (n_rows, n_active), and problems made from them."""
 
-    def __init__(self, lessons: TrainingData, interface: Interface) -> None:
-        self.lessons = lessons
+    def __init__(self, training_data: TrainingData, interface: Interface) -> None:
+        self.training_data = training_data
         self.n_features = interface.coder.n_features
-        self._observation = lessons.stream.rows["observation"]
+        self._observation = training_data.stream.rows["observation"]
         encode = encoder(interface)
         self.tiles = np.empty((len(self._observation), interface.coder.n_active), dtype=np.uint16)
         for k, observation in enumerate(self._observation):
@@ -165,11 +165,11 @@ class LifeRows:
         The cumulants are channels, shape (n_questions,). Only transitions by that action count:
         elsewhere rho = 0, and the trace with it.
         """
-        rows = self.lessons.stream.rows
-        lessons = self.lessons
-        arrived = np.flatnonzero(lessons.does == LEARN)
-        arrived = arrived[rows["action"][lessons.before[arrived]] == action]
-        departed = lessons.before[arrived]
+        rows = self.training_data.stream.rows
+        training_data = self.training_data
+        arrived = np.flatnonzero(training_data.does == LEARN)
+        arrived = arrived[rows["action"][training_data.before[arrived]] == action]
+        departed = training_data.before[arrived]
         rho = 1.0 / rows["b"][departed]
         goes_on = np.where(rows["flags"][arrived] & Flag.TERMINATED, 0.0, gamma)
         follows = np.concatenate([[False], departed[1:] == arrived[:-1]])
@@ -263,7 +263,10 @@ class Tests(NamedTuple):
 
 
 def offline(
-    lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator
+    training_data: TrainingData,
+    questions: Sequence[GVF],
+    interface: Interface,
+    rng: np.random.Generator,
 ) -> OfflineScores:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
@@ -276,9 +279,9 @@ def offline(
     lam = questions[0].lam
     if not isinstance(lam, float) or any(question.lam != lam for question in questions):
         raise ValueError("the off-line solution needs questions with one constant lambda")
-    life = LifeRows(lessons, interface)
+    life = LifeRows(training_data, interface)
     scores = np.full((3, len(questions)), np.nan)
-    is_held_out = np.zeros(len(lessons.test_row), dtype=np.bool_)
+    is_held_out = np.zeros(len(training_data.test_row), dtype=np.bool_)
     systems = [
         (policy, gamma)
         for policy in policies_under_test(questions)
@@ -286,7 +289,7 @@ def offline(
     ]
     parts: dict[int, Split] = {}
     for policy, gamma in systems:
-        of_policy = lessons.test_action == policy.action
+        of_policy = training_data.test_action == policy.action
         part = parts.setdefault(policy.action, split(int(of_policy.sum()), rng))
         is_held_out[of_policy] = part.is_held_out
         of_gamma = policy.gamma == gamma
@@ -302,9 +305,9 @@ def _system(
 ) -> list[Floats]:
     """Return the first three fields of `Offline` for the questions about one policy and time scale."""
     channel = policy.channel[asked]
-    lessons = life.lessons
-    row = lessons.test_row[lessons.test_action == policy.action]
-    returns = lessons.returns(channel, np.full(len(channel), gamma), row)
+    training_data = life.training_data
+    row = training_data.test_row[training_data.test_action == policy.action]
+    returns = training_data.returns(channel, np.full(len(channel), gamma), row)
     tests = Tests(row, life.tiles[row], returns, part)
     ridge = _regress(life, channel, gamma, tests)
     lstd, _ = _choose(life.lstd(policy.action, channel, gamma, lam), tests, ~part.is_held_out)

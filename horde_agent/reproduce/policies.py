@@ -69,9 +69,8 @@ class PolicyCourse(NamedTuple):
     """Learning progress of n questions at four gammas, in S samples."""
 
     step: Integers  # learning steps at each sample, shape (S,)
-    mspbe: NDArray[
-        np.float32
-    ]  # scalar estimates of each question then, float32, shape (S, n); 0 after it diverged
+    # Scalar estimates of each question then, float32, shape (S, n); 0 after it diverged
+    mspbe: NDArray[np.float32]
     max_trace: Floats  # largest |e| so far of each gamma's questions, shape (S, 4)
     n_diverged: Integers  # questions of each gamma set aside so far, shape (S, 4)
     gamma: Floats  # of each question, shape (n,)
@@ -110,9 +109,9 @@ def learn_policies(
     )
 
 
-def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyCourse:
+def follow(training_data: TrainingData, horde: Horde, interface: Interface) -> PolicyCourse:
     """Learn from a life and sample the questions' scores on the way."""
-    n_updates = int(lessons.n_learned[-1])
+    n_updates = int(training_data.n_learned[-1])
     interval = max(n_updates // N_SAMPLES, LEAST_BETWEEN)
     gamma = np.array([gvf.continuation for gvf in horde.questions], dtype=np.float64)
     members = [gamma == g for g in GAMMAS]
@@ -126,7 +125,7 @@ def follow(lessons: TrainingData, horde: Horde, interface: Interface) -> PolicyC
             counts = [int(aside[mine].sum()) for mine in members]
             samples.append((n, horde.mspbe_scalar.astype(np.float32), largest, counts))
 
-    learn(lessons, horde, interface, after=after)
+    learn(training_data, horde, interface, after=after)
     step, mspbe, max_trace, n_diverged = zip(*samples, strict=True)
     return PolicyCourse(
         np.array(step),
@@ -187,9 +186,8 @@ class PoliciesResults(NamedTuple):
 
     few: dict[int, PolicyCourse]  # the scores of a thousand questions, by seed
     many: PolicyCourse  # the scores of ten thousand, on the first seed's life
-    rules: dict[
-        str, PolicyCourse
-    ]  # those of a thousand there, by trace rule; each as long as `size.rules`
+    # Those of a thousand there, by trace rule; each as long as `size.rules`
+    rules: dict[str, PolicyCourse]
     cycles: dict[int, dict[str, float]]  # p50, p99 and max in milliseconds, by number of policies
     growth: Floats  # of each policy, see `growth_factors`
     size: PoliciesSize  # durations
@@ -286,7 +284,7 @@ _TERMS = "In the last tenth, by the life that is farthest from the limit:"
 def _fallen(courses: Sequence[PolicyCourse], n_steps: int) -> Measured:
     falls = [fall(course) for course in courses]
     cause = ""
-    negative = float(np.mean([found.negative for found in falls]))
+    negative = float(np.mean([each.negative for each in falls]))
     if n_steps < 3 * W_SETTLES:
         cause = f"{n_steps:,} steps are too few to judge: for some {W_SETTLES:,} the estimates still rise with w."
     elif negative >= 0.05:

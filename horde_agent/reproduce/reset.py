@@ -141,7 +141,7 @@ def _learn_moved(context: ExperimentContext, seed: int, life: Path) -> MeasuredL
 @cached(MeasuredLife)
 def _learn(context: ExperimentContext, life: Path, change_at: int, resets: bool) -> MeasuredLife:
     """Learn from a life and return its measures over training time; if it `resets`, theta := 0 at the change."""
-    lessons = TrainingData(first_steps(read(life), STEPS[context.scale]))
+    training_data = TrainingData(first_steps(read(life), STEPS[context.scale]))
     interface = interface_of(context)
     questions = asked(interface)
     interval = EVERY[context.scale]
@@ -154,11 +154,11 @@ def _learn(context: ExperimentContext, life: Path, change_at: int, resets: bool)
         if n % interval == 0:
             looked.append((n, horde.mspbe_scalar.copy(), horde.mspbe_vector()))
 
-    learned = learn(lessons, horde, interface, after=look)
+    learned = learn(training_data, horde, interface, after=look)
     at, scalar, vector = (np.array(column) for column in zip(*looked, strict=True))
-    nmsre = latest_nmsre(lessons, questions, learned.predictions, at)
+    nmsre = latest_nmsre(training_data, questions, learned.predictions, at)
     sound = sound_demons(horde)
-    n_steps = lessons.stream.n_steps
+    n_steps = training_data.stream.n_steps
     return MeasuredLife(
         at, nmsre, scalar, vector, sound, learned.n_updates, n_steps, learned.seconds
     )
@@ -173,9 +173,8 @@ class ResetResults:
     change_at: int  # learning step of the change
     every: int  # learning steps between two looks
     reset: dict[int, MeasuredLife]  # runs in which theta := 0 at the change, by seed
-    moved: dict[
-        int, MeasuredLife
-    ]  # runs in which the lamp moves then, by seed; empty if the robot has no movable lamp
+    # Runs in which the lamp moves then, by seed; empty if the robot has no movable lamp
+    moved: dict[int, MeasuredLife]
 
     @property
     def reach(self) -> int:

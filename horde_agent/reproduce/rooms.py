@@ -50,7 +50,11 @@ def run(context: ExperimentContext) -> tuple[RoomsSweeps, dict[str, object]]:
         for task, problem in ((EVEN, rooms()), (HIGH, rooms(high_variance=True)))
     }
     data = sweep(context, tasks, N_RUNS[context.scale], N_TUNING[context.scale])
-    on_rim = [f"{task}: {join(found.on_rim())}" for task, found in data.items() if found.on_rim()]
+    on_rim = [
+        f"{task}: {join(errors_of_task.on_rim())}"
+        for task, errors_of_task in data.items()
+        if errors_of_task.on_rim()
+    ]
     return data, {
         "runs of each seed": N_RUNS[context.scale],
         "steps": STEPS[context.scale],
@@ -81,8 +85,8 @@ UNCLIPPED = ("TD", "GTD", "TDRC", "HTD")
 def _etd_is_lowest_in_the_end(data: RoomsSweeps) -> Measured:
     over_lowest = {}
     sentences = []
-    for task, found in data.items():
-        last = {rule: found.best(rule, kind="last").mean for rule in VARIANTS}
+    for task, errors_of_task in data.items():
+        last = {rule: errors_of_task.best(rule, kind="last").mean for rule in VARIANTS}
         over_lowest[task] = last["ETD"] / min(last.values())
         sentences.append(f"{task}: {join(f'{rule} {value:.3f}' for rule, value in last.items())}")
     medians = [
@@ -132,4 +136,7 @@ def pictures(data: RoomsSweeps) -> dict[str, Picture]:
 
 def tables(data: RoomsSweeps) -> list[Table]:
     """Return the best errors of each rule at each lambda in both tasks."""
-    return [found.table(f"{task}: best errors by rule and lambda") for task, found in data.items()]
+    return [
+        errors_of_task.table(f"{task}: best errors by rule and lambda")
+        for task, errors_of_task in data.items()
+    ]

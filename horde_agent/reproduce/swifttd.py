@@ -153,9 +153,8 @@ class SwiftTDScores(NamedTuple):
     """Everything that was measured."""
 
     scores: dict[SwiftTDVariant, list[SwiftTDScore]]  # by variant, then life
-    grid: dict[
-        SwiftTDVariant, SwiftTDScore
-    ]  # of SwiftTD and TD over their parameters, in the first life and fewer steps
+    # Of SwiftTD and TD over their parameters, in the first life and fewer steps
+    grid: dict[SwiftTDVariant, SwiftTDScore]
 
 
 def run(context: ExperimentContext) -> tuple[SwiftTDScores, dict[str, object]]:

@@ -8,7 +8,7 @@ decay and question. The error of a learner is the length of a vector that is lin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,10 @@ class RuleVariant:
         return LearnerConfig(
             algorithm=self.algorithm, dtype="float64", vector_mspbe=False, **options
         )
+
+    def rule_parameters(self) -> Any:
+        """Return the parameters of the rule's kernel."""
+        return rules.rule(self.algorithm).parameters(**self.parameters)
 
 
 class Batch(NamedTuple):
@@ -167,13 +171,63 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
     A question's learners skip the steps from states where it is not defined, which clears their
     traces.
     """
-    variant = batch.variant
-    questions = problem.questions
-    b = problem.behaviour
+    demons = _new_learners(problem, batch, batch.variant.config())
+    inputs = _inputs_of(problem, trajectory, batch, demons)
+    errors = np.zeros((-(-inputs.state_t.size // every), demons.alpha.size))
+    _learn(batch.variant.rule_parameters(), hold(demons), hold(inputs), error, every, errors)
+    return errors.reshape(len(errors), len(problem.questions), -1)
+
+
+class EpisodeRecord(NamedTuple):
+    """Weights and MSPBE estimates of a learner after each of E episodes; row 0 is before the first."""
+
+    theta: Floats  # (E + 1, n)
+    w: Floats  # (E + 1, n)
+    m: Floats  # (E + 1, n): trace of delta e; m.w is the vector estimate
+    s: Floats  # (E + 1,): trace of delta (e.w), the scalar estimate
+
+
+class NewWeights(NamedTuple):
+    """Weights that replace theta, shape (n,), after an episode; episodes are numbered from 1."""
+
+    episode: int
+    theta: Floats
+
+
+def record_episodes(
+    problem: Problem, trajectory: Integers, batch: Batch, mspbe_tau: float, change: NewWeights
+) -> EpisodeRecord:
+    """Learn one question by one learner with secondary weights, and record it after each episode.
+
+    Args:
+        problem: The problem.
+        trajectory: States left, actions and states reached, shape (3, T), as in `simulate`.
+        batch: The learner, a batch of one.
+        mspbe_tau: Time constant of the MSPBE estimates, in steps.
+        change: New weights, which the learner gets in the course of the trajectory; w, the traces
+            and the estimates stay.
+    """
+    config = replace(batch.variant.config(), vector_mspbe=True, mspbe_tau=mspbe_tau)
+    demons = _new_learners(problem, batch, config)
+    inputs = _inputs_of(problem, trajectory, batch, demons)
+    n_rows = 1 + int((inputs.state_tp1 == len(problem.features)).sum())
     n = problem.features.shape[1]
-    step_size = np.tile(batch.step_size, len(questions))
-    demons = new_demons(variant.config(), step_size.size, n)
-    d = step_size.size
+    record = EpisodeRecord(
+        theta=np.zeros((n_rows, n)),
+        w=np.zeros((n_rows, n)),
+        m=np.zeros((n_rows, n)),
+        s=np.zeros(n_rows),
+    )
+    record.theta[0] = demons.theta[0]
+    _record(batch.variant.rule_parameters(), hold(demons), hold(inputs), change, record)
+    return record
+
+
+def _new_learners(problem: Problem, batch: Batch, config: LearnerConfig) -> Demons:
+    """Return the learners of a batch that have learned nothing, equally many for each question."""
+    variant = batch.variant
+    step_size = np.tile(batch.step_size, len(problem.questions))
+    demons = new_demons(config, step_size.size, problem.features.shape[1])
     # AdaGrad needs the updates per unit of step size.
     if variant.mode == ADAGRAD:
         demons.alpha[:] = 1.0
@@ -182,27 +236,42 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
     demons.alpha_w[:] = variant.ratio * demons.alpha
     if problem.weights is not None:
         demons.theta[:] = problem.weights
+    return demons
+
+
+def _inputs_of(
+    problem: Problem, trajectory: Integers, batch: Batch, demons: Demons
+) -> LearnerInputs:
+    """Return what the learners of a batch read along a trajectory, shape (3, T)."""
+    questions = problem.questions
+    b = problem.behaviour
     target = np.array([question.target for question in questions])
-    k = 1 + len(demons.vectors)
     rho = np.divide(target, b, out=np.zeros_like(target), where=b > 0)
     feature, value = _sparse(problem.features)
-    stream = LearnerInputs(
-        *(trajectory[0], trajectory[1], trajectory[2], feature, value, rho, b),
-        np.array([question.reward for question in questions]),
-        np.array([np.append(question.gamma, 0.0) for question in questions]),
-        np.array([question.is_defined for question in questions]),
-        _trace_decays(batch, rho, b),
-        *(variant.mode, variant.beta, step_size),
-        np.vstack([np.zeros((5, d)), np.ones((1, d))]),
-        np.zeros((k, n)),
-        np.zeros((k, n)),
-        np.zeros((k, d, n)),
-        np.zeros(len(questions), dtype=np.bool_),
+    d, n = demons.theta.shape
+    k = 1 + len(demons.vectors)
+    state_t, action_t, state_tp1 = np.ascontiguousarray(trajectory)  # kernels read plain memory
+    return LearnerInputs(
+        state_t=state_t,
+        action_t=action_t,
+        state_tp1=state_tp1,
+        feature=feature,
+        value=value,
+        rho=rho,
+        b=b,
+        c=np.array([question.reward for question in questions]),
+        gamma=np.array([np.append(question.gamma, 0.0) for question in questions]),
+        is_defined=np.array([question.is_defined for question in questions]),
+        lam=_trace_decays(batch, rho, b),
+        mode=batch.variant.mode,
+        beta=batch.variant.beta,
+        step_size=np.tile(batch.step_size, len(questions)),
+        signals=np.vstack([np.zeros((5, d)), np.ones((1, d))]),
+        before=np.zeros((k, n)),
+        ahead=np.zeros((k, n)),
+        sums=np.zeros((k, d, n)),
+        has_learned=np.zeros(len(questions), dtype=np.bool_),
     )
-    errors = np.zeros((-(-stream.state_t.size // every), d))
-    parameters = rules.rule(variant.algorithm).parameters(**variant.parameters)
-    _learn(parameters, hold(demons), hold(stream), error, every, errors)
-    return errors.reshape(len(errors), len(questions), -1)
 
 
 def _trace_decays(batch: Batch, rho: Floats, b: Floats) -> Floats:
@@ -268,48 +337,95 @@ def _draw(upto: Floats, draw: float) -> int:
 
 @kernel
 def _learn(
-    parameters: Any, demons: Demons, stream: LearnerInputs, error: Error, every: int, errors: Floats
+    parameters: Any, demons: Demons, inputs: LearnerInputs, error: Error, every: int, errors: Floats
 ) -> None:
     """Learn from all transitions; write the errors of d learners into `errors`, (n_evaluations, d)."""
     # Two kernels, because an inner one counts no references to the arrays of its tuples.
-    _learn_all(parameters, demons, stream, error, every, errors)
+    _learn_all(parameters, demons, inputs, error, every, errors)
 
 
 @inner_kernel
 def _learn_all(
-    parameters: Any, demons: Demons, stream: LearnerInputs, error: Error, every: int, errors: Floats
+    parameters: Any,
+    demons: Demons,
+    inputs: LearnerInputs,
+    error: Error,
+    every: int,
+    errors: Floats,
 ) -> None:
-    rho = stream.signals[0]
-    gamma = stream.signals[1]
-    lam = stream.signals[2]
-    c = stream.signals[3]
-    z = stream.signals[4]
-    interest = stream.signals[5]
-    n_asked = stream.rho.shape[0]
-    n_each = errors.shape[1] // n_asked
-    for t in range(stream.state_t.shape[0]):
-        s = stream.state_t[t]
-        a = stream.action_t[t]
-        s_tp1 = stream.state_tp1[t]
-        phi_t = Phi(stream.feature[s], stream.value[s])
-        phi_tp1 = Phi(stream.feature[s_tp1], stream.value[s_tp1])
-        step = Step(phi_t, phi_tp1, a, stream.b[s, a], rho, gamma, lam, c, z, interest)
-        for q in range(n_asked):
-            for i in range(q * n_each, (q + 1) * n_each):
-                if stream.is_defined[q, s]:
-                    rho[i] = stream.rho[q, s, a]
-                    c[i] = stream.c[q, a, s]
-                    gamma[i] = stream.gamma[q, s_tp1]
-                    lam[i] = stream.lam[i, s, a]
-                    _update(parameters, i, demons, step, stream)
-                elif stream.has_learned[q]:
-                    skip(i, demons)
-            stream.has_learned[q] = stream.is_defined[q, s]
+    n_each = errors.shape[1] // inputs.rho.shape[0]
+    for t in range(inputs.state_t.shape[0]):
+        _learn_step(parameters, demons, inputs, t)
         if t % every == 0:
             for i in range(errors.shape[1]):
                 errors[t // every, i] = _length(
                     error.M[i // n_each], error.m[i // n_each], demons.theta[i]
                 )
+
+
+@kernel
+def _record(
+    parameters: Any,
+    demons: Demons,
+    inputs: LearnerInputs,
+    change: NewWeights,
+    record: EpisodeRecord,
+) -> None:
+    """Learn from all transitions by one learner; write it into `record` after each episode."""
+    _record_all(parameters, demons, inputs, change, record)
+
+
+@inner_kernel
+def _record_all(
+    parameters: Any,
+    demons: Demons,
+    inputs: LearnerInputs,
+    change: NewWeights,
+    record: EpisodeRecord,
+) -> None:
+    episode = 0
+    for t in range(inputs.state_t.shape[0]):
+        _learn_step(parameters, demons, inputs, t)
+        if inputs.state_tp1[t] == inputs.b.shape[0]:
+            episode += 1
+            for k in range(demons.theta.shape[1]):
+                record.theta[episode, k] = demons.theta[0, k]
+                record.w[episode, k] = demons.vectors[0, 0, k]
+                record.m[episode, k] = demons.m[0, k]
+            record.s[episode] = demons.mspbe[0]
+            if episode == change.episode:
+                for k in range(demons.theta.shape[1]):
+                    demons.theta[0, k] = change.theta[k]
+
+
+@inner_kernel
+def _learn_step(parameters: Any, demons: Demons, inputs: LearnerInputs, t: int) -> None:
+    """Learn from transition t by all learners; those whose question is not defined skip it."""
+    rho = inputs.signals[0]
+    gamma = inputs.signals[1]
+    lam = inputs.signals[2]
+    c = inputs.signals[3]
+    z = inputs.signals[4]
+    interest = inputs.signals[5]
+    n_questions = inputs.rho.shape[0]
+    n_each = demons.theta.shape[0] // n_questions
+    s = inputs.state_t[t]
+    a = inputs.action_t[t]
+    s_tp1 = inputs.state_tp1[t]
+    phi_t = Phi(inputs.feature[s], inputs.value[s])
+    phi_tp1 = Phi(inputs.feature[s_tp1], inputs.value[s_tp1])
+    step = Step(phi_t, phi_tp1, a, inputs.b[s, a], rho, gamma, lam, c, z, interest)
+    for q in range(n_questions):
+        for i in range(q * n_each, (q + 1) * n_each):
+            if inputs.is_defined[q, s]:
+                rho[i] = inputs.rho[q, s, a]
+                c[i] = inputs.c[q, a, s]
+                gamma[i] = inputs.gamma[q, s_tp1]
+                lam[i] = inputs.lam[i, s, a]
+                _update(parameters, i, demons, step, inputs)
+            elif inputs.has_learned[q]:
+                skip(i, demons)
+        inputs.has_learned[q] = inputs.is_defined[q, s]
 
 
 @inner_kernel
@@ -328,26 +444,26 @@ def _length(M: Floats, m: Floats, theta: Floats) -> float:
 
 
 @inner_kernel
-def _update(parameters: Any, i: int, demons: Demons, step: Step, stream: LearnerInputs) -> None:
+def _update(parameters: Any, i: int, demons: Demons, step: Step, inputs: LearnerInputs) -> None:
     """Update learner i in place, as the mode says."""
-    if stream.mode == PLAIN:
+    if inputs.mode == PLAIN:
         update(parameters, i, demons, step)
-        if stream.beta != 1.0:  # F decays by rho beta; the kernel's own factor is rho gamma
-            demons.numbers[1, i] *= stream.beta
+        if inputs.beta != 1.0:  # F decays by rho beta; the kernel's own factor is rho gamma
+            demons.numbers[1, i] *= inputs.beta
         return
     gamma_t = demons.gamma_t[i]
     lam_t = demons.lam_t[i]
     is_alive = demons.alive[i]
-    _copy(i, demons, stream.before)
+    _copy(i, demons, inputs.before)
     update(parameters, i, demons, step)
-    _copy(i, demons, stream.ahead)
-    if stream.mode == EXTRAGRADIENT:
+    _copy(i, demons, inputs.ahead)
+    if inputs.mode == EXTRAGRADIENT:
         demons.gamma_t[i] = gamma_t
         demons.lam_t[i] = lam_t
         demons.alive[i] = is_alive
         for v in range(demons.n_weights, demons.vectors.shape[0]):
             for k in range(demons.theta.shape[1]):
-                demons.vectors[v, i, k] = stream.before[v + 1, k]
+                demons.vectors[v, i, k] = inputs.before[v + 1, k]
         update(parameters, i, demons, step)
     for v in range(1 + demons.n_weights):
         if v == 0:
@@ -355,13 +471,13 @@ def _update(parameters: Any, i: int, demons: Demons, step: Step, stream: Learner
         else:
             weights = demons.vectors[v - 1, i]
         for k in range(weights.shape[0]):
-            if stream.mode == EXTRAGRADIENT:
-                weights[k] += stream.before[v, k] - stream.ahead[v, k]
+            if inputs.mode == EXTRAGRADIENT:
+                weights[k] += inputs.before[v, k] - inputs.ahead[v, k]
             else:
-                change = stream.ahead[v, k] - stream.before[v, k]
-                stream.sums[v, i, k] += change * change
-                step_size = stream.step_size[i] / (np.sqrt(stream.sums[v, i, k]) + _EPSILON)
-                weights[k] = stream.before[v, k] + step_size * change
+                change = inputs.ahead[v, k] - inputs.before[v, k]
+                inputs.sums[v, i, k] += change * change
+                step_size = inputs.step_size[i] / (np.sqrt(inputs.sums[v, i, k]) + _EPSILON)
+                weights[k] = inputs.before[v, k] + step_size * change
 
 
 @inner_kernel

@@ -99,7 +99,7 @@ class LearningResult(NamedTuple):
 
 
 def learn(
-    lessons: TrainingData,
+    training_data: TrainingData,
     horde: Horde,
     interface: Interface,
     *,
@@ -109,25 +109,25 @@ def learn(
     """Learn from a life, and predict at the first observation of each of its test excursions.
 
     Args:
-        lessons: The life.
+        training_data: The life.
         horde: A fresh Horde.
         interface: The body's, for its tile coder.
         rupee: A new one of that Horde, learned meanwhile.
         after: Called after each update with the number of updates so far.
     """
     encode = encoder(interface)
-    rows = lessons.stream.rows
+    rows = training_data.stream.rows
     observation = rows["observation"]
     action = rows["action"].tolist()
     b = rows["b"].tolist()
-    does = lessons.does.tolist()
-    previous_row = lessons.before.tolist()
+    does = training_data.does.tolist()
+    previous_row = training_data.before.tolist()
     flags = rows["flags"].tolist()
-    tested = _tested_demons(lessons, horde)
+    tested = _tested_demons(training_data, horde)
     predictions: list[Floats] = []
     ms: list[float] = []
     began = time.perf_counter()
-    for i in np.flatnonzero(lessons.does != NOTHING).tolist():
+    for i in np.flatnonzero(training_data.does != NOTHING).tolist():
         step_began = time.perf_counter()
         tiles = encode(observation[i])
         if does[i] == LEARN:
@@ -150,7 +150,7 @@ def learn(
     )
 
 
-def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) -> Floats:
+def predict_at_tests(training_data: TrainingData, horde: Horde, interface: Interface) -> Floats:
     """Return what the weights as they are now predict before each test excursion.
 
     Returns:
@@ -158,34 +158,34 @@ def predict_at_tests(lessons: TrainingData, horde: Horde, interface: Interface) 
             many for each policy.
     """
     encode = encoder(interface)
-    observation = lessons.stream.rows["observation"]
-    tested = _tested_demons(lessons, horde).items()
+    observation = training_data.stream.rows["observation"]
+    tested = _tested_demons(training_data, horde).items()
     return np.array(
         [horde.predict(encode(observation[i]))[demons] for i, demons in tested], np.float64
     )
 
 
-def _tested_demons(lessons: TrainingData, horde: Horde) -> dict[int, Integers]:
+def _tested_demons(training_data: TrainingData, horde: Horde) -> dict[int, Integers]:
     """Return the demons that each test excursion tests, by its first row."""
     demons = {policy.action: policy.demons for policy in policies_under_test(horde.questions)}
-    tests = zip(lessons.test_row.tolist(), lessons.test_action.tolist(), strict=True)
+    tests = zip(training_data.test_row.tolist(), training_data.test_action.tolist(), strict=True)
     return {row: demons[action] for row, action in tests}
 
 
 def outcomes(
-    lessons: TrainingData, questions: Sequence[GVF], predictions: Floats
+    training_data: TrainingData, questions: Sequence[GVF], predictions: Floats
 ) -> list[Outcomes]:
     """Return each policy's excursions with their predictions and returns; a policy without one is left out.
 
     Predictions are those of `predict_at_tests`, of the same shape.
     """
     outcomes_of_policies = []
-    step = lessons.stream.rows["step"].astype(np.int64)
+    step = training_data.stream.rows["step"].astype(np.int64)
     for policy in policies_under_test(questions):
-        of_policy = lessons.test_action == policy.action
+        of_policy = training_data.test_action == policy.action
         if of_policy.any():
-            row = lessons.test_row[of_policy]
-            returns = lessons.returns(policy.channel, policy.gamma, row)
+            row = training_data.test_row[of_policy]
+            returns = training_data.returns(policy.channel, policy.gamma, row)
             outcomes_of_policies.append(
                 Outcomes(policy, step[row], predictions[of_policy], returns)
             )
@@ -193,23 +193,23 @@ def outcomes(
 
 
 def latest_nmsre(
-    lessons: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers
+    training_data: TrainingData, questions: Sequence[GVF], predictions: Floats, at: Integers
 ) -> Floats:
     """Return each question's NMSRE of the latest test at some learning steps, NaN before it, (n_at, n_questions).
 
     Predictions are those of `predict_at_tests`, of the same shape; `at` are increasing numbers of
     updates, (n_at,).
     """
-    step = lessons.stream.rows["step"].astype(np.int64)
+    step = training_data.stream.rows["step"].astype(np.int64)
     n_learned = dict(
         zip(
-            step[lessons.test_row].tolist(),
-            lessons.n_learned[lessons.test_row].tolist(),
+            step[training_data.test_row].tolist(),
+            training_data.n_learned[training_data.test_row].tolist(),
             strict=True,
         )
     )
     nmsre = np.full((len(at), len(questions)), np.nan)
-    for test in outcomes(lessons, questions, predictions):
+    for test in outcomes(training_data, questions, predictions):
         errors = test.nmsre()
         tested_at = np.array([n_learned[s] for s in test.step.tolist()])
         latest = np.searchsorted(tested_at, at, side="right") - 1

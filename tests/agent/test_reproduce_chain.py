@@ -7,11 +7,10 @@ import pytest
 
 from horde_agent.reproduce import chain
 from horde_agent.reproduce.chain import ONLINE, Curves, fit, mean_curves
+from horde_agent.reproduce.tabular_runner import NewWeights
 from tests.agent.reproducing import letters
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe
-
-PHI = np.vstack([chain.PHI, np.zeros(5)])
 
 
 def test_the_chain_has_its_known_values() -> None:
@@ -31,14 +30,18 @@ def test_the_chain_has_its_known_values() -> None:
 
 def test_a_walk_is_the_chain_s() -> None:
     """It begins in the middle after each end; 1.538 % of the episodes end on the right."""
-    actions = chain.walk(np.random.default_rng(0), 50_000)
+    left, actions, reached = chain.walk(np.random.default_rng(0), 50_000).tolist()
     state = 2
     ends = []
-    for is_right in actions.tolist():
+    for state_t, is_right, state_tp1 in zip(left, actions, reached, strict=True):
+        assert state_t == state
         state += 1 if is_right else -1
         if state in (-1, 5):
+            assert state_tp1 == 5
             ends.append(state)
             state = 2
+        else:
+            assert state_tp1 == state
     assert len(ends) == 50_000
     assert np.mean(np.array(ends) == 5) == pytest.approx(0.01538, abs=4 * np.sqrt(0.01538 / 50_000))
     assert len(actions) / 50_000 == pytest.approx(chain.steps_per_episode(), rel=0.02)
@@ -52,24 +55,10 @@ def test_the_golden_chain(gamma: float) -> None:
     right = golden["actions"].astype(np.int64)
     reached = state + 2 * right - 1
     is_over = (reached < 0) | (reached == 5)
-    rho = np.where(right == 1, 0.95 / 0.2, 0.05 / 0.8)
-    runs = chain.EstimatingRuns(np.zeros((1, 5)), 0.05, 0.1, (10.0, 100.0))
-    numbers = []
-    for t, is_last in enumerate(is_over.tolist()):
-        next_state = 5 if is_last else reached[t]
-        c = np.array([float(reached[t] == 5)])
-        runs.learn(
-            PHI[state[t : t + 1]],
-            PHI[next_state][None],
-            c,
-            np.array([0.0 if is_last else gamma]),
-            rho[t : t + 1],
-        )
-        if is_last:
-            numbers.append([now[0].copy() for now in runs.numbers])
-            if len(numbers) == golden["reset_after_episode"]:
-                runs.theta[0] = golden["theta_after_reset"]
-    curves = chain.Recorded(*map(np.array, zip(*numbers, strict=True)))
+    trajectory = np.stack([state, right, np.where(is_over, 5, reached)])
+    change = NewWeights(int(golden["reset_after_episode"]), golden["theta_after_reset"])
+    recorded = chain.record(trajectory, gamma, (10.0, 100.0), change)
+    curves = chain.Recorded(*(of_episodes[1:] for of_episodes in recorded))
     true, sample, vector, scalar, *_ = chain.measures(curves, chain.expectations(gamma))
     measures = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
     np.testing.assert_allclose(measures, golden[f"curves_{gamma}"][:, :7], atol=1e-11)

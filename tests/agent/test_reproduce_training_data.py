@@ -96,15 +96,15 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
     stream, interface = life
     student = relearn(stream, new_horde(interface), interface)
     horde = new_horde(interface)
-    lessons = TrainingData(stream)
+    training_data = TrainingData(stream)
     counts: list[int] = []
-    learned = learn(lessons, horde, interface, after=counts.append)
+    learned = learn(training_data, horde, interface, after=counts.append)
 
     assert counts == list(range(1, learned.n_updates + 1))
     assert student.errors.n_discarded > 0  # some excursions were broken by the faults
-    assert learned.n_updates == student.learning_steps == lessons.n_learned[-1]
+    assert learned.n_updates == student.learning_steps == training_data.n_learned[-1]
     assert horde.weights_sha256() == student.horde.weights_sha256()
-    tested = outcomes(lessons, horde.questions, learned.predictions)
+    tested = outcomes(training_data, horde.questions, learned.predictions)
     for mine, theirs in zip(tested, student.errors.table.outcomes(), strict=True):
         np.testing.assert_array_equal(mine.step, theirs.step)
         np.testing.assert_allclose(mine.returns, theirs.returns, rtol=1e-12)
@@ -112,9 +112,9 @@ def test_lessons_teach_what_relearning_teaches(life: tuple[Stream, Interface]) -
 
 
 def result_of(context: ExperimentContext, life: Path, variant: LearnerVariant) -> VariantResult:
-    lesson = learn_variant(context, life, variant)
+    result = learn_variant(context, life, variant)
     return VariantResult(
-        lesson, TrainingData(read(life)), questions.excursions(interface_of(context))
+        result, TrainingData(read(life)), questions.excursions(interface_of(context))
     )
 
 
@@ -122,33 +122,33 @@ def test_a_lesson_scores_what_relearning_scores(context: ExperimentContext) -> N
     """The last weights by hand: their errors on the first policy's odd tests, over the variance of all of them."""
     path = record_life(context, 1, 1_500)
     interface = interface_of(context)
-    lesson = result_of(context, path, LearnerVariant())
+    result = result_of(context, path, LearnerVariant())
     horde = new_horde(interface)
     stream = read(path)
     student = relearn(stream, horde, interface)
-    lessons = TrainingData(stream)
+    training_data = TrainingData(stream)
 
-    assert lesson.sound.all()
-    np.testing.assert_allclose(lesson.nmsre, student.errors.nmsre(), rtol=1e-3)
-    assert lesson.curves()[-1].shape == (horde.n_demons,)
-    np.testing.assert_allclose(lesson.max_trace, horde.max_trace)
-    odd = np.arange(len(lessons.test_row)) % 2 == 1
-    test = lesson.outcomes[0]
-    rows = lessons.test_row[lessons.test_action == 0]
+    assert result.sound.all()
+    np.testing.assert_allclose(result.nmsre, student.errors.nmsre(), rtol=1e-3)
+    assert result.curves()[-1].shape == (horde.n_demons,)
+    np.testing.assert_allclose(result.max_trace, horde.max_trace)
+    odd = np.arange(len(training_data.test_row)) % 2 == 1
+    test = result.outcomes[0]
+    rows = training_data.test_row[training_data.test_action == 0]
     returns = test.returns[:, 0]
     predicted = [
         horde.predict(interface.encode(stream.rows["observation"][row]))[0] for row in rows
     ]
-    is_odd = odd[lessons.test_action == 0]
+    is_odd = odd[training_data.test_action == 0]
     error = ((np.array(predicted) - returns)[is_odd] ** 2).mean()
-    np.testing.assert_allclose(lesson.score(odd)[0], error / returns.var(), rtol=1e-3)
+    np.testing.assert_allclose(result.score(odd)[0], error / returns.var(), rtol=1e-3)
 
 
 def test_a_question_that_was_set_aside_has_no_score(context: ExperimentContext) -> None:
     """A step size of 200 for all active features together multiplies the error by about -200 at each update."""
-    lesson = result_of(context, record_life(context, 1, 1_500), LearnerVariant(step_size=200.0))
-    aside = ~lesson.sound
+    result = result_of(context, record_life(context, 1, 1_500), LearnerVariant(step_size=200.0))
+    aside = ~result.sound
     assert aside.any()
-    assert np.isnan(lesson.nmsre[aside]).all()
-    assert np.isfinite(lesson.nmsre[~aside]).all()
-    assert lesson.curves().shape[1] == lesson.sound.sum()
+    assert np.isnan(result.nmsre[aside]).all()
+    assert np.isfinite(result.nmsre[~aside]).all()
+    assert result.curves().shape[1] == result.sound.sum()

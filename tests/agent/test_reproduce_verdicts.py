@@ -88,13 +88,13 @@ def time(
 
 
 def data(
-    *lessons: GivenResult,
+    *results: GivenResult,
     times: Sequence[LifeSummary] = (),
     others: dict[LearnerVariant, list[GivenResult]] | None = None,
     questions: Any = QUESTIONS,
 ) -> ExcursionsResults:
     """Return data: results of the paper's variant, one a life; of each other one those given, or one."""
-    main = list(lessons) or [GivenResult(), GivenResult(), GivenResult()]
+    main = list(results) or [GivenResult(), GivenResult(), GivenResult()]
     variants = [*excursions.RULES, *excursions.LARGER_STEPS, *excursions.SMALLER_RATIOS]
     found: dict[LearnerVariant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (
         others or {}
@@ -333,8 +333,8 @@ def test_the_lamp_moves_between_the_changes_step_and_the_next(
     context = toy_context(tmp_path, monkeypatch)
     life = read(record_life(context, 0, 2_500))
     at_s, lamp, _ = reset.lamp_move(life, 600)
-    lessons = TrainingData(life)
-    last = int(np.flatnonzero(lessons.n_learned == 600)[0])
+    training_data = TrainingData(life)
+    last = int(np.flatnonzero(training_data.n_learned == 600)[0])
     assert lamp == "lamp"
     assert life.rows["t"][last] < at_s < life.rows["t"][last + 1]
     with pytest.raises(ValueError, match="live longer"):
