@@ -10,14 +10,19 @@ question of ours. Published errors could not be read: a claim is the shape of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from horde_agent.interface import Interface
 from horde_agent.kernels._jit import inner_kernel, kernel
+from horde_agent.kernels.plain import Demons, Phi, Step, dot
+from horde_agent.kernels.rules import learn as update
 from horde_agent.kernels.tiles import Tilings, encode
+from horde_agent.kernels.vectors import hold
+from horde_agent.learning.plain import new_demons
+from horde_agent.learning.rules import LearnerConfig
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import (
@@ -33,7 +38,7 @@ from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import format_means, join, mean_ci
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Floats, Integers, Tiles
 
 TITLE = "Classical conditioning: memory by traces and by predictions fed back"
 SHORT = 10
@@ -48,6 +53,21 @@ TUNED_ON = (100, 101, 102)
 OTHER_STREAM = 1_000
 """Added to a seed for the stream of the unrelated predictions."""
 BEFORE_CS = 5
+
+
+CONFIG = LearnerConfig(algorithm="td", trace_rule="plain", dtype="float64", vector_mspbe=False)
+"""Rule of all learners, with lambda as `LAM`."""
+
+
+class StepSignals(NamedTuple):
+    """Signals of D demons in a step, as in `kernels.plain.Step`, each of shape (D,)."""
+
+    rho: Floats
+    gamma: Floats
+    lam: Floats
+    c: Floats
+    z: Floats
+    interest: Floats
 
 
 class ConditioningSize(NamedTuple):
@@ -112,35 +132,98 @@ def features_of(signals: Signals, since: Floats, of: Representation, gamma: floa
     return np.hstack(parts)
 
 
-class AdamLearner(NamedTuple):
-    """Weights and other vectors of one learner over n features, each of shape (n,)."""
+class Adam(NamedTuple):
+    """Moments of the updates of n weights."""
 
-    theta: Floats
-    e: Floats
-    m: Floats
-    v: Floats
+    m: Floats  # mean of the updates, shape (n,)
+    v: Floats  # mean of their squares, shape (n,)
     powers: Floats  # (2,): the products of `ADAM_M` and of `ADAM_V` so far
 
 
-@kernel
-def learn_by_adam(
-    phi: Floats, cumulant: Floats, gamma: float, step_size: float, learner: AdamLearner
-) -> None:
-    """Learn in place by TD(lambda) with Adam's step sizes from features, (n_steps, n), and cumulants, (n_steps,).
-
-    A cumulant is that on reaching its step; the first is not used.
+class AdamLearner:
+    """TD(lambda) with Adam's step sizes over n real-valued features, which reads a stream in pieces.
 
     Source: Rafiee et al. (2023), their program; Kingma & Ba (2015).
     """
-    theta, e, m, v, powers = learner
+
+    def __init__(self, n: int, gamma: float, step_size: float) -> None:
+        self._step_size = step_size
+        self._demons = new_demons(CONFIG, 1, n)  # alpha is 0: Adam moves the weights
+        self._signals = constant_signals(np.array([gamma]))
+        self._adam = Adam(np.zeros(n), np.zeros(n), np.ones(2))
+        self._index = np.arange(n)
+
+    @property
+    def theta(self) -> Floats:
+        """The weights, shape (n,)."""
+        return np.asarray(self._demons.theta[0])
+
+    def learn(self, phi: Floats, cumulant: Floats) -> None:
+        """Learn from features, (n_steps, n), and the cumulants on reaching each step, (n_steps,).
+
+        The first cumulant is not used. The first features of a piece are the last of the one before.
+        """
+        _learn_by_adam(
+            CONFIG.rule_parameters,
+            phi,
+            cumulant,
+            self._index,
+            self._step_size,
+            hold(self._demons),
+            self._signals,
+            self._adam,
+        )
+
+
+def constant_signals(gamma: Floats) -> StepSignals:
+    """Return the signals of on-policy learning at constant gammas, shape (D,), and `LAM`; cumulants are 0."""
+    return StepSignals(
+        rho=np.ones(gamma.shape),
+        gamma=gamma.copy(),
+        lam=np.full(gamma.shape, LAM),
+        c=np.zeros(gamma.shape),
+        z=np.zeros(gamma.shape),
+        interest=np.ones(gamma.shape),
+    )
+
+
+@kernel
+def _learn_by_adam(
+    parameters: Any,
+    phi: Floats,
+    cumulant: Floats,
+    index: Integers,
+    step_size: float,
+    demons: Demons,
+    signals: StepSignals,
+    adam: Adam,
+) -> None:
+    """Learn from features, (n_steps, n), and cumulants, (n_steps,), in place; `index` is 0, 1, ..., n - 1."""
+    # Two kernels, because an inner one counts no references to the arrays of its tuples.
+    _adam_all(parameters, phi, cumulant, index, step_size, demons, signals, adam)
+
+
+@inner_kernel
+def _adam_all(
+    parameters: Any,
+    phi: Floats,
+    cumulant: Floats,
+    index: Integers,
+    step_size: float,
+    demons: Demons,
+    signals: StepSignals,
+    adam: Adam,
+) -> None:
+    theta = demons.theta[0]
+    e = demons.vectors[0, 0]
+    m, v, powers = adam
     for t in range(1, phi.shape[0]):
-        delta = cumulant[t]
-        for k in range(theta.shape[0]):
-            delta += theta[k] * (gamma * phi[t, k] - phi[t - 1, k])
+        signals.c[0] = cumulant[t]
+        update(parameters, 0, demons, step_of(Phi(index, phi[t - 1]), Phi(index, phi[t]), signals))
+        delta = demons.td_error[0]
         powers[0] *= ADAM_M
         powers[1] *= ADAM_V
         for k in range(theta.shape[0]):
-            e[k] = gamma * LAM * e[k] + phi[t - 1, k]
             g = delta * e[k]
             m[k] = ADAM_M * m[k] + (1.0 - ADAM_M) * g
             v[k] = ADAM_V * v[k] + (1.0 - ADAM_V) * g * g
@@ -151,29 +234,39 @@ def learn_by_adam(
             )
 
 
+@inner_kernel
+def step_of(phi_t: Phi, phi_tp1: Phi, signals: StepSignals) -> Step:
+    """Return a transition of the only action."""
+    return Step(
+        phi_t,
+        phi_tp1,
+        0,
+        1.0,
+        signals.rho,
+        signals.gamma,
+        signals.lam,
+        signals.c,
+        signals.z,
+        signals.interest,
+    )
+
+
 def predict_by_hand(learned: Signals, scored: Signals, of: Representation, gamma: float) -> Floats:
     """Learn the US from one stream and return the predictions along another with fixed weights, shape (n_steps,)."""
     n = 1 + learned.shape[1] * (1 + len(of.decays) + of.n_bases)
-    learner = AdamLearner(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.ones(2))
+    learner = AdamLearner(n, gamma, ADAM_STEP)
     n_steps_since = steps_since_onset(learned)
     us = learned[:, 0].astype(np.float64)
     for first in range(0, len(learned), PIECE):
         piece = slice(max(first - 1, 0), first + PIECE)
-        learn_by_adam(
-            features_of(learned[piece], n_steps_since[piece], of, gamma),
-            us[piece],
-            gamma,
-            ADAM_STEP,
-            learner,
-        )
+        learner.learn(features_of(learned[piece], n_steps_since[piece], of, gamma), us[piece])
     n_steps_since = steps_since_onset(scored)
-    pieces = [slice(first, first + PIECE) for first in range(0, len(scored), PIECE)]
-    return np.concatenate(
-        [
-            features_of(scored[piece], n_steps_since[piece], of, gamma) @ learner.theta
-            for piece in pieces
-        ]
-    )
+    predictions = []
+    for first in range(0, len(scored), PIECE):
+        piece = slice(first, first + PIECE)
+        features = features_of(scored[piece], n_steps_since[piece], of, gamma)
+        predictions.append(features @ learner.theta)
+    return np.concatenate(predictions)
 
 
 # ---- predictions fed back, in tiles, with constant steps ------------------------------------------------------------
@@ -186,7 +279,6 @@ LARGEST: Floats = np.array(
     [sum(g**k for k in range(n)) for n in (US_STEPS, CS_STEPS) for g in GAMMAS]
 )
 """Each demon's return at the onset of its stimulus: the prediction that is coded as 1."""
-SMALLEST_TRACE = 1e-30  # denormal numbers would be slow
 TILINGS = {"intervals": [8], "tilings": 8}
 ALONE = "presence alone"
 CLOSED = "loop closed"
@@ -199,83 +291,81 @@ STEP_SIZE = 0.01
 """alpha times active features; .01 and .03 were tried for each on the seeds `TUNED_ON`."""
 
 
-class LoopLearner(NamedTuple):
-    """D demons over n tiles, and arrays that a step is computed in."""
+class LoopInputs(NamedTuple):
+    """What D demons in tiles read, and arrays that a step is computed in."""
 
-    theta: Floats  # weights, shape (D, n)
-    e: Floats  # traces, shape (D, n)
-    gamma: Floats  # continuation, shape (D,)
     largest: Floats  # the prediction that is coded as 1, shape (D,)
     channel: Tiles  # the cumulant, shape (D,)
     coded: Floats  # input of the tile coder, shape (n_inputs,)
-    before: Tiles  # active tiles of the step before, the bias last, shape (n_active,)
-    tiles: Tiles  # active tiles of this step
+    tiles_t: Tiles  # active tiles of the step before, the bias last, shape (n_active,)
+    tiles_tp1: Tiles  # active tiles of this step
+    ones: Floats  # values of active tiles, shape (n_active,)
 
 
 @kernel
-def run_loop(
-    signals: Signals,
+def _run_loop(
+    parameters: Any,
+    stimuli: Signals,
     fed: Floats,
     made: Floats,
     tilings: Tilings,
-    alpha: float,
+    learns: bool,
     is_closed: bool,
-    learner: LoopLearner,
+    demons: Demons,
+    signals: StepSignals,
+    inputs: LoopInputs,
 ) -> None:
     """Predict, and learn by TD(lambda), along a stream; the prediction made at step t is an input of step t + 1.
 
     Args:
-        signals: Stimuli, shape (n_steps, n_stimuli).
+        parameters: Of the rule.
+        stimuli: The stream, shape (n_steps, n_stimuli).
         fed: Predictions as the tile coder reads them, in [0, 1], shape (n_steps, D), or (n_steps,
             0) for none.
         made: Receives the predictions, shape (n_steps, D).
         tilings: Of the stimuli, followed by those of `fed`.
-        alpha: Step size; 0 to predict with fixed weights.
+        learns: False to predict with fixed weights.
         is_closed: Whether `fed` are the demons' own predictions, and written here.
-        learner: Changed in place.
+        demons: Changed in place.
+        signals: Of the demons; the cumulants are written here.
+        inputs: Of the demons.
     """
-    theta, e, gamma, largest, channel, coded, previous_tiles, tiles = learner
-    n_stimuli = signals.shape[1]
-    for t in range(signals.shape[0]):
+    _run_loop_all(
+        parameters, stimuli, fed, made, tilings, learns, is_closed, demons, signals, inputs
+    )
+
+
+@inner_kernel
+def _run_loop_all(
+    parameters: Any,
+    stimuli: Signals,
+    fed: Floats,
+    made: Floats,
+    tilings: Tilings,
+    learns: bool,
+    is_closed: bool,
+    demons: Demons,
+    signals: StepSignals,
+    inputs: LoopInputs,
+) -> None:
+    n_stimuli = stimuli.shape[1]
+    phi_t = Phi(inputs.tiles_t, inputs.ones)
+    phi_tp1 = Phi(inputs.tiles_tp1, inputs.ones)
+    for t in range(stimuli.shape[0]):
         for k in range(n_stimuli):
-            coded[k] = signals[t, k]
+            inputs.coded[k] = stimuli[t, k]
         for k in range(fed.shape[1]):
-            coded[n_stimuli + k] = fed[t, k]
-        encode(coded, tilings, tiles)
-        for i in range(theta.shape[0]):
-            if t > 0 and alpha > 0.0:
-                y = total(theta[i], tiles)
-                y_before = total(theta[i], previous_tiles)
-                delta = signals[t, channel[i]] + gamma[i] * y - y_before
-                for tile in previous_tiles:
-                    e[i, tile] += 1.0
-                follow_trace(theta[i], e[i], alpha * delta, gamma[i] * LAM)
-            made[t, i] = total(theta[i], tiles)
-            if is_closed and t + 1 < signals.shape[0]:
-                fed[t + 1, i] = min(max(made[t, i] / largest[i], 0.0), 1.0)
-        for k in range(tiles.shape[0]):
-            previous_tiles[k] = tiles[k]
-
-
-@inner_kernel
-def follow_trace(theta: Floats, e: Floats, step: float, decay: float) -> None:
-    """Add `step` e to theta, then decay e for the next step; both of shape (n,)."""
-    for k in range(theta.shape[0]):
-        theta[k] += step * e[k]
-        decayed = decay * e[k]
-        if decayed > SMALLEST_TRACE:
-            e[k] = decayed
-        else:
-            e[k] = 0.0
-
-
-@inner_kernel
-def total(theta: Floats, tiles: Tiles) -> float:
-    """Return theta.phi of a demon, theta of shape (n,), at its active tiles."""
-    y = 0.0
-    for tile in tiles:
-        y += theta[tile]
-    return y
+            inputs.coded[n_stimuli + k] = fed[t, k]
+        encode(inputs.coded, tilings, inputs.tiles_tp1)
+        for i in range(demons.theta.shape[0]):
+            if t > 0 and learns:
+                signals.c[i] = stimuli[t, inputs.channel[i]]
+                update(parameters, i, demons, step_of(phi_t, phi_tp1, signals))
+            made[t, i] = dot(demons.theta[i], phi_tp1)
+            if is_closed and t + 1 < stimuli.shape[0]:
+                fed[t + 1, i] = min(max(made[t, i] / inputs.largest[i], 0.0), 1.0)
+        for k in range(inputs.tiles_t.shape[0]):
+            inputs.tiles_t[k] = inputs.tiles_tp1[k]
 
 
 Streams = tuple[Signals, Signals]
@@ -295,22 +385,36 @@ def predict(
     n = len(GAMMA)
     if variant != ALONE:
         coder = coder.extended([{"group": "fed back", **TILINGS}], ["fed back"] * n)
-    learner = LoopLearner(
-        theta=np.zeros((n, coder.n_features)),
-        e=np.zeros((n, coder.n_features)),
-        gamma=GAMMA,
+    demons = new_demons(CONFIG, n, coder.n_features)
+    demons.alpha[:] = STEP_SIZE / coder.n_active
+    inputs = LoopInputs(
         largest=LARGEST,
         channel=CHANNEL,
         coded=np.zeros(coder.n_inputs),
-        before=np.zeros(coder.n_active, dtype=np.int64),
-        tiles=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
+        tiles_t=np.zeros(coder.n_active, dtype=np.int64),
+        tiles_tp1=np.full(coder.n_active, coder.n_features - 1, dtype=np.int64),
+        ones=np.ones(coder.n_active),
     )
+    n_fed = n
+    if variant == ALONE:
+        n_fed = 0
     predictions = np.zeros((len(streams[0]), n)), np.zeros((len(streams[1]), n))
-    for k, rate in enumerate((STEP_SIZE / coder.n_active, 0.0)):
-        fed = np.zeros((len(streams[k]), 0 if variant == ALONE else n))
+    for k, learns in enumerate((True, False)):
+        fed = np.zeros((len(streams[k]), n_fed))
         if others is not None:
             fed[1:] = np.clip(others[k][:-1] / LARGEST, 0.0, 1.0)
-        run_loop(streams[k], fed, predictions[k], coder.tilings, rate, variant == CLOSED, learner)
+        _run_loop(
+            CONFIG.rule_parameters,
+            streams[k],
+            fed,
+            predictions[k],
+            coder.tilings,
+            learns,
+            variant == CLOSED,
+            hold(demons),
+            constant_signals(GAMMA),
+            inputs,
+        )
     return predictions
 
 

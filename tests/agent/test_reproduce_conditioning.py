@@ -25,7 +25,6 @@ from horde_agent.reproduce.conditioning import (
     ConditioningErrors,
     Representation,
     features_of,
-    learn_by_adam,
     predict,
     steps_since_onset,
 )
@@ -100,9 +99,9 @@ def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
     phi = features_of(signals, steps_since_onset(signals), REPRESENTATIONS[MICRO], 0.9)
     us = signals[:, 0].astype(float)
     n = phi.shape[1]
-    learner = AdamLearner(*np.zeros((4, n)), np.ones(2))
+    learner = AdamLearner(n, gamma=0.9, step_size=0.01)
     for piece in (slice(0, 301), slice(300, len(us))):
-        learn_by_adam(phi[piece], us[piece], 0.9, 0.01, learner)
+        learner.learn(phi[piece], us[piece])
     np.testing.assert_allclose(learner.theta, slow_adam(phi, us, 0.9, 0.01), rtol=1e-9, atol=1e-13)
 
 
