@@ -68,9 +68,8 @@ class ExperimentContext:
     def cached(self, name: str, make: Callable[[Path], None]) -> Path:
         """Return a cached file; make it first if it is missing. Several processes may do this for different names.
 
-        A folder belongs to one scale, backend and version (see `command`): all else that a file
-            depends on is in its
-        name.
+        A folder belongs to one scale, backend and version (see `command`); everything else that a
+        file depends on is part of its name.
 
         Args:
             name: Of the file, in `out`/kept.

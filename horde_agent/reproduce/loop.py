@@ -126,10 +126,9 @@ def composed_values() -> Floats:
 def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = "span") -> Floats:
     """Learn two questions off-policy, the second about the prediction of the first, and return the answers, (5, 2).
 
-    "then": the left wall, going mostly left. "first": what "then" would say, along a walk that goes
-        mostly right. The
-    behaviour draws both actions equally often. Answers are means over the last two thirds of the
-    learning.
+    "then" is about the left wall, going mostly left; "first" is about the prediction of "then",
+    along a walk that goes mostly right. The behaviour draws both actions equally often. Answers are
+    means over the last two thirds of the learning.
 
     Source: Sutton & Tanner (2005), TD networks.
     """
@@ -175,8 +174,8 @@ VARIANTS = (ALONE, CLOSED, OPEN, TRUTH)
 """What the tiles code in addition to the observation, one step late.
 
 A prediction fed back is also a new feature of the observation of one step before. With the loop
-    open it is that alone:
-demons that see the observation alone make it. The truth is what a perfect memory would hold.
+open it is that alone: demons that see only the observation make it. The truth is the content of a
+perfect memory.
 """
 
 

@@ -56,10 +56,8 @@ class LeastSquares:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
     Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no
-    sensor's usual
-    reading. If fewer rows than features will be added, a system of their size gives the same theta:
-        with E and X the
-    rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
+    sensor's usual reading. If fewer rows than features will be added, a system of their size gives
+    the same theta: with E and X the rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
     """
 
     def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:

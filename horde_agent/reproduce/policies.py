@@ -145,8 +145,8 @@ def cycle_times(
 ) -> dict[str, float]:
     """Return p50, p99 and max in milliseconds of a cycle: code the observation, learn, predict, for n policies.
 
-    One Horde, a prediction of every demon on every step, all threads: what the robot's 100 ms must
-        hold.
+    One Horde with a prediction of every demon on every step and all threads, as within the robot's
+    100 ms.
     """
     interface = interface_of(context)
     horde = horde_of(interface, asked(interface, seed, n), "clipped", "eager")

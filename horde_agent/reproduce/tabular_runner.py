@@ -27,9 +27,8 @@ PLAIN, ADAGRAD, EXTRAGRADIENT = range(3)
 """How an update is applied.
 
 PLAIN: as it is. ADAGRAD: with the step size alpha / (sqrt(sum of squared updates) + 1e-8) for each
-    weight (Duchi, Hazan
-& Singer, 2011). EXTRAGRADIENT: as the rule would make it from the weights after it (Mahadevan et
-al., 2014: proximal GTD2, of `gtd2`).
+weight (Duchi, Hazan & Singer, 2011). EXTRAGRADIENT: as the rule would make it from the weights
+after it (Mahadevan et al., 2014: proximal GTD2, of `gtd2`).
 """
 
 LARGEST_ERROR = 1e100
