@@ -31,7 +31,7 @@ from horde_agent.policies import (
     draw_from,
 )
 from horde_agent.record import Phase
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, below, check, numbers
+from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, below, check
 from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.lives import new_horde, watched_life
@@ -585,20 +585,17 @@ def _light_is_sought(data: Horde2011Lives) -> Measured:
     paper="learned from off-policy experience",
     source="Sutton et al. (2011)",
     terms="Most steps in a row with the target policy's action:",
+    limit=at_most(LONGEST_BOUT),
 )
 def _learning_is_off_policy(data: Horde2011Lives) -> Measured:
     longest = np.max(
         [[*w.longest, s.longest] for w, s in zip(data.wanderings, data.stops, strict=True)], axis=0
     )
-    return Measured(
-        numbers(
-            dict(zip(("forward", "light", "stop"), longest, strict=True)),
-            at_most(LONGEST_BOUT),
-        ),
-        cause="A stop takes longer than 1 s at little friction."
-        if longest[-1] > LONGEST_BOUT
-        else "",
-    )
+    forward, light, stop = longest
+    cause = ""
+    if stop > LONGEST_BOUT:
+        cause = "A stop takes longer than 1 s at little friction."
+    return Measured({"forward": forward, "light": light, "stop": stop}, cause=cause)
 
 
 @check(
