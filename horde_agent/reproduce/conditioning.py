@@ -20,7 +20,7 @@ from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, dot
 from horde_agent.kernels.rules import learn as update
 from horde_agent.kernels.tiles import Tilings, encode
-from horde_agent.kernels.vectors import hold
+from horde_agent.kernels.vectors import pack
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.measures.nmsre import nmsre_at_rest
@@ -169,7 +169,7 @@ class AdamLearner:
             cumulant,
             self._index,
             self._step_size,
-            hold(self._demons),
+            pack(self._demons),
             self._signals,
             self._adam,
         )
@@ -411,7 +411,7 @@ def predict(
             coder.tilings,
             learns,
             variant == CLOSED,
-            hold(demons),
+            pack(demons),
             constant_signals(GAMMA),
             inputs,
         )

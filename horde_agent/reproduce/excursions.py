@@ -23,7 +23,7 @@ from horde_agent.interface import ChannelInfo, Interface
 from horde_agent.learning.rules import W_RULES
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
-from horde_agent.measures.passes import Curve
+from horde_agent.measures.two_pass_nmsre import Curve
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.reproduce.checks import (

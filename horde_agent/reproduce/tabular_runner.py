@@ -17,7 +17,7 @@ from horde_agent.kernels import rules
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.kernels.rules import learn as update
-from horde_agent.kernels.vectors import hold
+from horde_agent.kernels.vectors import pack
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig, next_lambda
 from horde_agent.problems.markov import Problem
@@ -173,7 +173,7 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
     demons = _new_learners(problem, batch, batch.variant.config())
     inputs = _inputs_of(problem, trajectory, batch, demons)
     errors = np.zeros((-(-inputs.state_t.size // every), demons.alpha.size))
-    _learn(batch.variant.rule_parameters(), hold(demons), hold(inputs), error, every, errors)
+    _learn(batch.variant.rule_parameters(), pack(demons), pack(inputs), error, every, errors)
     return errors.reshape(len(errors), len(problem.questions), -1)
 
 
@@ -218,7 +218,7 @@ def record_episodes(
         s=np.zeros(n_rows),
     )
     record.theta[0] = demons.theta[0]
-    _record(batch.variant.rule_parameters(), hold(demons), hold(inputs), change, record)
+    _record(batch.variant.rule_parameters(), pack(demons), pack(inputs), change, record)
     return record
 
 
