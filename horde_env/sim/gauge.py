@@ -14,20 +14,31 @@ from horde_env.sim.saving import number_of
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
 
-# Numbers of a gauge, of its limits (V, but SHARE), and of its places: first and last channel of the
-# batteries, then the channels of the bus and of charging, or -1.
-LOWEST_V, IS_BELOW, IS_URGENT, N_HELD, N_GAUGE = range(5)
-MOST_V, SHARE, LOW_V, URGENT_V, FULL_V, DOCK_V = range(6)
-FIRST, LAST, BUS, CHARGING = range(4)
+# Numbers of `gauge`.
+LOWEST_V = 0  # voltage of the lowest battery, smoothed; NaN before the first reading
+IS_BELOW = 1  # 0 or 1
+IS_URGENT = 2  # 0 or 1
+N_HELD = 3  # steps in a row in which the dock's charger blocked a request
+N_GAUGE = 4
+# Numbers of `limits`.
+MOST_V = 0  # highest reading that a battery can have
+SHARE = 1  # of the way from the smoothed voltage to the newest one, per step
+LOW_V = 2
+URGENT_V = 3
+FULL_V = 4
+DOCK_V = 5
+# Numbers of `at`, channels.
+FIRST = 0  # of the batteries
+LAST = 1  # of the batteries
+BUS = 2  # -1 without one
+CHARGING = 3  # -1 without one
 
 
 @kernel
 def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied: bool) -> None:
     """Process a frame's values, shape (n_channels,), for `BatteryGauge`; `applied`: its command was.
 
-    `gauge` changes in place: the lowest voltage (smoothed; NaN at first), whether it is low, urgent
-        (0 or 1), and the
-    steps in a row in which the dock's charger blocked a request.
+    `gauge`, shape (N_GAUGE,), changes in place.
     """
     lowest = math.inf
     highest = -math.inf
@@ -44,7 +55,10 @@ def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied:
     else:
         previous_v = gauge[LOWEST_V]
     reading_v = previous_v + limits[SHARE] * (lowest - previous_v)
-    if reading_v < (limits[FULL_V] if gauge[IS_BELOW] == 1.0 else limits[LOW_V]):
+    limit_v = limits[LOW_V]
+    if gauge[IS_BELOW] == 1.0:
+        limit_v = limits[FULL_V]
+    if reading_v < limit_v:
         gauge[IS_BELOW] = 1.0
     else:
         gauge[IS_BELOW] = 0.0
@@ -62,6 +76,12 @@ def read_gauge(gauge: Floats, limits: Floats, at: Ints, values: Floats, applied:
         gauge[N_HELD] = 0.0
     else:
         gauge[N_HELD] = gauge[N_HELD] + 1.0
+
+
+@kernel
+def is_low(gauge: Floats, n_held_limit: int) -> bool:
+    """Return whether the robot must dock: its battery is low, or the charger held it for `n_held_limit` steps."""
+    return bool(gauge[IS_BELOW] == 1.0 or gauge[N_HELD] >= n_held_limit)
 
 
 class BatteryGauge:
@@ -137,7 +157,7 @@ class BatteryGauge:
     @property
     def is_low(self) -> bool:
         """True if held, or below `low_v` until `full_v` is reached."""
-        return self._is_below or self.is_held
+        return bool(is_low(self.gauge, self.n_held_limit))
 
     def read(self, values: Floats, *, applied: bool = True) -> None:
         """Process the newest frame's values, shape (n_channels,), and whether its command was applied."""

@@ -10,7 +10,7 @@ ENVIRONMENTS = {
         "CritterbotPen-v0",
         "simulator.backend:SimulatedBody",
         ("realtime", "battery_scale", "physics", "lamp_moves", "friction_changes"),
-        "simulator.fleet:SimulatedFleet",
+        "simulator.batch:BatchState",
     ),
     "serial": Environment(
         "CritterbotSerial-v0", "body:SerialBody", (*_PHYSICAL, "parity", "baudrate")
