@@ -76,9 +76,8 @@ if not _HAS_CACHE:
         stacklevel=2,
     )
 
-# Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each
-# slice took half the
-# time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM
+# Kernels here create no arrays, so reference counts are unnecessary: counting each slice took half
+# the time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM
 # inlines a kernel into all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables
 # these internal options of numba, in case a later numba no longer has them.
 _INTERNAL: dict[str, Any] = {}
