@@ -21,6 +21,7 @@ from horde_env._jit import (
     RecordFields,
     addresses_of,
     draw_noise,
+    kernel,
     kernel_over,
     scale_to_unit,
 )
@@ -117,6 +118,14 @@ def robot_at(robots: RobotState, i: int) -> RobotState:
     )
 
 
+@kernel
+def flag(is_true: bool) -> float:
+    """Return 1 or 0, as info has it; numba has no float(bool)."""
+    if is_true:
+        return 1.0
+    return 0.0
+
+
 @kernel_over(_jit, gauges, safety)
 def judge_frame(
     i: int,
@@ -143,10 +152,10 @@ def judge_frame(
     gauges.read_gauge(gauge, limits.battery_limits, limits.battery_channels, values, is_applied)
     n_clipped = scale_to_unit(values, limits.low, limits.span, observation)
     numbers[InfoColumn.GAP] = 0.0
-    numbers[InfoColumn.APPLIED] = float(is_applied)
+    numbers[InfoColumn.APPLIED] = flag(is_applied)
     numbers[InfoColumn.CLIPPED] = n_clipped
-    numbers[InfoColumn.OBEYED] = float(is_obeyed)
-    numbers[InfoColumn.BATTERY_LOW] = float(gauges.is_low(gauge, limits.n_held_limit))
+    numbers[InfoColumn.OBEYED] = flag(is_obeyed)
+    numbers[InfoColumn.BATTERY_LOW] = flag(gauges.is_low(gauge, limits.n_held_limit))
     numbers[InfoColumn.BATTERY_URGENT] = gauge[gauges.IS_URGENT]
 
 
