@@ -17,9 +17,9 @@ from numpy.random import Generator
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import N_RAW

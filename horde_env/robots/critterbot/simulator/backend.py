@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State, checked_request
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State, checked_request
 from horde_env.errors import opened
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.arena import load_pen
+from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.records import RobotRecords
@@ -35,7 +35,8 @@ class SimulatedBody(Backend):
     arguments are those of `make.make_env`.
     """
 
-    obedience = VoltageObedience
+    command_monitor = VoltageMonitor
+    info_keys = POSE_KEYS
 
     def __init__(
         self,

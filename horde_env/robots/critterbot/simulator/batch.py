@@ -1,7 +1,7 @@
 """BatchState: many simulated robots, each a row of the arrays that are `SimulatedBody`'s, stepped by its kernels.
 
-`step_batch` is a whole step of the environment for each robot: noise, `period.run_period`,
-obedience, battery gauge, scaling.
+`step_batch` is a whole step of the environment for each robot: noise, `period.run_period`, command
+monitor, battery, scaling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
-from horde_env import _jit
+from horde_env import _jit, battery
 from horde_env._jit import (
     DRAWS_IN_KERNEL,
     RecordFields,
@@ -26,13 +26,12 @@ from horde_env._jit import (
     scale_to_unit,
 )
 from horde_env.backend import Floats, Ints, Observation
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robots.critterbot import safety
-from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.period import RobotState
-from horde_env.sim import gauge as gauges
 from horde_env.sim import planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
@@ -73,7 +72,7 @@ class Judgements(NamedTuple):
 
     n_ticks: Ints  # of 10 ms, since it was switched on, (n,)
     counts: Ints  # of `safety.judge_voltages`, (n, safety.N_COUNTS)
-    gauge: Floats  # of `gauge.read_gauge`, (n, gauge.N_GAUGE)
+    charge: Floats  # of `battery.read_battery`, (n, battery.N_NUMBERS)
     values: Floats  # the newest frame's, SI units, (n, n_channels)
     numbers: Floats  # the info's, (n, len(InfoColumn))
 
@@ -81,9 +80,9 @@ class Judgements(NamedTuple):
 class Limits(NamedTuple):
     """Limits and scales that all robots share."""
 
-    battery_limits: Floats  # of `gauge.read_gauge`
-    battery_channels: Ints  # of `gauge.read_gauge`
-    n_held_limit: int  # of `gauge.is_low`
+    battery_limits: Floats  # of `battery.read_battery`
+    battery_channels: Ints  # of `battery.read_battery`
+    n_held_limit: int  # of `battery.is_low`
     command_limits: Ints  # of `safety.judge_voltages`
     to_wheels: Floats  # of `safety.judge_voltages`
     voltage_channel: int  # first of the motors' three
@@ -126,7 +125,7 @@ def flag(is_true: bool) -> float:
     return 0.0
 
 
-@kernel_over(_jit, gauges, safety)
+@kernel_over(_jit, battery, safety)
 def judge_frame(
     i: int,
     judgements: Judgements,
@@ -135,13 +134,13 @@ def judge_frame(
     was_held: bool,
     observation: Observation,
 ) -> None:
-    """Judge robot `i`'s newest frame as the environment does: obedience, battery, scaling.
+    """Judge robot `i`'s newest frame as the environment does: command monitor, battery, scaling.
 
     `was_held`: whether the body blocked the request. `observation` receives the scaled values.
     """
     values = judgements.values[i]
     counts = judgements.counts[i]
-    gauge = judgements.gauge[i]
+    charge = judgements.charge[i]
     numbers = judgements.numbers[i]
     voltages = values[limits.voltage_channel : limits.voltage_channel + 3]
     safety.judge_voltages(
@@ -149,17 +148,17 @@ def judge_frame(
     )
     is_obeyed = counts[safety.COMPLAINT] == 0
     is_applied = is_obeyed and not was_held
-    gauges.read_gauge(gauge, limits.battery_limits, limits.battery_channels, values, is_applied)
+    battery.read_battery(charge, limits.battery_limits, limits.battery_channels, values, is_applied)
     n_clipped = scale_to_unit(values, limits.low, limits.span, observation)
     numbers[InfoColumn.GAP] = 0.0
     numbers[InfoColumn.APPLIED] = flag(is_applied)
     numbers[InfoColumn.CLIPPED] = n_clipped
     numbers[InfoColumn.OBEYED] = flag(is_obeyed)
-    numbers[InfoColumn.BATTERY_LOW] = flag(gauges.is_low(gauge, limits.n_held_limit))
-    numbers[InfoColumn.BATTERY_URGENT] = gauge[gauges.IS_URGENT]
+    numbers[InfoColumn.BATTERY_LOW] = flag(battery.is_low(charge, limits.n_held_limit))
+    numbers[InfoColumn.BATTERY_URGENT] = charge[battery.IS_URGENT]
 
 
-@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period)
+@kernel_over(_jit, battery, safety, fields, packet, firmware, motors, power, planar, period)
 def step_robot(
     i: int,
     request: period.Request,
@@ -186,7 +185,7 @@ def step_robot(
 
 
 @kernel_over(
-    _jit, gauges, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
+    _jit, battery, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
 )
 def step_batch(
     due: NDArray[np.bool_],
@@ -232,33 +231,33 @@ class BatchState:
 
     names = INFO_NAMES
 
-    def __init__(self, env: PenEnv, n_robots: int) -> None:
+    def __init__(self, env: RobotEnv, n_robots: int) -> None:
         body = env.backend
-        obedience = env.obedience
-        gauge = env.gauge
+        command_monitor = env.command_monitor
+        battery_monitor = env.battery
         assert isinstance(body, SimulatedBody)
-        assert isinstance(obedience, VoltageObedience)
+        assert isinstance(command_monitor, VoltageMonitor)
         assert isinstance(body.machine.body, planar.PlanarBody)
         spec = env.robot
         self._machine = body.machine
-        self._obedience = obedience
-        self._gauge = gauge
+        self._command_monitor = command_monitor
+        self._battery_monitor = battery_monitor
         self._robot = body.records.state()
         self.robots = RobotState(*(_rows_of(array, n_robots) for array in self._robot))
         self.judgements = Judgements(
             n_ticks=np.zeros(n_robots, np.int64),
-            counts=_rows_of(obedience.counts, n_robots),
-            gauge=_rows_of(gauge.gauge, n_robots),
+            counts=_rows_of(command_monitor.counts, n_robots),
+            charge=_rows_of(battery_monitor.numbers, n_robots),
             values=np.zeros((n_robots, spec.n_channels)),
             numbers=np.zeros((n_robots, len(InfoColumn))),
         )
         self.numbers = self.judgements.numbers
         limits = Limits(
-            battery_limits=gauge.limits,
-            battery_channels=gauge.at,
-            n_held_limit=gauge.n_held_limit,
-            command_limits=obedience.limits,
-            to_wheels=obedience.to_wheels,
+            battery_limits=battery_monitor.limits,
+            battery_channels=battery_monitor.channels,
+            n_held_limit=battery_monitor.n_held_limit,
+            command_limits=command_monitor.limits,
+            to_wheels=command_monitor.to_wheels,
             voltage_channel=spec.group("motor_voltage").start,
             low=spec.low,
             span=spec.high - spec.low,
@@ -276,8 +275,8 @@ class BatchState:
         for rows, array in zip(self.robots, self._robot, strict=True):
             rows[i] = array
         self.judgements.n_ticks[i] = self._machine.n_ticks
-        self.judgements.counts[i] = self._obedience.counts
-        self.judgements.gauge[i] = self._gauge.gauge
+        self.judgements.counts[i] = self._command_monitor.counts
+        self.judgements.charge[i] = self._battery_monitor.numbers
         self.numbers[i] = [info[name] for name in INFO_NAMES]
         self._generators[i] = rng
         self._addresses[i] = addresses_of(rng)
