@@ -79,7 +79,7 @@ _HOME = {
     "interface": ("Interface", "TabularObservation"),
     "learning.rules": ("LearnerConfig",),
     "life.life": ("Life",),
-    "life.student": ("relearn",),
+    "life.learner": ("relearn",),
     "policies": (
         "Behaviour",
         "BehaviourPolicy",
