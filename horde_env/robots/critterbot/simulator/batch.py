@@ -31,7 +31,7 @@ from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.robots.critterbot.simulator.period import RobotState
+from horde_env.robots.critterbot.simulator.period import RobotModel, RobotState
 from horde_env.sim import planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
@@ -205,7 +205,7 @@ def step_batch(
     scaled observations of those that step, shape (n_robots, n_channels).
     """
     robots = RobotState(*robot_fields)
-    model = period.RobotModel(*model_fields)
+    model = RobotModel(*model_fields)
     judgements = Judgements(*judgement_fields)
     limits = Limits(*limit_fields)
     for i in prange(due.shape[0]):
