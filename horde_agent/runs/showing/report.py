@@ -63,7 +63,8 @@ def write_report(path: Path) -> Path:
     n_excursions = tested and sum(
         len(course.step) for course in tested[1] if not course.policy.is_behaviour
     )
-    noted.compare(folder, summary, stream, n_excursions, questions)
+    noted.compare(folder, summary, n_excursions, questions)
+    noted.compare_steps(folder, summary, stream, details.get("passes"))
     try:
         folder.refuse_changes(snapshot_digests(folder))
     except BadInput as error:
@@ -202,23 +203,12 @@ class Notes:
         self,
         folder: RunFolder,
         summary: Mapping[str, Any],
-        stream: Stream | None,
         found: int | None,
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
         """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
-        steps, n_tests, n_questions = (
-            summary.get(key) for key in ("steps", "n_excursions", "n_questions")
-        )
-        if stream is not None:
-            last = 0
-            if len(stream):
-                last = int(stream.rows["step"][-1])
-            if isinstance(steps, int) and last < steps:
-                self.sentences.append(
-                    f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
-                )
-            self.sentences += [f"{fault}." for fault in stream.faults]
+        n_tests = summary.get("n_excursions")
+        n_questions = summary.get("n_questions")
         n_lines = None
         if questions is not None:
             n_lines = len(questions)
@@ -232,6 +222,32 @@ class Notes:
                 self.sentences.append(
                     f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}."
                 )
+
+    def compare_steps(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        stream: Stream | None,
+        passes: int | None,
+    ) -> None:
+        """Add a warning for a recording that ends before the last step, and for each of its faults.
+
+        The steps of a data set are counted on from pass to pass; the recording has those of one.
+        """
+        if stream is None:
+            return
+        last = 0
+        if len(stream):
+            last = int(stream.rows["step"][-1])
+        steps = summary.get("steps")
+        n_recorded = last
+        if summary.get("backend") == "data" and isinstance(passes, int):
+            n_recorded *= passes
+        if isinstance(steps, int) and n_recorded < steps:
+            self.sentences.append(
+                f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
+            )
+        self.sentences += [f"{fault}." for fault in stream.faults]
 
 
 def _short(error: Exception) -> str:
