@@ -32,6 +32,8 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
+from horde_agent.policies import Behaviour
+from horde_agent.questions import question_columns
 from horde_agent.types import Integers
 
 FOLDER = "live"
@@ -156,7 +158,7 @@ class Feed(LifeHooks):
             "period_s": self._interface.period_s,
             "total_steps": self._total,
             "picture": self._picture,
-            "questions": [described(question) for question in horde.questions],
+            "questions": described(horde.questions, self._interface),
         }
         _replace(self.path / "facts.json", json.dumps(facts).encode())
 
@@ -251,17 +253,27 @@ def shards_of(horde: AnyHorde) -> list[ShardStatus]:
     return []
 
 
-def described(question: GVF) -> dict[str, Any]:
-    """Return a question's name, constant gamma, channel and action for facts.json; None if not constant."""
-    policy = question.target_policy
-    cumulant = question.cumulant
-    channel = None
-    if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
-        channel = cumulant.index
-    return {
-        "name": question.name,
-        "gamma": question.continuation if not callable(question.continuation) else None,
-        "channel": channel,
-        "action": getattr(policy, "action", None),
-        "is_behaviour": type(policy).__name__ == "Behaviour",
-    }
+def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, Any]]:
+    """Return what facts.json says of each question; gamma, channel and action are None if not constant."""
+    facts = []
+    for question, columns in zip(questions, question_columns(questions, interface), strict=True):
+        channel = None
+        cumulant = question.cumulant
+        if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
+            channel = cumulant.index
+        gamma = None
+        if not math.isnan(columns.gamma):
+            gamma = columns.gamma
+        policy = question.target_policy
+        facts.append(
+            {
+                "name": question.name,
+                "gamma": gamma,
+                "channel": channel,
+                "action": getattr(policy, "action", None),
+                "is_behaviour": isinstance(policy, Behaviour),
+                "family": columns.family,
+                "policy": columns.policy,
+            }
+        )
+    return facts

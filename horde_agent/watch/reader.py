@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from horde_agent.life.feed import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.life.flags import are_followed
 from horde_agent.measures.returns import returns_along
+from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
@@ -204,13 +205,12 @@ class RunReader:
     def families(self) -> list[Table]:
         """Return name and number of questions of each family, in their order; none if there are too many to show.
 
-        A family are consecutive questions whose names are the same but for the last part after a
-        "/".
+        A family are consecutive questions about one policy and time scale.
         """
-        names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
+        groups = [_group_of(question) for question in self.facts()["questions"]]
         families = [
             {"name": name, "n": len(list(of_family))}
-            for name, of_family in itertools.groupby(names)
+            for name, of_family in itertools.groupby(groups)
         ]
         if not 1 < len(families) <= MOST_FAMILIES:
             return []
@@ -379,6 +379,20 @@ def _row(row: Any) -> Table:
 def _measures(values: NDArray[np.float64]) -> Table:
     nmsre, mspbe, diverged = values.tolist()
     return {"nmsre": nmsre, "mspbe": mspbe, "diverged": diverged == 1.0}
+
+
+def _group_of(question: Table) -> str:
+    """Return the name of a question's policy and time scale, from its entry in facts.json."""
+    if "policy" not in question:  # of version 0.1.0
+        columns = columns_of_name(question["name"])
+        return columns.group or columns.family
+    gamma = question["gamma"]
+    if gamma is None:
+        gamma = math.nan
+    columns = QuestionColumns(
+        family=question["family"], policy=question["policy"], gamma=gamma, channel=""
+    )
+    return columns.group
 
 
 def _number(text: str | None) -> float:

@@ -219,7 +219,23 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
         assert status["silent_s"] == pytest.approx(silent_s, abs=5.0)
 
 
-def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(
+def test_the_map_has_a_family_for_each_policy_and_time_scale(tmp_path: Path) -> None:
+    lived(tmp_path, 20, n_demons=5)
+    facts = tmp_path / "live" / "facts.json"
+    table = json.loads(facts.read_text())
+    about = [("light", "left", 0.5), ("a/b/c/d", "left", 0.5), ("c", "a/b", None)]
+    table["questions"] = [
+        {"name": name, "family": "", "policy": policy, "gamma": gamma}
+        for name, policy, gamma in about
+    ]
+    facts.write_text(json.dumps(table))
+    assert RunReader(tmp_path).families() == [
+        {"name": "left/g0.5", "n": 2},
+        {"name": "a/b", "n": 1},
+    ]
+
+
+def test_the_map_of_an_older_run_has_a_family_for_names_that_differ_in_their_last_part(
     tmp_path: Path,
 ) -> None:
     """One family, or more than 40, need no names on the map."""

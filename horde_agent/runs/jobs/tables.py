@@ -31,23 +31,9 @@ from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs.ending import End
 from horde_agent.runs.jobs import holdout
 from horde_agent.runs.keeping.folder import RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.keeping.question_table import write_questions
 from horde_agent.runs.keeping.run import Run
 from horde_agent.types import Bools, Floats, Integers
-
-QUESTION_COLUMNS = (
-    "name",
-    "nmsre",
-    "variance",
-    "n_tests",
-    "mspbe_scalar",
-    "mspbe_vector",
-    "diverged",
-    "n_updates",
-    "mspbe_valid",
-    "nearly_constant",
-)
-"""Columns of questions.csv. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`,
-empty if unknown."""
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 CURVE_COLUMNS = (
@@ -127,7 +113,7 @@ def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
         variance[course.policy.demons] = course.variance
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
-    write_csv(folder.questions, QUESTION_COLUMNS, lines)
+    write_questions(folder.questions, horde.questions, interface, lines)
     curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
     write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
     last = sample(outcome.steps, student.learning_steps, horde)
@@ -169,10 +155,13 @@ def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
     steps = run.interface.steps[score.channel]
     n_tests = np.full(horde.n_demons, score.n_scored)
     lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
-    lines = [
-        [*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)
-    ]
-    write_csv(run.folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
+    write_questions(
+        run.folder.questions,
+        horde.questions,
+        run.interface,
+        lines,
+        nmsre_of_mean=score.nmsre_of_mean.tolist(),
+    )
     names = run.interface.names
     period_s = run.interface.period_s
     shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
@@ -321,7 +310,10 @@ def question_lines(
     watch: MspbeWatch,
     steps: Floats,
 ) -> list[list[object]]:
-    """Return the lines of questions.csv; `steps` are the channels' quantisation steps, all of shape (n_demons,)."""
+    """Return the values of `SCORE_COLUMNS` for each question; `steps` are the quantisation steps of their channels.
+
+    Arrays are of shape (n_demons,).
+    """
     is_known = ~np.isnan(variance) & ~np.isnan(steps)
     is_flat = are_nearly_constant(variance, steps)
     flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]

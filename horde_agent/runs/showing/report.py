@@ -6,6 +6,7 @@ Other missing or damaged files are listed on the page.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from horde_agent.measures.passes import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
-from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
+from horde_agent.runs.keeping.folder import RunFolder, read_json, write_whole
+from horde_agent.runs.keeping.question_table import columns_of, read_questions
 from horde_agent.runs.keeping.resume import snapshot_digests
 from horde_agent.runs.showing import html
 from horde_agent.runs.showing.html import section
@@ -54,7 +56,7 @@ def write_report(path: Path) -> Path:
         noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
     )
     details = noted.read(folder.details, read_json) or {}
-    questions = noted.read(folder.questions, read_lines)
+    questions = noted.read(folder.questions, read_questions)
     stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = None
@@ -314,19 +316,25 @@ def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
-    """Return a table of means by policy and time scale, the first two parts of a question's name."""
-    cells: dict[tuple[str, str], list[float]] = {}
+    """Return a table of means by policy and time scale."""
+    nmsre_by_group: dict[tuple[str, str], list[float]] = {}
     for question in questions:
-        parts = question["name"].split("/")
-        if len(parts) == 3 and question["nmsre"] and question["diverged"] != "1":
-            cells.setdefault((parts[0], parts[1]), []).append(float(question["nmsre"]))
-    if not cells:
+        is_scored = question["nmsre"] and question["diverged"] != "1"
+        columns = columns_of(question)
+        if not is_scored or not columns.policy:
+            continue
+        gamma = ""
+        if not math.isnan(columns.gamma):
+            gamma = f"{columns.gamma:g}"
+        values = nmsre_by_group.setdefault((columns.policy, gamma), [])
+        values.append(float(question["nmsre"]))
+    if not nmsre_by_group:
         return ""
     rows = []
-    for (policy, gamma), values in cells.items():
+    for (policy, gamma), values in nmsre_by_group.items():
         averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
         below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
-        rows.append([policy, gamma.removeprefix("g"), str(len(values)), *averages, below_1])
+        rows.append([policy, gamma or "a function", str(len(values)), *averages, below_1])
     head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
     return section("By policy and time scale", html.table(head, rows))
 
