@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 
 from horde_agent import cli
 from horde_agent.record import Phase, read
-from horde_agent.runs.jobs.exporting import export
+from horde_agent.runs.reporting.exporting import export
 
 run = Path(mkdtemp()) / "life"
 cli.main(["learn", "--steps", sys.argv[1] if len(sys.argv) > 1 else "600", "--out", str(run)])

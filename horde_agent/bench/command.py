@@ -33,7 +33,7 @@ from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import resident_bytes
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import unwritable, writable
+from horde_agent.runs.storage.folder import unwritable, writable
 
 # Steps
 _FIRST_OF_YARDSTICK = 16

@@ -36,9 +36,10 @@ from horde_agent.runs.config import (
     run_of,
 )
 from horde_agent.runs.data.fit import NothingToLearn
-from horde_agent.runs.ending import Ended, SignalHandler
-from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import (
+from horde_agent.runs.exit_reason import Ended, SignalHandler
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.runs.session import Job, Unwritten
+from horde_agent.runs.sources.recorded_rows import (
     Log,
     import_table,
     learning_from,
@@ -46,19 +47,18 @@ from horde_agent.runs.jobs.recorded import (
     play_log,
     resuming_data,
 )
-from horde_agent.runs.jobs.relearn import recorded_settings, relearning
-from horde_agent.runs.jobs.robot import Robot
-from horde_agent.runs.jobs.warm import CompileNotice
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import (
+from horde_agent.runs.sources.relearn import recorded_settings, relearning
+from horde_agent.runs.sources.robot import Robot
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.resume import (
     RequestedChanges,
     Resumption,
     refuse_over,
     resumption,
     settings,
 )
-from horde_agent.runs.keeping.run import HeaderEnv, make_run
-from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.runs.storage.run import HeaderEnv, make_run
+from horde_agent.runs.warm import CompileNotice
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]

@@ -13,7 +13,7 @@ import numpy as np
 from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.means import Mean, join
 from horde_agent.reproduce.study import Study
-from horde_agent.runs.keeping.folder import write_json
+from horde_agent.runs.storage.folder import write_json
 
 Cell = str | int | float | None
 
@@ -98,7 +98,7 @@ def run_experiment(name: str, study: Study) -> Result:
     problem, claims, figure = (
         import_module(f"{__package__}.{name}.{part}") for part in ("problem", "claims", "figure")
     )
-    from horde_agent.runs.showing.pictures import save  # needs matplotlib
+    from horde_agent.runs.reporting.pictures import save  # needs matplotlib
 
     data, settings = problem.gather(study)
     figures = []

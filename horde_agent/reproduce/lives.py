@@ -28,7 +28,7 @@ from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
 from horde_agent.reproduce.study import Job, Study
-from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.runs.warm import warm_up
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""

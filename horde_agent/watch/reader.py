@@ -23,8 +23,8 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
-from horde_agent.runs.keeping.stop_request import stop_options
+from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
+from horde_agent.runs.storage.stop_request import stop_options
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz

@@ -27,8 +27,8 @@ from typing import Any
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder, finite
-from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
+from horde_agent.runs.storage.folder import RunFolder, finite
+from horde_agent.runs.storage.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
 from horde_agent.watch import WatchConfig
 from horde_agent.watch.reader import RunReader
 

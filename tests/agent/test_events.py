@@ -23,11 +23,11 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
-from horde_agent.runs.ending import ENDING, Cause
-from horde_agent.runs.keeping.events import Alarms, Events
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import ask_process
-from horde_agent.runs.showing.report import write_report
+from horde_agent.runs.exit_reason import ENDING, Cause
+from horde_agent.runs.reporting.report import write_report
+from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import ask_process
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.commands import files_of_at_most, summary_of, toy
 from tests.agent.doubles import ToyBody
@@ -324,7 +324,7 @@ def test_what_ended_a_run_is_recorded(
         )
     if name == "log, Ctrl-C":
         monkeypatch.setattr(
-            "horde_agent.runs.jobs.job.Progress.is_due",
+            "horde_agent.runs.session.Progress.is_due",
             lambda *_: signal.raise_signal(signal.SIGINT),
         )
     monkeypatch.setattr(learn, "write_report", lambda path: path)

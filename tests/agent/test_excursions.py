@@ -17,7 +17,7 @@ from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_unde
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
 from horde_agent.record import NO_ACTION, Phase, Recorder
-from horde_agent.runs.jobs.tables import not_scored
+from horde_agent.runs.storage.tables import not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import horde, summary_of
 
 FOLDERS = Path(__file__).parent / "folders_ff1b85a0"

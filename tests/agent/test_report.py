@@ -21,12 +21,12 @@ from horde_agent.measures.passes import curves, policy_scores
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.keeping.folder import RunFolder, write_csv, write_json
-from horde_agent.runs.keeping.question_table import SCORE_COLUMNS
-from horde_agent.runs.showing import pictures
-from horde_agent.runs.showing.compare import write_comparison
-from horde_agent.runs.showing.pictures import half_side, visited_share
-from horde_agent.runs.showing.report import NO_PICTURES, write_report
+from horde_agent.runs.reporting import pictures
+from horde_agent.runs.reporting.compare import write_comparison
+from horde_agent.runs.reporting.pictures import half_side, visited_share
+from horde_agent.runs.reporting.report import NO_PICTURES, write_report
+from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
+from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.toml import to_toml
 from tests.agent.commands import summary_of, toy
 
@@ -172,8 +172,8 @@ def test_without_matplotlib_the_report_says_what_to_install(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Path(shutil.copytree(toy_run, tmp_path / "run"))
-    monkeypatch.setitem(sys.modules, "horde_agent.runs.showing.pictures", None)
-    monkeypatch.delattr("horde_agent.runs.showing.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "horde_agent.runs.reporting.pictures", None)
+    monkeypatch.delattr("horde_agent.runs.reporting.pictures", raising=False)
     html = write_report(run).read_text()
 
     assert NO_PICTURES in unescape(html)

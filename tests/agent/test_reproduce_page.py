@@ -13,7 +13,7 @@ from horde_agent.reproduce.claims import Claim
 from horde_agent.reproduce.experiment import Figure, Result, Table
 from horde_agent.reproduce.page import write_page
 from horde_agent.reproduce.study import Study
-from horde_agent.runs.keeping.folder import own_version
+from horde_agent.runs.storage.folder import own_version
 
 CALLS: list[str] = []
 

@@ -22,19 +22,20 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.runs import holdout
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import holdout, tables
-from horde_agent.runs.jobs.holdout import (
+from horde_agent.runs.exit_reason import Cause, End
+from horde_agent.runs.holdout import (
     LEARNED_SHARE,
     Holdout,
     known_returns,
     read_log,
     returns_of,
 )
-from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome, holdout_traces, write_tables
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs.storage import tables
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome, holdout_traces, write_tables
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 
 FACE = Interface.of(ToyBody())

@@ -36,8 +36,8 @@ from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import StopAnswer
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody, horde_of

@@ -12,7 +12,7 @@ from horde_agent.reproduce.excursions.problem import Data
 from horde_agent.reproduce.experiment import Table
 from horde_agent.reproduce.figure import Picture
 from horde_agent.reproduce.means import join, mean_ci
-from horde_agent.runs.showing.pictures import nmsre_picture
+from horde_agent.runs.reporting.pictures import nmsre_picture
 
 N_WORST = 10
 

@@ -20,7 +20,7 @@ from horde_agent.record import Stream, read, row_dtype
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.loop.worlds import FED_BACK, Ring, learn_corridor, learn_ring
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.holdout import returns_of
+from horde_agent.runs.holdout import returns_of
 from horde_agent.types import Bools, Floats
 
 TITLE = "The loop of figure 1: predictions fed back as features"

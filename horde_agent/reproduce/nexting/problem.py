@@ -31,7 +31,7 @@ from horde_agent.reproduce.nexting.life import (
 )
 from horde_agent.reproduce.offline import RIDGES, Problem, blocks, terms_needed
 from horde_agent.reproduce.study import Job, Study, cached
-from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"

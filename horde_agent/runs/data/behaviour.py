@@ -26,7 +26,7 @@ from horde_agent.policies import Policy
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.keeping.run import HeaderEnv
+from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out

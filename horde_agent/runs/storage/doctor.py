@@ -20,7 +20,7 @@ from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import cut, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, read_config
-from horde_agent.runs.keeping.folder import RunFolder, checksum, read_json, read_lines
+from horde_agent.runs.storage.folder import RunFolder, checksum, read_json, read_lines
 
 
 class Finding(NamedTuple):

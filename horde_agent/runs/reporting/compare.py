@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import MOST_POINTS
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder, read_curve, read_json, unwritable
-from horde_agent.runs.keeping.question_table import columns_of, read_questions
-from horde_agent.runs.showing.html import element, figure, notes, page, section, table
-from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.storage.folder import RunFolder, read_curve, read_json, unwritable
+from horde_agent.runs.storage.question_table import columns_of, read_questions
 
 N_SHOWN = 12  # questions in each table of the largest differences
 _ROWS = (
@@ -173,7 +173,7 @@ def _settings(runs: Sequence[FinishedRun]) -> str:
 def _pictures(runs: Sequence[FinishedRun]) -> str:
     if find_spec("matplotlib") is None:
         return section("", notes([NO_PICTURES]))
-    from horde_agent.runs.showing.pictures import comparison_picture
+    from horde_agent.runs.reporting.pictures import comparison_picture
 
     sections = []
     for title in runs[0].curves:

@@ -39,6 +39,7 @@ from horde_agent.record import (
     read_in_parts,
 )
 from horde_agent.record.segments import read_header, read_segment, started_files
+from horde_agent.runs import holdout
 from horde_agent.runs.config import LOG_PASSES, BadInput, LearnConfig
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
@@ -46,13 +47,11 @@ from horde_agent.runs.data.files import open_table
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.ending import Cause, End, SignalHandler
-from horde_agent.runs.jobs import holdout
-from horde_agent.runs.jobs.job import Job, Stopped
-from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
-from horde_agent.runs.keeping.folder import IMPORTED, RunFolder
-from horde_agent.runs.keeping.resume import Resumption, recorded_life, resumption
-from horde_agent.runs.keeping.run import (
+from horde_agent.runs.exit_reason import Cause, End, SignalHandler
+from horde_agent.runs.session import Job, Stopped
+from horde_agent.runs.storage.folder import IMPORTED, RunFolder
+from horde_agent.runs.storage.resume import Resumption, recorded_life, resumption
+from horde_agent.runs.storage.run import (
     HeaderEnv,
     Questions,
     Run,
@@ -61,7 +60,8 @@ from horde_agent.runs.keeping.run import (
     new_recorder,
     restore,
 )
-from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 _ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited

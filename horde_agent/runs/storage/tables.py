@@ -28,11 +28,11 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
-from horde_agent.runs.ending import End
-from horde_agent.runs.jobs import holdout
-from horde_agent.runs.keeping.folder import RunFolder, own_version, write_csv, write_json
-from horde_agent.runs.keeping.question_table import write_questions
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs import holdout
+from horde_agent.runs.exit_reason import End
+from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.storage.question_table import write_questions
+from horde_agent.runs.storage.run import Run
 from horde_agent.types import Bools, Floats, Integers
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")

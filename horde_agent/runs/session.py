@@ -17,10 +17,10 @@ from rich.console import Console
 
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import Student
-from horde_agent.runs.ending import Cause, Ended, SignalHandler, signal_text
-from horde_agent.runs.jobs.tables import Outcome, write_tables
-from horde_agent.runs.jobs.warm import warm_up
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs.exit_reason import Cause, Ended, SignalHandler, signal_text
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.tables import Outcome, write_tables
+from horde_agent.runs.warm import warm_up
 
 
 class Unwritten(Exception):

@@ -21,12 +21,12 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.passes import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
-from horde_agent.runs.keeping.folder import RunFolder, read_json, write_whole
-from horde_agent.runs.keeping.question_table import columns_of, read_questions
-from horde_agent.runs.keeping.resume import snapshot_digests
-from horde_agent.runs.showing import html
-from horde_agent.runs.showing.html import section
+from horde_agent.runs.reporting import html
+from horde_agent.runs.reporting.html import section
+from horde_agent.runs.sources.relearn import complete, has_gone_on, missing_tables
+from horde_agent.runs.storage.folder import RunFolder, read_json, write_whole
+from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.runs.storage.resume import snapshot_digests
 from horde_agent.types import parsed_toml
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
 
 def _pictures(*files: Any) -> list[str]:
     try:
-        from horde_agent.runs.showing.pictures import figures
+        from horde_agent.runs.reporting.pictures import figures
     except ImportError:  # matplotlib is an extra
         return [section("", html.notes([NO_PICTURES]))]
     return figures(*files)

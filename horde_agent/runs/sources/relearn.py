@@ -18,9 +18,9 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import RECORDED, BadInput, LearnConfig
-from horde_agent.runs.ending import Cause, SignalHandler
-from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import (
+from horde_agent.runs.exit_reason import Cause, SignalHandler
+from horde_agent.runs.session import Job, Unwritten
+from horde_agent.runs.sources.recorded_rows import (
     Log,
     Recording,
     Replay,
@@ -29,10 +29,9 @@ from horde_agent.runs.jobs.recorded import (
     rebuilt_run,
     recorded_facts,
 )
-from horde_agent.runs.jobs.warm import CompileNotice
-from horde_agent.runs.keeping.folder import IMPORTED, RunFolder, lived_steps, write_whole
-from horde_agent.runs.keeping.resume import change, recorded_config, recorded_life, resumption
-from horde_agent.runs.keeping.run import (
+from horde_agent.runs.storage.folder import IMPORTED, RunFolder, lived_steps, write_whole
+from horde_agent.runs.storage.resume import change, recorded_config, recorded_life, resumption
+from horde_agent.runs.storage.run import (
     GIVEN_IN_PYTHON,
     IN_PYTHON,
     HeaderEnv,
@@ -41,6 +40,7 @@ from horde_agent.runs.keeping.run import (
     new_life,
     restore,
 )
+from horde_agent.runs.warm import CompileNotice
 
 
 def recorded_settings(config: LearnConfig) -> LearnConfig:

@@ -32,7 +32,7 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import BadInput, LearnConfig, offset_of
-from horde_agent.runs.keeping.folder import RunFolder, unwritable
+from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
 IN_PYTHON = "python"

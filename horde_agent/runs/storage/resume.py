@@ -27,7 +27,7 @@ from horde_agent.life.student import check_questions
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
-from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
 _ROBOT = "life/world/"  # state of the robot, in a snapshot

@@ -2,7 +2,7 @@
 
 A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
 the run, is written last. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.jobs.relearn).
+(horde_agent.runs.sources.relearn).
 """
 
 from __future__ import annotations

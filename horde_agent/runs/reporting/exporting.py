@@ -37,11 +37,11 @@ from horde_agent.runs.data.files import NEEDS_PYARROW, UNFINISHED
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
 from horde_agent.runs.data.tables import Predict, episodes_of
-from horde_agent.runs.jobs.recorded import recorded_facts
-from horde_agent.runs.jobs.relearn import one_horde, restored_run
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import recorded_life, refuse_part
-from horde_agent.runs.keeping.staging import publish, staging_folder
+from horde_agent.runs.sources.recorded_rows import recorded_facts
+from horde_agent.runs.sources.relearn import one_horde, restored_run
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.resume import recorded_life, refuse_part
+from horde_agent.runs.storage.staging import publish, staging_folder
 from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")

@@ -34,9 +34,9 @@ from horde_agent.runs.data.files import (
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.jobs.recorded import learning_from
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
+from horde_agent.runs.sources.recorded_rows import learning_from
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
 
 _MINARI_NAME = re.compile(r"-v\d+$")

@@ -36,7 +36,7 @@ import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0

@@ -20,13 +20,12 @@ from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.ending import Cause, End, SignalHandler
-from horde_agent.runs.jobs.job import Job
-from horde_agent.runs.jobs.recorded import replay_rows
-from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
-from horde_agent.runs.keeping.events import Alarms, Events
-from horde_agent.runs.keeping.folder import unwritable
-from horde_agent.runs.keeping.resume import (
+from horde_agent.runs.exit_reason import Cause, End, SignalHandler
+from horde_agent.runs.session import Job
+from horde_agent.runs.sources.recorded_rows import replay_rows
+from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.folder import unwritable
+from horde_agent.runs.storage.resume import (
     RequestedChanges,
     Resumption,
     change,
@@ -34,9 +33,10 @@ from horde_agent.runs.keeping.resume import (
     refuse_other_body,
     write_changes,
 )
-from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
-from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopListener
+from horde_agent.runs.storage.run import Run, new_life, new_recorder, record_header, restore
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
+from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "

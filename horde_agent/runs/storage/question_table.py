@@ -9,7 +9,7 @@ from pathlib import Path
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.questions import QuestionColumns, columns_of_name, question_columns
-from horde_agent.runs.keeping.folder import read_csv, read_lines, write_csv
+from horde_agent.runs.storage.folder import read_csv, read_lines, write_csv
 
 SCORE_COLUMNS = (
     "name",
