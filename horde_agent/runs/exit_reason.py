@@ -1,7 +1,7 @@
 """How a command ends on a signal (Ctrl-C, SIGTERM, SIGHUP), and the causes that are recorded for the end of a run.
 
 Before a life begins, a signal raises an exception that ends the command. Python drops an exception
-that is raised in a finalizer, for example during compilation; it is then raised again, and a job
+that is raised in a finalizer, for example during compilation; it is then raised again, and a session
 ends before its first reset if there was a signal (`raise_seen`). During a life the first signal
 asks for an orderly end and the second one raises. The exit code is 128 + the first signal. A closed
 terminal or broken pipe ends nothing.
@@ -164,7 +164,7 @@ class SignalHandler:
             raise Ended(self.seen[0])
 
     def wait_after_end(self, wait: Callable[[], object]) -> None:
-        """Call `wait` after the job is done, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
+        """Call `wait` after the session is over, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
         self._ask = None
         self._n = 0
         self._raised = None

@@ -26,7 +26,7 @@ from horde_agent.record import read
 from horde_agent.runs import session
 from horde_agent.runs.exit_reason import ENDING, Ended, Unfailing, handling_signals
 from horde_agent.runs.reporting import report
-from horde_agent.runs.storage import tables
+from horde_agent.runs.storage import question_table, tables
 from tests.agent.commands import files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
 
@@ -373,7 +373,8 @@ def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_ski
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "write_csv", interrupted)
+        for module in (tables, question_table):
+            patch.setattr(module, "write_csv", interrupted)
         assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
     err = capsys.readouterr().err
     assert "press Ctrl-C again to skip that" in err
@@ -485,9 +486,13 @@ def test_the_body_is_stopped_before_anything_is_learned_or_written(
     close = Life.close
     write = tables.write_csv
     monkeypatch.setattr(Life, "close", lambda life: (done.append("record ended"), close(life))[1])
-    monkeypatch.setattr(
-        tables, "write_csv", lambda path, *rest: (done.append(path.name), write(path, *rest))[1]
-    )
+
+    def noted(path: Path, *rest: Any) -> None:
+        done.append(path.name)
+        write(path, *rest)
+
+    for module in (tables, question_table):
+        monkeypatch.setattr(module, "write_csv", noted)
     live(monkeypatch, Robot(on_step=on_step))
     assert done[:3] == ["body closed", "record ended", "questions.csv"]
     assert done.count("body closed") == 1

@@ -524,9 +524,9 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     run = SimpleNamespace(
         config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None
     )
-    job: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
+    session: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
     with pytest.raises(BadInput, match="no port is free"):
-        learn._finish(job)
+        learn._finish(session)
     assert calls == ["stopped"]
 
 

@@ -23,7 +23,7 @@ from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.html import section
-from horde_agent.runs.sources.relearn import complete, has_gone_on, missing_tables
+from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missing_tables
 from horde_agent.runs.storage.folder import RunFolder, read_json, write_whole
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 from horde_agent.runs.storage.resume import snapshot_digests

@@ -34,7 +34,7 @@ from horde_agent.runs.data.files import (
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.sources.recorded_rows import learning_from
+from horde_agent.runs.sources.data_set import table_session
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
@@ -213,18 +213,17 @@ def learn_from(
             own: Any = None
             if is_own:
                 own = questions
-            job = learning_from(
-                table, config, folder, Console(stderr=True, quiet=True), questions=own
-            )
+            console = Console(stderr=True, quiet=True)
+            session = table_session(table, config, folder, console, questions=own)
             for remark in table.remarks:
                 warnings.warn(remark, stacklevel=2)
-            job.begin()
-            summary = job.learn()
+            session.begin()
+            summary = session.learn()
         except BaseException:
             if not folder.summary.is_file():
                 folder.give_back()
             raise
-    return Learned(job.run.horde, job.run.interface, summary, folder.path)
+    return Learned(session.run.horde, session.run.interface, summary, folder.path)
 
 
 def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[Any]:

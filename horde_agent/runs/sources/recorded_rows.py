@@ -1,133 +1,36 @@
-"""Recorded rows as the source of a run: of a life, a data set or a log.
+"""Recorded rows as the source of a run.
 
 Rows with actions and their probabilities are learned from off-policy. A recording contains all
 observations and actions, and the behaviour does not depend on the weights, so the results are those
-of the life, bit for bit.
-
-A data set or a log is imported into the run's recording first, so that its run is reported, resumed
-and exported as a
-life is. A log has no actions: it is learned from in several passes over its first part, and scored
-    on the rest.
+of the run that was recorded, bit for bit.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from rich.console import Console
 
-from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, RowObserver, Sampler, outside_drives
+from horde_agent.life.observers import Progress, RowObserver, outside_drives
 from horde_agent.life.student import Student, rows_of
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.record import (
-    DRIVES,
-    FORMAT,
-    Flag,
-    OnFault,
-    Phase,
-    Recorder,
-    Stream,
-    log_fault,
-    read_in_parts,
-)
-from horde_agent.record.segments import read_header, read_segment, started_files
-from horde_agent.runs import holdout
-from horde_agent.runs.config import LOG_PASSES, BadInput, LearnConfig
-from horde_agent.runs.data.behaviour import act_by
-from horde_agent.runs.data.columns import ESTIMATE, Columns
-from horde_agent.runs.data.files import open_table
-from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
-from horde_agent.runs.data.minari import open_minari
-from horde_agent.runs.data.tables import Table
+from horde_agent.record import DRIVES, Flag, OnFault, Phase, Stream, log_fault, read_in_parts
+from horde_agent.record.segments import record_files
+from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.exit_reason import Cause, End, SignalHandler
-from horde_agent.runs.session import Job, Stopped
+from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
-from horde_agent.runs.storage.resume import Resumption, recorded_life, resumption
-from horde_agent.runs.storage.run import (
-    HeaderEnv,
-    Questions,
-    Run,
-    make_run,
-    new_life,
-    new_recorder,
-    restore,
-)
-from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.recorded_run import RestoredLife, open_recorded, read_extent
+from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life
 from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
-_ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
-_ESTIMATED = (
-    "b was estimated from {n_rows:,} actions: its log-loss on held-out rows is {log_loss:.4g}, that of the actions' "
-    "frequencies {log_loss_of_frequencies:.4g}, at the temperature {temperature:.3g}. The effective sample size of rho "
-    "is {size:,.0f} of {n_steps:,} steps in the mean. An estimated b biases rho = pi/b, and with it the predictions "
-    "about other policies."
-)
-
-
-def recorded_facts(folder: RunFolder) -> tuple[dict[str, Any], int, int]:
-    """Return the header of a recording, its number of rows, and its last step; raise BadInput if it has no row."""
-    with as_bad_input(folder):
-        header = read_header(started_files(folder.life)[0], FORMAT)
-        (n_rows, end) = last_row(folder)
-    if not n_rows:
-        raise BadInput(f"{folder.path} contains no finished run: its log is empty")
-    return header, n_rows, end
-
-
-def last_row(folder: RunFolder) -> tuple[int, int]:
-    """Return the number of rows of a log up to the last sound one, and its step; both 0 for an empty log."""
-    for file in reversed(started_files(folder.life)):
-        segment = read_segment(file, FORMAT)
-        n = segment.n_whole
-        if n:
-            return int(segment.header.get("first", 0)) + n, int(segment.records["step"][n - 1])
-    return 0, 0
-
-
-@contextmanager
-def as_bad_input(folder: RunFolder) -> Iterator[None]:
-    """Turn errors of reading a run's recording into BadInput."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except FileNotFoundError:
-        raise BadInput(
-            f"{folder.path} contains no finished run: there are neither tables nor a log in it"
-        ) from None
-    except (ValueError, LookupError, TypeError, OSError) as error:
-        raise BadInput(
-            f"{folder.life} cannot be read, so it cannot be learned from again: {error}"
-        ) from None
-
-
-def rebuilt_run(
-    folder: RunFolder, made: RunFolder, config: LearnConfig, header: dict[str, Any]
-) -> Run:
-    """Return a run like the one in `folder`, with the folder `made`; raise BadInput if its Horde cannot be created."""
-    file = None
-    if str(config.questions).endswith(".toml"):
-        file = folder.question_file
-    try:
-        return make_run(HeaderEnv(header), config, made, file, recorded_life(folder, config))
-    except KeyError as error:
-        raise BadInput(
-            f"the header of {folder.life} lacks {error}, which learning from it requires"
-        ) from None
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
-
-
-# ---- a life ----------------------------------------------------------------------------------------------------------
 
 
 class Recording:
@@ -154,11 +57,11 @@ class Recording:
         if self.passes == 1:
             parts = read_in_parts(self.path, self.since, on_fault=self._report)
         for part in parts:
-            yield (
-                part
-                if self.up_to is None
-                else part[: np.count_nonzero(part.rows["step"] <= self.up_to)]
-            )
+            if self.up_to is None:
+                yield part
+            else:
+                n_rows = np.count_nonzero(part.rows["step"] <= self.up_to)
+                yield part[:n_rows]
 
     def _report(self, fault: str) -> None:
         if fault not in self._reported:
@@ -179,32 +82,44 @@ class Recording:
             previous_step = last
 
 
-class Replay(Job):
-    """Learns from recorded rows up to step `total`, from the first row or from a restored life."""
+class RecordedRows(Source):
+    """Rows of a recording, from the first one or from a restored life on.
+
+    Args:
+        run: The run.
+        rows: The rows.
+        header: Of the recording.
+        end: What ends the run if there is no request to stop.
+        total: The last step; None if it is unknown.
+        restored: The life that goes on; None for a new one.
+    """
 
     def __init__(
         self,
         run: Run,
         rows: Recording,
-        console: Console,
         header: Mapping[str, Any],
         *,
         end: Cause,
         total: int | None,
-        restored: tuple[Life, Sampler] | None = None,
-        signals: SignalHandler | None = None,
+        restored: RestoredLife | None = None,
     ) -> None:
-        self.life, self.sampler = restored or new_life([HeaderEnv(header)] * run.config.robots, run)
-        super().__init__(run, self.life.student, console, signals)
+        if restored is None:
+            envs = [HeaderEnv(header) for _ in range(run.config.robots)]
+            self.life, self.sampler = new_life(envs, run)
+        else:
+            self.life = restored.life
+            self.sampler = restored.sampler
+        super().__init__(run, self.life.student, total)
         self._rows = rows
         self._end = End.of(end)
-        self.total = total
-        rows.on_fault = lambda fault: self.say(f"{fault}.")
         self._has_tests = bool(header.get("tests_excursions"))
         self._reached = 0
 
-    def _learn(self, progress: Progress) -> None:
+    def learn(self, progress: Progress) -> None:
         """Learn from each row, until the end or a request to stop."""
+        session = self.session
+        self._rows.on_fault = lambda fault: session.say(f"{fault}.")
         sample = outside_drives(self.sampler.update, self.student)
         run = self.run
         self._reached = min(self.life.steps, self.total or 0)  # if no row follows the snapshot
@@ -214,8 +129,8 @@ class Replay(Job):
             sample(student, step)
             if progress.is_due(run.horde):
                 progress.show(step, run.horde, student.errors)
-            self._after_row(step)
-            if self.stopped_by is not None:
+            self.after_row(step)
+            if session.stopped_by is not None:
                 raise Stopped
 
         with self.life:
@@ -224,18 +139,19 @@ class Replay(Job):
                 # the next row.
                 is_first_counted = run.config.backend != "data"
                 replay_rows(self.life, self._rows, observe, is_first_counted=is_first_counted)
-            self._after_rows()
+            self.after_rows()
 
-    def _after_row(self, step: int) -> None:
-        pass
+    def after_row(self, step: int) -> None:
+        """Called after each row."""
 
-    def _after_rows(self) -> None:
-        pass
+    def after_rows(self) -> None:
+        """Called after the last row, also after a request to stop."""
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
         self.life.close()
 
-    def _finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> Outcome:
         """Return what the tables need; after an invalid row, those before it have been learned from."""
         notes: list[str] = []
         if isinstance(fault, ValueError | LookupError | RuntimeError):
@@ -247,9 +163,12 @@ class Replay(Job):
             notes = [f"{where}, and learned from up to there: {fault}."]
         elif fault is not None:
             raise fault
+        end = self._end
+        if self.session.stopped_by is not None:
+            end = End.of(self.session.stopped_by)
         return Outcome(
             steps=self._reached,
-            end=self._end if self.stopped_by is None else End.of(self.stopped_by),
+            end=end,
             robot=NOT_RECORDED | {"gaps": self.life.gaps},
             details={"n_not_applied": self.life.n_not_applied, "notes": notes},
             samples=self.sampler.samples,
@@ -289,210 +208,41 @@ def replay_rows(
         life.set_position(reached + int(last in _STEPS))
 
 
-# ---- data sets -------------------------------------------------------------------------------------------------------
-
-
-class DataSet(Replay):
-    """Learns from an imported data set, from the snapshot `resumed` or from the first row."""
-
-    def __init__(
-        self,
-        run: Run,
-        console: Console,
-        signals: SignalHandler | None = None,
-        resumed: Resumption | None = None,
-    ) -> None:
-        folder = run.folder
-        config = run.config
-        n_known = resumed.n_rows if resumed else 0
-        (header, _, end) = recorded_facts(folder)
-        passes = config.passes or 1
-        rows = Recording(folder.life, config.steps, n_known or None, passes)
-        n_steps = end * passes
-        total = min(n_steps, config.steps or n_steps)
-        super().__init__(
-            run, rows, console, header, end=Cause.LOG_END, total=total, signals=signals
-        )
-        self._estimate = header.get("b_estimate")
-        if resumed is None:
-            self.student.errors.table.record_to(folder.excursions)
-        else:
-            self.student.errors.table.resume_in(folder.excursions)
-            restore(self.life, run, self.sampler, resumed.state)
-            resumed.state.clear()
-        # The live page does not show a data set
-        Feed(folder.path, run.interface, run.horde).close()
-        # Counts the rows that were learned from; holds none
-        self._position = Recorder(len(run.interface.channels))
-        self._position.n_rows = n_known
-        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
-
-    def _learn(self, progress: Progress) -> None:
-        """Learn from each row, and take snapshots between two rows."""
-        self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
-        self.snapshot_writer.start()
-        super()._learn(progress)
-
-    def _after_row(self, step: int) -> None:
-        self._position.n_rows += 1
-        self.life.counts.steps = step
-        self.snapshot_writer.before_step(self.life)
-
-    def _after_rows(self) -> None:
-        self.snapshot_writer.at_end(self.life)
-
-    def _finish(self, fault: BaseException | None) -> Outcome:
-        """Write the last snapshot, and return what the tables need."""
-        self.snapshot_writer.finish()
-        outcome = super()._finish(fault)
-        notes = [*outcome.details["notes"], *self.run.notes]
-        if self._estimate is not None:
-            size = self.run.watch.effective_sample_size().mean()
-            notes.append(
-                _ESTIMATED.format(**self._estimate, size=size, n_steps=self.student.learning_steps)
-            )
-        return outcome._replace(
-            details={**outcome.details, "notes": notes, "passes": self.run.config.passes},
-            lived_before_s=self.snapshot_writer.lived_before_s,
-        )
-
-
-def open_data(config: LearnConfig) -> Table:
-    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
-    file = config.data or config.log
-    if config.minari is not None:
-        table = open_minari(config.minari, config.columns)
-    elif file is None:
-        raise BadInput(
-            "--backend data needs --data FILE or --minari NAME, the data set to learn from"
-        )
-    elif is_lerobot(file):
-        table = open_lerobot(file, config.columns)
-    elif config.columns is None:
-        advice = f"`horde columns {file} > columns.toml` writes one"
-        raise BadInput(
-            f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
-        )
-    else:
-        columns = Columns.read(config.columns)
-        if config.backend == "replay":
-            columns = replace(columns, missing="gap", action=None, b=None)
-        table = open_table(file, columns)
-    if table.columns.b == ESTIMATE:
-        act_by(table, ESTIMATE)
-    return table
-
-
-def import_table(table: Table, run: Run) -> None:
-    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any."""
-    up_to = run.config.steps
-    has_tests = bool(table.header["tests_excursions"])
-    with new_recorder(
-        run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION
-    ) as recorder:
-        for part in table:
-            steps = part.rows["step"]
-            recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
-            if up_to is not None and steps[-1] > up_to:
-                table.check_fit()
-                break
-    run.notes = table.notes
-    run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
-
-
-def learning_from(
-    table: Table,
-    config: LearnConfig,
-    folder: RunFolder,
-    console: Console,
-    signals: SignalHandler | None = None,
-    questions: Questions | None = None,
-) -> DataSet:
-    """Import a data set, and return a job that learns from it; `questions` replace those in the settings."""
-    run = make_run(HeaderEnv(table.header), config, folder, own=questions)
-    try:
-        import_table(table, run)
-        for remark in table.remarks:
-            console.print(remark, highlight=False, soft_wrap=True)
-        return DataSet(run, console, signals)
-    except BaseException:
-        run.close()
-        raise
-
-
-def resuming_data(
+def replay_session(
     config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
-) -> DataSet:
-    """Return a job that continues from its snapshot or from the first row; raise BadInput if the run is complete."""
-    header, n_rows, _ = recorded_facts(folder)
-    resumed = resumption(folder)
-    n_left = n_rows * (config.passes or 1) - resumed.n_rows
-    if folder.summary.is_file() and not n_left:
-        raise BadInput(f"{folder.path} has learned from all {n_rows:,} rows of its data set")
-    run = rebuilt_run(folder, folder, config, header)
-    for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
-        console.print(note, highlight=False, soft_wrap=True)
-    return DataSet(run, console, signals, resumed)
+) -> Session:
+    """Return a session that learns from a recorded run at full speed, with the same or other questions.
 
+    Its actions have probabilities, so questions about any policy are learned off-policy. It is
+    linked into the new folder, or copied.
 
-# ---- logs ------------------------------------------------------------------------------------------------------------
-
-
-class _NoScores(ReturnErrors):
-    """Drops the student's own tests: a log is scored on its held-out part, and there are several passes."""
-
-    def add(self, *_: Any) -> None:
-        """Drop a test."""
-
-
-def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
-    """Write the log that an environment plays, up to the requested step, to the recording of a run."""
-    with new_recorder(run, env, has_tests=False) as recorder:
-        holdout.read_log(env, recorder, run.config.steps)
-
-
-class Log(Job):
-    """Learns from a log in the run's recording; raises ValueError if it cannot give the return of a question."""
-
-    def __init__(self, run: Run, console: Console, signals: SignalHandler | None = None) -> None:
-        holdout.known_returns(run.horde)
-        student = Student(run.horde, run.interface)
-        student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
-        student.errors.table.record_to(run.folder.excursions)
-        super().__init__(run, student, console, signals)
-        self._rows = Recording(run.folder.life)
-        self._n_learned = 0
-        self._rows.on_fault = lambda fault: self.say(f"{fault}.")
-        # The live page does not show a replay
-        Feed(run.folder.path, run.interface, run.horde).close()
-
-    def _learn(self, progress: Progress) -> None:
-        """Learn from the first part in several passes."""
-
-        def observe(student: Student, _: int) -> None:
-            self._n_learned += 1
-            if progress.is_due(self.run.horde):
-                progress.show(student.learning_steps, self.run.horde)
-            if self.stopped_by is not None:
-                raise Stopped
-
-        with suppress(Stopped):
-            holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
-
-    def _finish(self, fault: BaseException | None) -> Outcome:
-        """Score the predictions of the held-out part."""
-        if fault is not None:
-            raise fault
-        score = holdout.score(self._rows, self.student)
-        requested_steps = self.run.config.steps
-        if requested_steps is None or score.n_steps < requested_steps:
-            end = Cause.LOG_END
-        else:
-            end = Cause.STEPS
-        return Outcome(
-            steps=score.n_steps,
-            end=End.of(Cause.CUT_OFF if self.is_rebuilt else self.stopped_by or end),
-            robot=NOT_RECORDED | {"gaps": score.n_gaps},
-            score=score,
-            passes=self._n_learned / score.n_learned,
+    Raises:
+        BadInput: If it cannot be read, or was of several robots and is to be learned from in
+            shards.
+    """
+    recorded = open_recorded(RunFolder(Path(str(config.log))))
+    recorded_settings = recorded.recorded_settings
+    if recorded_settings.robots > 1 and config.shards is not None:
+        raise BadInput(
+            f"--shards cannot learn from {config.log}, a run of {recorded_settings.robots} robots; omit it"
         )
+    extent = read_extent(recorded.folder)
+    run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded_settings)
+    for path in record_files(recorded.folder.life):
+        try:
+            os.link(path, folder.log / path.name)
+        except OSError:
+            shutil.copy2(path, folder.log / path.name)
+    folder.log_event({"step": 0, "event": IMPORTED, "row": extent.n_rows})
+    end = Cause.STEPS
+    if config.steps is None:
+        end = Cause.LOG_END
+    source = RecordedRows(
+        run,
+        Recording(recorded.folder.life, config.steps),
+        extent.header,
+        end=end,
+        total=config.steps or extent.last_step,
+    )
+    source.student.errors.table.record_to(folder.excursions)
+    return Session(run, source, console, signals)

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from rich.console import Console
 
 from horde_agent.horde import Horde
 from horde_agent.life.feed import Feed
@@ -20,8 +19,8 @@ from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.exit_reason import Cause, End, SignalHandler
-from horde_agent.runs.session import Job
+from horde_agent.runs.exit_reason import Cause, End
+from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
 from horde_agent.runs.storage.events import Alarms, Events
 from horde_agent.runs.storage.folder import unwritable
@@ -33,7 +32,7 @@ from horde_agent.runs.storage.resume import (
     refuse_other_body,
     write_changes,
 )
-from horde_agent.runs.storage.run import Run, new_life, new_recorder, record_header, restore
+from horde_agent.runs.storage.run import Run, load_state, new_life, new_recorder, record_header
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
 from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
@@ -47,15 +46,23 @@ _OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those 
 _log = logging.getLogger(__name__)
 
 
-class Robot(Job):
-    """Runs a robot, from the snapshot `resumed` or from the start; raises BadInput if it cannot be recorded."""
+class RobotSource(Source):
+    """A robot, or several that take turns, which act while the run learns.
+
+    Args:
+        run: The run.
+        envs: The environments of the robots.
+        resumed: The snapshot from which the run continues; None for a new run.
+        requested: Questions to add and remove when it continues.
+
+    Raises:
+        BadInput: If it cannot be recorded, or the snapshot does not fit the robot.
+    """
 
     def __init__(
         self,
         run: Run,
         envs: Sequence[gymnasium.Env[Any, Any]],
-        console: Console,
-        signals: SignalHandler,
         resumed: Resumption | None = None,
         requested: RequestedChanges | None = None,
     ) -> None:
@@ -65,8 +72,7 @@ class Robot(Job):
         self.env = envs[0]
         self._resumed = resumed
         self.life, self.sampler = new_life(envs, run)
-        super().__init__(run, self.life.student, console, signals)
-        self.total = config.steps
+        super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         # A run of an older version may lack the state of a robot that can now be restored.
         self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
@@ -115,7 +121,7 @@ class Robot(Job):
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
 
-    def _begin(self) -> None:
+    def open(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
         self.stop_listener.open(self.life.body.stop_options)
         if self._resumed is None:
@@ -138,7 +144,7 @@ class Robot(Job):
         state = resumed.state
         is_redone = self._is_redone
         try:
-            restore(life, self.run, self.sampler, state)
+            load_state(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
@@ -152,11 +158,13 @@ class Robot(Job):
                 )
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
-            self.say(note)
+            self.session.say(note)
         verb = "learned from"
         if is_redone:
             verb = "replaying"
-        self.say(f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows")
+        self.session.say(
+            f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows"
+        )
         event = {
             "step": resumed.step,
             "event": "resumed",
@@ -185,7 +193,7 @@ class Robot(Job):
             _learn_theta(life, run, set(life.horde.names) - set(previous_names))
         return changes
 
-    def _learn(self, progress: Progress) -> None:
+    def learn(self, progress: Progress) -> None:
         """Act and learn until the last step, a request to stop or a fault."""
         self.life.recorder = self.recorder
         self.life.observers += [progress, self.feed, self.snapshot_writer]
@@ -193,9 +201,8 @@ class Robot(Job):
         assert self.total is not None
         self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
 
-    def stop(self, cause: Cause) -> None:
+    def stop(self) -> None:
         """End the life after the current step."""
-        super().stop(cause)
         self.life.stop()
 
     def emergency_stop(self, reason: str) -> str:
@@ -210,7 +217,7 @@ class Robot(Job):
     def _stop_for_the_page(self) -> str:
         """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
         # Before the stop ends the life by itself
-        self.stopped_by = self.stopped_by or Cause.PAGE_STOP
+        self.session.stopped_by = self.session.stopped_by or Cause.PAGE_STOP
         sentence = ""
         try:
             if self.life.body.stop_options:
@@ -225,10 +232,11 @@ class Robot(Job):
                 REST_S
             )
         finally:
-            self.stop(Cause.PAGE_STOP)
+            self.session.stop(Cause.PAGE_STOP)
         return sentence
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Stop and close the robot. Closing twice does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -244,13 +252,14 @@ class Robot(Job):
             finally:
                 self.stop_listener.close(is_stopped=is_stopped and self._is_at_rest)
 
-    def _abandon(self) -> None:
-        super()._abandon()
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
         self.life.close()
         self.feed.close()
         self.recorder.close()
 
-    def _finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> Outcome:
         """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
         life = self.life
         for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
@@ -291,8 +300,8 @@ class Robot(Job):
         """Return what ended the run: its last step, the first request, an exception, or the battery."""
         if fault is None and self.life.steps >= (self.total or 0):
             return End.of(Cause.STEPS)
-        if self.stopped_by is not None:
-            return End.of(self.stopped_by)
+        if self.session.stopped_by is not None:
+            return End.of(self.session.stopped_by)
         if fault is not None:
             return End.of_fault(fault)
         return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)

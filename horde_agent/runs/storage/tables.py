@@ -56,7 +56,7 @@ _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excu
 
 
 class Outcome(NamedTuple):
-    """Facts of a job that has ended for the tables, besides its student."""
+    """Facts of a session that has ended, for the tables, besides its student."""
 
     steps: int  # the last step
     end: End  # what ended the stream
