@@ -69,7 +69,7 @@ def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviou
     questions = [
         GVF("b", constant(2), Channel(1), 0.5),
         GVF("behaviour", Behaviour(), Channel(0), 0.5),
-        GVF("even/g0.5/x", Uniform(3), Channel(0), 0.5),
+        GVF("x", Uniform(3), Channel(0), 0.5, policy_name="even"),
         GVF("feature", constant(2), Feature(0), 0.5),
         GVF("untested", constant(1), Channel(0), 0.5, tested=False),
         GVF("outcome", constant(2), Channel(0), 0.5, outcome=1.0),
