@@ -16,9 +16,9 @@ from rich.console import Console
 
 from horde_agent.life.observers import Progress
 from horde_agent.life.student import Student
-from horde_agent.runs.exit_reason import Cause, Ended, SignalHandler, signal_text
+from horde_agent.runs.exit_reason import Ended, ExitCause, SignalHandler, signal_text
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.tables import Outcome, write_tables
+from horde_agent.runs.storage.tables import SessionOutcome, write_tables
 from horde_agent.runs.warm import warm_up
 
 
@@ -72,7 +72,7 @@ class Source(ABC):
         self.close()
 
     @abstractmethod
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Finish the files and return what the tables need; raise the fault of `learn` if there can be none."""
 
     def emergency_stop(self, reason: str) -> str:  # noqa: ARG002
@@ -108,7 +108,7 @@ class Session:
         self.console = console
         self.signals = signals or SignalHandler()
         self.is_rebuilt = is_rebuilt
-        self.stopped_by: Cause | None = None
+        self.stopped_by: ExitCause | None = None
         self._compile_s = 0.0
         self._is_stopped_for_good = False
         source.session = self
@@ -122,7 +122,9 @@ class Session:
         """
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
-            self.signals.call_at_first(lambda: self.stop(Cause.of_signal(self.signals.seen[-1])))
+            self.signals.call_at_first(
+                lambda: self.stop(ExitCause.of_signal(self.signals.seen[-1]))
+            )
             self.signals.raise_seen()
             self.source.open()
         except BaseException:
@@ -212,7 +214,7 @@ class Session:
         if sentence:
             self.say(sentence)
 
-    def stop(self, cause: Cause) -> None:
+    def stop(self, cause: ExitCause) -> None:
         """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
         self.stopped_by = self.stopped_by or cause
         number = getattr(signal, cause.name, None)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.feed import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.life.flags import are_followed
+from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.measures.returns import returns_along
 from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots

@@ -24,7 +24,7 @@ from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import holdout
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.exit_reason import Cause, End
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.holdout import (
     LEARNED_SHARE,
     Holdout,
@@ -35,7 +35,12 @@ from horde_agent.runs.holdout import (
 from horde_agent.runs.storage import tables
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome, holdout_traces, write_tables
+from horde_agent.runs.storage.tables import (
+    NOT_RECORDED,
+    SessionOutcome,
+    holdout_traces,
+    write_tables,
+)
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 
 FACE = Interface.of(ToyBody())
@@ -217,7 +222,9 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     student.catch_up = lambda: None
     student.learn_s = Durations()
     robot = NOT_RECORDED | {"gaps": 3}
-    outcome = Outcome(steps=60, end=End.of(Cause.LOG_END), robot=robot, score=score, passes=12.5)
+    outcome = SessionOutcome(
+        steps=60, end=ExitReason.of(ExitCause.LOG_END), robot=robot, score=score, passes=12.5
+    )
     summary = write_tables(run, student, outcome, 2.0)
 
     assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (

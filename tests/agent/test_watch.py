@@ -30,8 +30,8 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.life.feed import Feed, checksum_of
 from horde_agent.life.life import Life
+from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
@@ -80,7 +80,7 @@ def lived(
     env = ToyBody()
     interface = Interface.of(env)
     horde = horde_of(questions(n_demons), interface, mode)
-    feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
+    feed = LiveStatusWriter(folder, interface, horde, clock=clock or Hand(0.1), **options)
     recorder = Recorder(
         3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1}
     )

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from horde_agent.life.feed import Feed
 from horde_agent.life.observers import Progress
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.data.behaviour import act_by
@@ -20,7 +20,7 @@ from horde_agent.runs.data.files import open_table
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.exit_reason import Cause, SignalHandler
+from horde_agent.runs.exit_reason import ExitCause, SignalHandler
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.recorded_rows import RecordedRows, Recording
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
@@ -35,7 +35,7 @@ from horde_agent.runs.storage.run import (
     new_recorder,
 )
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from horde_agent.runs.storage.tables import Outcome
+from horde_agent.runs.storage.tables import SessionOutcome
 
 _ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
 _ESTIMATED = (
@@ -58,7 +58,7 @@ class DataSetSource(RecordedRows):
         rows = Recording(folder.life, config.steps, n_known or None, passes)
         n_steps = extent.last_step * passes
         total = min(n_steps, config.steps or n_steps)
-        super().__init__(run, rows, extent.header, end=Cause.LOG_END, total=total)
+        super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
         self._estimate = extent.header.get("b_estimate")
         if resumed is None:
             self.student.errors.table.record_to(folder.excursions)
@@ -67,7 +67,7 @@ class DataSetSource(RecordedRows):
             load_state(self.life, run, self.sampler, resumed.state)
             resumed.state.clear()
         # The live page does not show a data set
-        Feed(folder.path, run.interface, run.horde).close()
+        LiveStatusWriter(folder.path, run.interface, run.horde).close()
         # Counts the rows that were learned from; holds none
         self._position = Recorder(len(run.interface.channels))
         self._position.n_rows = n_known
@@ -89,7 +89,7 @@ class DataSetSource(RecordedRows):
         """Take the last snapshot."""
         self.snapshot_writer.at_end(self.life)
 
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Write the last snapshot, and return what the tables need."""
         self.snapshot_writer.finish()
         outcome = super().finish(fault)

@@ -7,17 +7,17 @@ from typing import Any
 
 import gymnasium
 
-from horde_agent.life.feed import Feed
 from horde_agent.life.observers import Progress
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.life.student import Student
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs import holdout
 from horde_agent.runs.config import LOG_PASSES
-from horde_agent.runs.exit_reason import Cause, End
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source, Stopped
 from horde_agent.runs.sources.recorded_rows import Recording
 from horde_agent.runs.storage.run import Run, new_recorder
-from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 
 class _NoScores(ReturnErrors):
@@ -45,7 +45,7 @@ class LogSource(Source):
         self._rows = Recording(run.folder.life)
         self._n_learned = 0
         # The live page does not show a replay
-        Feed(run.folder.path, run.interface, run.horde).close()
+        LiveStatusWriter(run.folder.path, run.interface, run.horde).close()
 
     def learn(self, progress: Progress) -> None:
         """Learn from the first part in several passes."""
@@ -62,23 +62,23 @@ class LogSource(Source):
         with suppress(Stopped):
             holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
 
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Score the predictions of the held-out part."""
         if fault is not None:
             raise fault
         score = holdout.score(self._rows, self.student)
         requested_steps = self.run.config.steps
         if self.session.is_rebuilt:
-            end = Cause.CUT_OFF
+            end = ExitCause.CUT_OFF
         elif self.session.stopped_by is not None:
             end = self.session.stopped_by
         elif requested_steps is None or score.n_steps < requested_steps:
-            end = Cause.LOG_END
+            end = ExitCause.LOG_END
         else:
-            end = Cause.STEPS
-        return Outcome(
+            end = ExitCause.STEPS
+        return SessionOutcome(
             steps=score.n_steps,
-            end=End.of(end),
+            end=ExitReason.of(end),
             robot=NOT_RECORDED | {"gaps": score.n_gaps},
             score=score,
             passes=self._n_learned / score.n_learned,

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.runs.config import RECORDED
-from horde_agent.runs.exit_reason import Cause
+from horde_agent.runs.exit_reason import ExitCause
 from horde_agent.runs.session import Session, Unwritten
 from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows, Recording
@@ -127,7 +127,7 @@ def _rows_again(recorded: RecordedRun, run: Run, extent: Extent, console: Consol
         run,
         Recording(folder.life, end, n_known, passes),
         extent.header,
-        end=Cause.CUT_OFF,
+        end=ExitCause.CUT_OFF,
         total=end,
         restored=restored,
     )

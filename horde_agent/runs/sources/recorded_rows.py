@@ -23,12 +23,12 @@ from horde_agent.life.student import Student, rows_of
 from horde_agent.record import DRIVES, Flag, OnFault, Phase, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.exit_reason import Cause, End, SignalHandler
+from horde_agent.runs.exit_reason import ExitCause, ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
 from horde_agent.runs.storage.recorded_run import RestoredLife, open_recorded, read_extent
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life
-from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 
@@ -100,7 +100,7 @@ class RecordedRows(Source):
         rows: Recording,
         header: Mapping[str, Any],
         *,
-        end: Cause,
+        end: ExitCause,
         total: int | None,
         restored: RestoredLife | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class RecordedRows(Source):
             self.sampler = restored.sampler
         super().__init__(run, self.life.student, total)
         self._rows = rows
-        self._end = End.of(end)
+        self._end = ExitReason.of(end)
         self._has_tests = bool(header.get("tests_excursions"))
         self._reached = 0
 
@@ -151,7 +151,7 @@ class RecordedRows(Source):
         """Close everything; the run does not start."""
         self.life.close()
 
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Return what the tables need; after an invalid row, those before it have been learned from."""
         notes: list[str] = []
         if isinstance(fault, ValueError | LookupError | RuntimeError):
@@ -165,8 +165,8 @@ class RecordedRows(Source):
             raise fault
         end = self._end
         if self.session.stopped_by is not None:
-            end = End.of(self.session.stopped_by)
-        return Outcome(
+            end = ExitReason.of(self.session.stopped_by)
+        return SessionOutcome(
             steps=self._reached,
             end=end,
             robot=NOT_RECORDED | {"gaps": self.life.gaps},
@@ -234,9 +234,9 @@ def replay_session(
         except OSError:
             shutil.copy2(path, folder.log / path.name)
     folder.log_event({"step": 0, "event": IMPORTED, "row": extent.n_rows})
-    end = Cause.STEPS
+    end = ExitCause.STEPS
     if config.steps is None:
-        end = Cause.LOG_END
+        end = ExitCause.LOG_END
     source = RecordedRows(
         run,
         Recording(recorded.folder.life, config.steps),

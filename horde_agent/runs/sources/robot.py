@@ -10,16 +10,16 @@ import gymnasium
 import numpy as np
 
 from horde_agent.horde import Horde
-from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.robots import Robots
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.life.student import relearn
 from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.exit_reason import Cause, End
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
 from horde_agent.runs.storage.events import Alarms, Events
@@ -35,7 +35,7 @@ from horde_agent.runs.storage.resume import (
 from horde_agent.runs.storage.run import Run, load_state, new_life, new_recorder, record_header
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
-from horde_agent.runs.storage.tables import NOT_RECORDED, Outcome
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -92,7 +92,9 @@ class RobotSource(Source):
         if requested is not None:
             self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
-        self.feed = Feed(run.folder.path, interface, run.horde, picture=picture, total=config.steps)
+        self.live_status = LiveStatusWriter(
+            run.folder.path, interface, run.horde, picture=picture, total=config.steps
+        )
         self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
         # Requested on the page, of a robot that only the main thread may stop
         self._is_stop_due = False
@@ -196,7 +198,7 @@ class RobotSource(Source):
     def learn(self, progress: Progress) -> None:
         """Act and learn until the last step, a request to stop or a fault."""
         self.life.recorder = self.recorder
-        self.life.observers += [progress, self.feed, self.snapshot_writer]
+        self.life.observers += [progress, self.live_status, self.snapshot_writer]
         self.snapshot_writer.start()
         assert self.total is not None
         self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
@@ -217,7 +219,7 @@ class RobotSource(Source):
     def _stop_for_the_page(self) -> str:
         """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
         # Before the stop ends the life by itself
-        self.session.stopped_by = self.session.stopped_by or Cause.PAGE_STOP
+        self.session.stopped_by = self.session.stopped_by or ExitCause.PAGE_STOP
         sentence = ""
         try:
             if self.life.body.stop_options:
@@ -232,7 +234,7 @@ class RobotSource(Source):
                 REST_S
             )
         finally:
-            self.session.stop(Cause.PAGE_STOP)
+            self.session.stop(ExitCause.PAGE_STOP)
         return sentence
 
     def close(self) -> None:
@@ -256,13 +258,13 @@ class RobotSource(Source):
         """Close everything; the run does not start."""
         super().abandon()
         self.life.close()
-        self.feed.close()
+        self.live_status.close()
         self.recorder.close()
 
-    def finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
         life = self.life
-        for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
+        for end in (self.snapshot_writer.finish, lambda: self.live_status.close(life), life.close):
             try:
                 end()
             except BaseException as error:
@@ -284,7 +286,7 @@ class RobotSource(Source):
         }
         if isinstance(life, Robots):
             details["steps_of_robots"] = life.steps_of.tolist()
-        return Outcome(
+        return SessionOutcome(
             steps=life.steps,
             end=ended,
             robot=robot,
@@ -296,15 +298,17 @@ class RobotSource(Source):
             has_tests=bool(life.excursions.policies),
         )
 
-    def _ended(self, fault: BaseException | None) -> End:
+    def _ended(self, fault: BaseException | None) -> ExitReason:
         """Return what ended the run: its last step, the first request, an exception, or the battery."""
         if fault is None and self.life.steps >= (self.total or 0):
-            return End.of(Cause.STEPS)
+            return ExitReason.of(ExitCause.STEPS)
         if self.session.stopped_by is not None:
-            return End.of(self.session.stopped_by)
+            return ExitReason.of(self.session.stopped_by)
         if fault is not None:
-            return End.of_fault(fault)
-        return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)
+            return ExitReason.of_fault(fault)
+        return ExitReason.of(
+            ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
+        )
 
 
 def _learn_theta(life: Life, run: Run, names: set[str]) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
-from horde_agent.life.feed import shards_of
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
+from horde_agent.life.status import shards_of
 from horde_agent.life.student import Student, predict_along
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
@@ -29,7 +29,7 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs import holdout
-from horde_agent.runs.exit_reason import End
+from horde_agent.runs.exit_reason import ExitReason
 from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
 from horde_agent.runs.storage.question_table import write_questions
 from horde_agent.runs.storage.run import Run
@@ -55,11 +55,11 @@ _log = logging.getLogger(__name__)
 _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
-class Outcome(NamedTuple):
+class SessionOutcome(NamedTuple):
     """Facts of a session that has ended, for the tables, besides its student."""
 
     steps: int  # the last step
-    end: End  # what ended the stream
+    end: ExitReason  # what ended the stream
     robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
     details: Mapping[str, Any] = {}  # further facts for details.json
     # The exception to raise after the tables were written; None without one
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 def write_tables(
-    run: Run, student: Student, outcome: Outcome, wall_s: float | None
+    run: Run, student: Student, outcome: SessionOutcome, wall_s: float | None
 ) -> dict[str, Any]:
     """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
     student.catch_up()
@@ -101,7 +101,7 @@ class _Results(NamedTuple):
     n_excursions: int | None
 
 
-def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
+def _tests(run: Run, student: Student, outcome: SessionOutcome) -> _Results:
     horde = run.horde
     interface = run.interface
     folder = run.folder
@@ -198,7 +198,7 @@ def _how_a_log_is_scored(
 
 
 def _summary(
-    run: Run, student: Student, outcome: Outcome, results: _Results, wall_s: float | None
+    run: Run, student: Student, outcome: SessionOutcome, results: _Results, wall_s: float | None
 ) -> dict[str, Any]:
     """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
     horde = run.horde
@@ -238,7 +238,7 @@ def _summary(
     }
 
 
-def _details(run: Run, end: End) -> dict[str, Any]:
+def _details(run: Run, end: ExitReason) -> dict[str, Any]:
     return {
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),

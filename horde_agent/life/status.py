@@ -1,4 +1,4 @@
-"""Feed: an observer that writes the state of a life to files in the run's folder `live/`, for the live page to read.
+"""The status of a life, in files of the run's folder `live/` for the live page.
 
 facts.json      channels, actions, questions, picture of the robot; written once, and after demons are added or removed
 now.json        counts, times, measures and a line for each shard; replaced at most five times a second
@@ -6,9 +6,8 @@ demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of th
 curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
 
 Observations and actions are not repeated here: the page reads the end of the record. A file is
-    replaced as a whole, so
-that a reader never sees half of it. If a file cannot be written, for example on a full disk, the
-feed ends.
+replaced as a whole, so a reader never sees half of it. If a file cannot be written, for example on
+a full disk, the updates end.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _LEAST_SAMPLES = 8  # of more demons
 _log = logging.getLogger(__name__)
 
 
-class Feed(LifeHooks):
+class LiveStatusWriter(LifeHooks):
     """Write what the live page shows; an observer of a life.
 
     Args:
@@ -64,7 +63,7 @@ class Feed(LifeHooks):
         clock: Seconds, of a monotonic clock.
 
     Attributes:
-        is_off: Whether the feed has ended; after a file could not be written, with one warning.
+        is_off: Whether the updates have ended; after a file could not be written, with one warning.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class Feed(LifeHooks):
         self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:
-        """Write the final state of the life, if one is given, and end the feed. Closing twice does nothing."""
+        """Write the final state of the life, if one is given, and end the updates. Closing twice does nothing."""
         try:
             if life is not None and not self.is_off:
                 life.student.catch_up()
