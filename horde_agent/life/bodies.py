@@ -76,12 +76,10 @@ def make_body(
         return env
     if backend not in ROBOTS.get(robot, {}):
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
+    if backend in ONE_AT_A_TIME:
+        return _make_physical(backend, robot, port, parity)
     name = f"horde_env:{ROBOTS[robot][backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
-    if backend in ONE_AT_A_TIME:
-        if parity is not None:
-            settings["parity"] = parity
-        return gymnasium.make(name, port=port, **settings)
     settings["realtime"] = realtime
     if backend == "replay":
         return gymnasium.make(name, log=str(log), **settings)
@@ -89,15 +87,20 @@ def make_body(
         settings["physics"] = physics
     if changes:
         return gymnasium.make(name, **changes, **settings)
-    if (
-        backend == "simulator"
-        and in_process
-        and not realtime
-        and physics != "planar"
-        and is_worthwhile()
-    ):
+    is_slow = backend == "simulator" and not realtime and physics != "planar"
+    if is_slow and in_process and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
+
+
+def _make_physical(
+    backend: str, robot: str, port: str | None, parity: str | None
+) -> gymnasium.Env[Any, Any]:
+    """Make the environment of a physical robot; no parity is that of its file."""
+    settings: dict[str, Any] = {"disable_env_checker": True, "port": port}
+    if parity is not None:
+        settings["parity"] = parity
+    return gymnasium.make(f"horde_env:{ROBOTS[robot][backend]}-v0", **settings)
 
 
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:

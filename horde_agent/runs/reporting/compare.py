@@ -61,7 +61,8 @@ def write_comparison(paths: Sequence[Path]) -> Path:
     if twice:
         raise BadInput(f"{twice} is named twice; name each run once")
     runs = _named([_read(path) for path in paths])
-    out = next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
+    candidates = (Path(f"comparison-{k}.html") for k in count(1))
+    out = next(path for path in candidates if not path.exists())
     sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
     title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     try:

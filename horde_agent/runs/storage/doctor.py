@@ -130,7 +130,8 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fil
                 True,
             )
         )
-    for file in (files := record_files(path)):
+    files = record_files(path)
+    for file in files:
         name = str(file.relative_to(folder.path))
         try:
             segment = read_segment(file, kind)

@@ -82,7 +82,8 @@ class RunFolder:
             created += [folder for folder in (place, *place.parents) if not folder.exists()]
             place.mkdir(parents=True, exist_ok=True)
             if config.out is None:
-                created.insert(0, place := _next_free(place / config.backend))
+                place = _next_free(place / config.backend)
+                created.insert(0, place)
             folder = cls(place)
             folder._made = created
             with folder.config.open("x", encoding="utf-8") as file:

@@ -156,10 +156,11 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
         for what, here in snapshots.identity().items()
         if snapshot.facts[what] != here
     ]
-    if snapshot.facts["version"] != (here := own_version()):
+    version = own_version()
+    if snapshot.facts["version"] != version:
         notes.append(
-            f"Resumed under version {here} instead of {snapshot.facts['version']}: results may differ from those of an "
-            "uninterrupted run."
+            f"Resumed under version {version} instead of {snapshot.facts['version']}: results may differ from those of "
+            "an uninterrupted run."
         )
     return notes
 
