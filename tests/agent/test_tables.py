@@ -34,6 +34,7 @@ from horde_agent.runs.holdout import (
 )
 from horde_agent.runs.storage import tables
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import (
     NOT_RECORDED,
@@ -83,7 +84,7 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
     lines = tables.question_lines(
         horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN])
     )
-    table = [dict(zip(tables.QUESTION_COLUMNS, line, strict=True)) for line in lines]
+    table = [dict(zip(SCORE_COLUMNS, line, strict=True)) for line in lines]
     assert table[1] == {
         "name": "b",
         "nmsre": 0.2,
