@@ -60,15 +60,7 @@ def make_body(
         ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such
             backend, or an environment does not fit its wrappers.
     """
-    schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
-    changes: dict[str, Any] = {
-        argument: of_life for argument, of_life in schedules.items() if of_life
-    }
-    if changes and (robot, backend) != ("critterbot", "simulator"):
-        name = next(iter(changes))
-        raise ValueError(
-            f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
-        )
+    changes = _changes(backend, robot, lamp_moves, friction_changes)
     if backend == "gymnasium":
         env = _make_by_id(str(env_id))
         if wrap is not None:
@@ -91,6 +83,23 @@ def make_body(
     if is_slow and in_process and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
+
+
+def _changes(
+    backend: str,
+    robot: str,
+    lamp_moves: Sequence[LampMove],
+    friction_changes: Sequence[FrictionChange],
+) -> dict[str, Any]:
+    """Return the arguments of changes during the life; raise ValueError if the body has none."""
+    schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
+    changes = {argument: schedule for argument, schedule in schedules.items() if schedule}
+    if changes and (robot, backend) != ("critterbot", "simulator"):
+        name = next(iter(changes))
+        raise ValueError(
+            f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
+        )
+    return changes
 
 
 def _make_physical(

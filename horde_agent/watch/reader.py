@@ -198,7 +198,9 @@ class RunReader:
         if sort == "name":
             matches.sort(key=lambda i: names[i], reverse=descending)
         else:
-            values = measures[columns[sort] or 0] * (-1.0 if descending else 1.0)
+            values = measures[columns[sort] or 0]
+            if descending:
+                values = -values
             matches.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
         return self._demons_at(matches[offset : offset + limit], len(matches))
 
@@ -408,7 +410,8 @@ def _size(folder: Path) -> int:
     for pattern in ("*", "*/*"):
         for path in folder.glob(pattern):
             try:
-                total += path.stat().st_size if path.is_file() else 0
+                if path.is_file():
+                    total += path.stat().st_size
             except OSError:
                 continue
     return total

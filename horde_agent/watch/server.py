@@ -74,11 +74,13 @@ class Latest:
         newest = -1
         if self.rows:
             newest = self.rows[-1]["step"]
-        if newest < after:  # the run was resumed from an earlier step
-            after = -1
-        rows = [row for row in self.rows if row["step"] > after]
-        if after >= 0:
-            rows = rows[::-1][:: -(-len(rows) // MOST_ROWS) or 1][::-1]
+        is_first = after < 0 or newest < after  # the run may have been resumed from an earlier step
+        if is_first:
+            rows = list(self.rows)
+        else:
+            rows = [row for row in self.rows if row["step"] > after]
+            stride = -(-len(rows) // MOST_ROWS) or 1
+            rows = rows[::-1][::stride][::-1]
         return json.dumps({"status": self.status, "rows": rows}), newest
 
 

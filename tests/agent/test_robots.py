@@ -22,7 +22,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.student import Student
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
-from horde_agent.runs.sources.relearn import complete
+from horde_agent.runs.sources.missing_tables import complete
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of

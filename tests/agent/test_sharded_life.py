@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs.sources.relearn import complete
+from horde_agent.runs.sources.missing_tables import complete
 from horde_agent.runs.storage import run as runs
 from horde_agent.runs.storage.doctor import examine
 from horde_agent.runs.storage.folder import RunFolder
