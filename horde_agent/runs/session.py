@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
-from horde_agent.life.student import Student
 from horde_agent.runs.exit_reason import Ended, ExitCause, SignalHandler, signal_text
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import SessionOutcome, write_tables
@@ -49,7 +49,7 @@ class Source(ABC):
 
     session: Session
 
-    def __init__(self, run: Run, student: Student, total: int | None = None) -> None:
+    def __init__(self, run: Run, student: StreamLearner, total: int | None = None) -> None:
         self.run = run
         self.student = student
         self.total = total

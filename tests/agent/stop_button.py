@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_env.robot import part
+from horde_env import registry
 
 QUESTIONS = """
 [[family]]
@@ -86,7 +86,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_CONFIG_HOME": str(folder / "config"),
     }
-    with part(kind, "emulator.emulator").EMULATOR(seed=1) as emulator:
+    with registry.robot(kind).emulator()(seed=1) as emulator:
         words = [
             "learn",
             "--robot",

@@ -346,7 +346,7 @@ def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(
         many.add([GVF("new", Greedy(N_ACTIONS, "shun"), Channel(0), 0.5)])
         for names in (["seek", "seek0", "seek59"], ["shun", "shun0", "new"]):
             demons = [many.names.index(name) for name in names]
-            assert sum(bool(np.isin(demons, link.demons).all()) for link in many._links) == 1
+            assert sum(bool(np.isin(demons, link.demons).all()) for link in many._stream.links) == 1
         assert many.weights(np.array([many.names.index("shun")]))[0].shape == (
             1,
             N_ACTIONS * N_FEATURES,

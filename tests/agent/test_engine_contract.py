@@ -127,7 +127,9 @@ class Trial:
         n_policies = int(self.policy.max()) + 1
         n_groups = self.leader.size
         n = self.policy.size
-        self.signals = Signals(*map(np.zeros, (n_policies, n_groups, n_groups, n, n)))
+        self.signals = Signals(
+            *map(np.zeros, (n_policies, n_groups, n_groups, n, n)), has_rho=np.ones(n_groups, bool)
+        )
 
     # ---- events ---------------------------------------------------------------------------------------------------
 
@@ -166,11 +168,15 @@ class Trial:
         for values in signals[:5]:
             holes = rng.random(values.size) < 0.004
             values[holes] = rng.choice([np.nan, np.inf, -np.inf], holes.sum())
+        rho = signals.rho_t.copy()  # the oracle's have NaN
+        has_ratio = np.isfinite(rho)
+        signals.rho_t[~has_ratio] = 0.0
+        signals.has_rho[:] = has_ratio[self.policy[self.leader]]
         self._move()
         self.engine.learn(self.tiles, signals, is_last=is_last)
         gamma = signals.gamma_tp1[self.group] * (0.0 if is_last else 1.0)
         signals_of_demons = (
-            signals.rho_t[self.policy],
+            rho[self.policy],
             gamma,
             signals.lam_tp1[self.group],
             signals.c_tp1,
@@ -221,7 +227,7 @@ class Trial:
 
     def freeze(self) -> None:
         demon = int(self.rng.integers(self.policy.size))
-        self.engine.freeze(demon)
+        self.engine.mark_diverged(demon)
         self.is_aside[demon] = True
         for name in ("theta", "w", "e", "m", "s", "delta"):
             getattr(self.oracle, name)[demon] = 0.0
@@ -291,7 +297,7 @@ class Trial:
     def check_flags(self) -> None:
         """Assert that at most the demon with the tiny bound is flagged; then give that bound to another one."""
         self.engine.catch_up()
-        flagged = list(self.engine.pop_flagged())
+        flagged = list(self.engine.pop_diverged())
         assert self.has_tiny_bound[flagged].all()
         self.has_tiny_bound = np.arange(self.policy.size) == self.rng.integers(self.policy.size)
         self.engine.set_bounds(np.where(self.has_tiny_bound, TINY, 1e9))
@@ -522,6 +528,6 @@ def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) 
     for bad in (np.nan, 1e300):
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)
-        assert not engine.pop_flagged()
+        assert not engine.pop_diverged()
         weights.append(engine.weights()[0])
     np.testing.assert_array_equal(*weights)

@@ -191,7 +191,10 @@ class Stream:
             values[rng.random(values.size) < 0.01] = rng.choice([np.nan, np.inf])
         self.move()
         b = np.array([rng.uniform(0.1, 0.9)])
-        signals = Signals(rho, gamma, lam, c, z, b, interest_t=interest)
+        has_ratio = np.isfinite(rho)
+        rho[~has_ratio] = 0.0
+        has_rho = has_ratio[getattr(self, "policies", np.arange(3))]
+        signals = Signals(rho, gamma, lam, c, z, b, interest_t=interest, has_rho=has_rho)
         for engine in self.engines:
             engine.learn(self.tiles, signals, is_last=is_last)
 
@@ -221,7 +224,7 @@ class Stream:
                 case 3:
                     demon = int(self.rng.integers(self.group.size))
                     for engine in self.engines:
-                        engine.freeze(demon)
+                        engine.mark_diverged(demon)
                 case 4:
                     theta = self.rng.normal(0, 0.1, (self.group.size, N))
                     for engine in self.engines:

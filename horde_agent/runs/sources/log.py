@@ -7,9 +7,9 @@ from typing import Any
 
 import gymnasium
 
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.life.student import Student
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs import holdout
 from horde_agent.runs.config import LOG_PASSES
@@ -38,7 +38,7 @@ class LogSource(Source):
 
     def __init__(self, run: Run) -> None:
         holdout.known_returns(run.horde)
-        student = Student(run.horde, run.interface)
+        student = StreamLearner(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
         student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student)
@@ -52,7 +52,7 @@ class LogSource(Source):
         session = self.session
         self._rows.on_fault = lambda fault: session.say(f"{fault}.")
 
-        def observe(student: Student, _: int) -> None:
+        def observe(student: StreamLearner, _: int) -> None:
             self._n_learned += 1
             if progress.is_due(self.run.horde):
                 progress.show(student.learning_steps, self.run.horde)

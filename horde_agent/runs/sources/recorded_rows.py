@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
-from horde_agent.life.student import Student, rows_of
 from horde_agent.record import DRIVES, Flag, OnFault, Phase, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig
@@ -124,7 +124,7 @@ class RecordedRows(Source):
         run = self.run
         self._reached = min(self.life.steps, self.total or 0)  # if no row follows the snapshot
 
-        def observe(student: Student, step: int) -> None:
+        def observe(student: StreamLearner, step: int) -> None:
             self._reached = step
             sample(student, step)
             if progress.is_due(run.horde):
