@@ -49,7 +49,7 @@ from horde_agent.reproduce.training_data import (
     outcomes,
     predict_at_tests,
 )
-from horde_agent.runs.showing.pictures import nmsre_picture
+from horde_agent.runs.reporting.pictures import nmsre_picture
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "795 predictions about five policies, tested by excursions"
