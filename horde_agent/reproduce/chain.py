@@ -513,7 +513,7 @@ def _picture(curves: Curves, gamma: float) -> Picture:
         f"have tau = {TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the "
         "panels)."
     )
-    return canvas, caption
+    return Picture(canvas, caption)
 
 
 def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:
