@@ -223,9 +223,9 @@ def run_experiment(name: str, context: ExperimentContext) -> Result:
 
     data, settings = experiment.run(context)
     figures = []
-    for file, (canvas, caption) in experiment.pictures(data).items():
-        save(canvas, context.folder(name) / f"{file}.png")
-        figures.append(Figure(f"{file}.png", caption))
+    for file, picture in experiment.pictures(data).items():
+        save(picture.canvas, context.folder(name) / f"{file}.png")
+        figures.append(Figure(f"{file}.png", picture.caption))
     tables: list[Table] = []
     if hasattr(experiment, "tables"):
         tables = experiment.tables(data)

@@ -521,7 +521,7 @@ def pictures(data: LoopResults) -> dict[str, Picture]:
         "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
         "before fed back. Right: mean squared error over variance of each variant in that life."
     )
-    return {"memory": (canvas, caption)}
+    return {"memory": Picture(canvas, caption)}
 
 
 def _liveliest(actual: np.ndarray) -> int:

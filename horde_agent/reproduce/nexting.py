@@ -578,7 +578,7 @@ def pictures(data: NextingResults) -> dict[str, Picture]:
         "Left: median NMSE of all questions that vary, by time scale; dashed: ridge regression on the first half. "
         "Right: every sensor of the first life; below the line TD(lambda) is better."
     )
-    return {"nexting": (canvas, caption)}
+    return {"nexting": Picture(canvas, caption)}
 
 
 def tables(data: NextingResults) -> list[Table]:
