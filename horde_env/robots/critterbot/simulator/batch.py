@@ -163,7 +163,7 @@ def step_robot(
     i: int,
     request: period.Request,
     robots: RobotState,
-    model: period.RobotModel,
+    model_fields: RecordFields,
     judgements: Judgements,
     limits: Limits,
     observation: Observation,
@@ -171,8 +171,9 @@ def step_robot(
     """Take a step of robot `i`, whose noise was drawn, under a request; arguments as of `step_batch`."""
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
+    stuck: Any = np.int64(period.NO_WHEEL)  # numba compiles once more for a literal
     x, y, heading, was_held = period.run_period(
-        robot, model, n_ticks, period.NO_WHEEL, request, judgements.values[i]
+        robot[:], model_fields, n_ticks, stuck, request, judgements.values[i]
     )
     n_ticks += robot.path.shape[0]
     judgements.n_ticks[i] = n_ticks
@@ -205,7 +206,6 @@ def step_batch(
     scaled observations of those that step, shape (n_robots, n_channels).
     """
     robots = RobotState(*robot_fields)
-    model = period.RobotModel(*model_fields)
     judgements = Judgements(*judgement_fields)
     limits = Limits(*limit_fields)
     for i in prange(due.shape[0]):
@@ -213,7 +213,7 @@ def step_batch(
             if draws:
                 draw_noise(addresses, i, robots.normal, robots.uniform)
             request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            step_robot(i, request, robots, model, judgements, limits, observations[i])
+            step_robot(i, request, robots, model_fields, judgements, limits, observations[i])
 
 
 class BatchState:
