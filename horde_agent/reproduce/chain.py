@@ -127,9 +127,15 @@ class Recorded(NamedTuple):
 def record(
     trajectory: Integers, gamma: float, taus: Sequence[float], change: NewWeights
 ) -> Recorded:
-    """Learn from a trajectory and return what was recorded before it and after each of its episodes.
+    """Learn from a trajectory; return the records before it and after each of its episodes.
 
     The learner is the library's GTD(lambda), which has one time constant: it learns once for each.
+
+    Args:
+        trajectory: As `walk` returns it, shape (3, T).
+        gamma: The continuation.
+        taus: Time constants of the estimates, in steps.
+        change: New weights, which the learner gets in the course of the trajectory.
     """
     learner = Batch(
         RuleVariant("gtd", ratio=ALPHA_W / ALPHA), step_size=np.array([ALPHA]), lam=np.array([LAM])
@@ -148,7 +154,10 @@ def record(
 
 
 def mean_products(trajectory: Integers) -> Floats:
-    """Return the mean of phi phi' over the steps before the first and up to each episode's end, (1 + E, n, n)."""
+    """Return the mean of phi phi' over the steps before the first and up to each episode's end, (1 + E, n, n).
+
+    The trajectory is that of `walk`, shape (3, T).
+    """
     is_end = trajectory[2] == N_STATES
     visits = np.cumsum(np.eye(N_STATES)[trajectory[0]], axis=0)[is_end]
     frequency = np.vstack([np.zeros(N_STATES), visits / visits.sum(axis=1, keepdims=True)])
@@ -513,7 +522,7 @@ def _picture(curves: Curves, gamma: float) -> Picture:
         f"have tau = {TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the "
         "panels)."
     )
-    return canvas, caption
+    return Picture(canvas, caption)
 
 
 def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:

@@ -205,6 +205,7 @@ def step_batch(
     `draws`; `requests` (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the
     scaled observations of those that step, shape (n_robots, n_channels).
     """
+    # Named as here: numba's parallel loop looks these classes up by name.
     robots = RobotState(*robot_fields)
     judgements = Judgements(*judgement_fields)
     limits = Limits(*limit_fields)

@@ -20,10 +20,10 @@ from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import cut, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, read_config
-from horde_agent.runs.keeping.folder import RunFolder, checksum, read_json, read_lines
+from horde_agent.runs.storage.folder import RunFolder, checksum, read_json, read_lines
 
 
-class Finding(NamedTuple):
+class FileFinding(NamedTuple):
     """Result of checking one file or snapshot."""
 
     what: str  # its name in the run's folder
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
         return f"{state:9}{self.what}: {self.message}"
 
 
-def examine(path: Path) -> list[Finding]:
+def examine(path: Path) -> list[FileFinding]:
     """Check the files of a run, repair what can be repaired, and return the results; raise BadInput without a run."""
     folder = RunFolder(path)
     if not folder.config.is_file() and not folder.log.is_dir():
@@ -67,7 +67,7 @@ def examine(path: Path) -> list[Finding]:
         ]
 
 
-def _sums(folder: RunFolder) -> list[Finding]:
+def _sums(folder: RunFolder) -> list[FileFinding]:
     """Compare settings, questions and tables with their SHA-256: a changed digit is still readable."""
     name = folder.sums.name
     if not folder.sums.is_file():  # as in older runs
@@ -81,21 +81,21 @@ def _sums(folder: RunFolder) -> list[Finding]:
             file = folder.path / match[2].decode()
         if match is None or file is None or not file.is_file():
             problem = f"a table listed in {name} is missing, or {name} is damaged: {line.decode(errors='replace')!r}"
-            findings.append(Finding(name, False, problem))
+            findings.append(FileFinding(name, False, problem))
         elif hashlib.sha256(file.read_bytes()).hexdigest() != match[1].decode():
             message = (
                 f"its SHA-256 differs from the one in {name}: it was changed, or {name} is damaged"
             )
-            findings.append(Finding(file.name, False, message))
-    return findings or [Finding(name, True, f"{len(lines)} files are unchanged")]
+            findings.append(FileFinding(file.name, False, message))
+    return findings or [FileFinding(name, True, f"{len(lines)} files are unchanged")]
 
 
-def _text(file: Path, run: Path, reader: Callable[[Path], Sized], unit: str) -> Finding:
+def _text(file: Path, run: Path, reader: Callable[[Path], Sized], unit: str) -> FileFinding:
     name = str(file.relative_to(run))
     try:
-        return Finding(name, True, f"{len(reader(file)):,} {unit}")
+        return FileFinding(name, True, f"{len(reader(file)):,} {unit}")
     except Exception as error:  # a damaged file can raise anything
-        return Finding(name, False, " ".join(str(error).split()))
+        return FileFinding(name, False, " ".join(str(error).split()))
 
 
 def _events(file: Path) -> list[object]:
@@ -115,33 +115,34 @@ def _events(file: Path) -> list[object]:
     return events
 
 
-def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Finding]:
+def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[FileFinding]:
     """Check the files of a recording; truncate an incomplete last row."""
-    found: list[Finding] = []
+    found: list[FileFinding] = []
     files = record_files(path)
     n_known = 0
     for file in files[len(started_files(path)) :]:
         file.unlink()
         found.append(
-            Finding(
+            FileFinding(
                 str(file.relative_to(folder.path)),
                 False,
                 "it contains no header, and was removed",
                 True,
             )
         )
-    for file in (files := record_files(path)):
+    files = record_files(path)
+    for file in files:
         name = str(file.relative_to(folder.path))
         try:
             segment = read_segment(file, kind)
         except (ValueError, OSError, LookupError, TypeError) as error:
-            found.append(Finding(name, False, f"{error}"))
+            found.append(FileFinding(name, False, f"{error}"))
             continue
         if file == files[0]:
             n_known = int(segment.header.get("first", 0))  # the oldest may have been moved
         if kind == LIFE and segment.header.get("first", n_known) != n_known:
             found.append(
-                Finding(
+                FileFinding(
                     name,
                     False,
                     f"its first row is {segment.header['first']:,}, expected {n_known:,}",
@@ -151,25 +152,25 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fin
         is_last = file == files[-1]
         faults = segment.faults(is_last=is_last)
         if not faults:
-            found.append(Finding(name, True, f"{len(segment.records):,} {of_what}"))
+            found.append(FileFinding(name, True, f"{len(segment.records):,} {of_what}"))
         is_torn = is_last and any("cut off" in fault for fault in faults)
         if is_torn:
             cut(segment.path, segment.n_bytes)
         found += [
-            Finding(name, False, fault, is_repaired=is_torn and "cut off" in fault)
+            FileFinding(name, False, fault, is_repaired=is_torn and "cut off" in fault)
             for fault in faults
         ]
-    return found or [Finding(str(path.relative_to(folder.path)), False, "it is missing")]
+    return found or [FileFinding(str(path.relative_to(folder.path)), False, "it is missing")]
 
 
-def _snapshots(place: Path, run: Path) -> list[Finding]:
+def _snapshots(place: Path, run: Path) -> list[FileFinding]:
     """Check the snapshots in one folder; rename damaged ones and remove unfinished ones."""
     findings = []
     where = place.relative_to(run)
     for path in snapshots.unfinished(place):
         snapshots.remove_unfinished(path)
         findings.append(
-            Finding(
+            FileFinding(
                 f"{where}/{path.name}",
                 False,
                 "it was not finished, and was removed",
@@ -183,15 +184,17 @@ def _snapshots(place: Path, run: Path) -> list[Finding]:
             rows = ""
             if "n_rows" in snapshot.facts:
                 rows = f", after {snapshot.facts['n_rows']:,} rows"
-            findings.append(Finding(name, True, f"{len(snapshot.state):,} arrays{rows}"))
+            findings.append(FileFinding(name, True, f"{len(snapshot.state):,} arrays{rows}"))
         except snapshots.SnapshotOfAnother as error:
-            findings.append(Finding(name, False, str(error)))
+            findings.append(FileFinding(name, False, str(error)))
         except snapshots.SnapshotDamaged as error:
             aside = path.with_name(f"damaged-{path.name}")
             if aside.exists():
                 shutil.rmtree(aside)
             path.rename(aside)
             findings.append(
-                Finding(name, False, f"{error}; it was renamed to {aside.name}", is_repaired=True)
+                FileFinding(
+                    name, False, f"{error}; it was renamed to {aside.name}", is_repaired=True
+                )
             )
     return findings

@@ -36,7 +36,7 @@ import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0
@@ -106,19 +106,21 @@ class Alarms(LifeHooks):
             self._n_late = life.deadlines_missed
             self._raise("deadline", f"step {row.step:,}: {self._n_late:,} deadlines missed")
         self._check_silence(row.step, row.observation)
-        if (
-            row.step % (100 * EVERY) == 0
-            and (free := shutil.disk_usage(self._folder).free) < LOW_BYTES
-        ):
-            self._raise(
-                "disk",
-                f"step {row.step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}",
-            )
+        if row.step % (100 * EVERY) == 0:
+            self._check_disk(row.step)
         if not life.horde.n_waiting and life.horde.n_diverged:
             diverged = life.horde.diverged
             self._raise(
                 "diverged",
                 f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
+            )
+
+    def _check_disk(self, step: int) -> None:
+        """Raise an alarm if the disk of the run's folder is nearly full."""
+        free = shutil.disk_usage(self._folder).free
+        if free < LOW_BYTES:
+            self._raise(
+                "disk", f"step {step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}"
             )
 
     def _check_silence(self, step: int, observation: np.ndarray) -> None:

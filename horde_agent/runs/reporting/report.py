@@ -6,6 +6,7 @@ Other missing or damaged files are listed on the page.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,12 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables
-from horde_agent.runs.keeping.folder import RunFolder, read_json, read_lines, write_whole
-from horde_agent.runs.keeping.resume import snapshot_digests
-from horde_agent.runs.showing import html
-from horde_agent.runs.showing.html import section
+from horde_agent.runs.reporting import html
+from horde_agent.runs.reporting.html import section
+from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missing_tables
+from horde_agent.runs.storage.folder import RunFolder, read_json, write_whole
+from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.runs.storage.resume import snapshot_digests
 from horde_agent.types import parsed_toml
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ def write_report(path: Path) -> Path:
         noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
     )
     details = noted.read(folder.details, read_json) or {}
-    questions = noted.read(folder.questions, read_lines)
+    questions = noted.read(folder.questions, read_questions)
     stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = None
@@ -63,7 +65,8 @@ def write_report(path: Path) -> Path:
     n_excursions = tested and sum(
         len(course.step) for course in tested[1] if not course.policy.is_behaviour
     )
-    noted.compare(folder, summary, stream, n_excursions, questions)
+    noted.compare(folder, summary, n_excursions, questions)
+    noted.compare_steps(folder, summary, stream, details.get("passes"))
     try:
         folder.refuse_changes(snapshot_digests(folder))
     except BadInput as error:
@@ -163,7 +166,7 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
 
 def _pictures(*files: Any) -> list[str]:
     try:
-        from horde_agent.runs.showing.pictures import figures
+        from horde_agent.runs.reporting.pictures import figures
     except ImportError:  # matplotlib is an extra
         return [section("", html.notes([NO_PICTURES]))]
     return figures(*files)
@@ -202,23 +205,12 @@ class Notes:
         self,
         folder: RunFolder,
         summary: Mapping[str, Any],
-        stream: Stream | None,
         found: int | None,
         questions: Sequence[Mapping[str, str]] | None,
     ) -> None:
         """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
-        steps, n_tests, n_questions = (
-            summary.get(key) for key in ("steps", "n_excursions", "n_questions")
-        )
-        if stream is not None:
-            last = 0
-            if len(stream):
-                last = int(stream.rows["step"][-1])
-            if isinstance(steps, int) and last < steps:
-                self.sentences.append(
-                    f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
-                )
-            self.sentences += [f"{fault}." for fault in stream.faults]
+        n_tests = summary.get("n_excursions")
+        n_questions = summary.get("n_questions")
         n_lines = None
         if questions is not None:
             n_lines = len(questions)
@@ -232,6 +224,32 @@ class Notes:
                 self.sentences.append(
                     f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}."
                 )
+
+    def compare_steps(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        stream: Stream | None,
+        passes: int | None,
+    ) -> None:
+        """Add a warning for a recording that ends before the last step, and for each of its faults.
+
+        The steps of a data set are counted on from pass to pass; the recording has those of one.
+        """
+        if stream is None:
+            return
+        last = 0
+        if len(stream):
+            last = int(stream.rows["step"][-1])
+        steps = summary.get("steps")
+        n_recorded = last
+        if summary.get("backend") == "data" and isinstance(passes, int):
+            n_recorded *= passes
+        if isinstance(steps, int) and n_recorded < steps:
+            self.sentences.append(
+                f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
+            )
+        self.sentences += [f"{fault}." for fault in stream.faults]
 
 
 def _short(error: Exception) -> str:
@@ -298,19 +316,25 @@ def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
-    """Return a table of means by policy and time scale, the first two parts of a question's name."""
-    cells: dict[tuple[str, str], list[float]] = {}
+    """Return a table of means by policy and time scale."""
+    nmsre_by_group: dict[tuple[str, str], list[float]] = {}
     for question in questions:
-        parts = question["name"].split("/")
-        if len(parts) == 3 and question["nmsre"] and question["diverged"] != "1":
-            cells.setdefault((parts[0], parts[1]), []).append(float(question["nmsre"]))
-    if not cells:
+        is_scored = question["nmsre"] and question["diverged"] != "1"
+        columns = columns_of(question)
+        if not is_scored or not columns.policy:
+            continue
+        gamma = ""
+        if not math.isnan(columns.gamma):
+            gamma = f"{columns.gamma:g}"
+        values = nmsre_by_group.setdefault((columns.policy, gamma), [])
+        values.append(float(question["nmsre"]))
+    if not nmsre_by_group:
         return ""
     rows = []
-    for (policy, gamma), values in cells.items():
+    for (policy, gamma), values in nmsre_by_group.items():
         averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
         below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
-        rows.append([policy, gamma.removeprefix("g"), str(len(values)), *averages, below_1])
+        rows.append([policy, gamma or "a function", str(len(values)), *averages, below_1])
     head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
     return section("By policy and time scale", html.table(head, rows))
 

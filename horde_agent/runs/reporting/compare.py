@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.two_pass_nmsre import MOST_POINTS
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json, unwritable
-from horde_agent.runs.showing.html import element, figure, notes, page, section, table
-from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.storage.folder import RunFolder, read_curve, read_json, unwritable
+from horde_agent.runs.storage.question_table import columns_of, read_questions
 
 N_SHOWN = 12  # questions in each table of the largest differences
 _ROWS = (
@@ -43,12 +44,13 @@ _ROWS = (
 
 
 class FinishedRun(NamedTuple):
-    """A run to compare; `nmsre` by question, tested ones that have not diverged."""
+    """A run to compare; `nmsre` and `group` by question, of tested ones that have not diverged."""
 
     name: str
     summary: dict[str, Any]
     config: dict[str, Any]
     nmsre: dict[str, float]
+    group: dict[str, str]  # policy and time scale
     curves: dict[str, tuple[list[float], list[float]]]
 
 
@@ -59,7 +61,8 @@ def write_comparison(paths: Sequence[Path]) -> Path:
     if twice:
         raise BadInput(f"{twice} is named twice; name each run once")
     runs = _named([_read(path) for path in paths])
-    out = next(free for k in count(1) if not (free := Path(f"comparison-{k}.html")).exists())
+    candidates = (Path(f"comparison-{k}.html") for k in count(1))
+    out = next(path for path in candidates if not path.exists())
     sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
     title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     try:
@@ -77,22 +80,33 @@ def _read(path: Path) -> FinishedRun:
         )
     try:
         summary = read_json(folder.summary)
-        questions = read_csv(folder.questions)
+        questions = read_questions(folder.questions, is_strict=False)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
         ) from None
-    nmsre_by_name = {
-        q["name"]: float(q["nmsre"])
-        for q in questions
-        if q.get("nmsre") and q.get("diverged") != "1"
-    }
+    nmsre_by_name = {}
+    group_by_name = {}
+    for question in questions:
+        if not question.get("nmsre") or question.get("diverged") == "1":
+            continue
+        name = question["name"]
+        columns = columns_of(question)
+        nmsre_by_name[name] = float(question["nmsre"])
+        group_by_name[name] = columns.group or columns.family or name
     curves = {
         "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
         "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
     }
-    return FinishedRun(path.resolve().name, summary, folder.settings(), nmsre_by_name, curves)
+    return FinishedRun(
+        name=path.resolve().name,
+        summary=summary,
+        config=folder.settings(),
+        nmsre=nmsre_by_name,
+        group=group_by_name,
+        curves=curves,
+    )
 
 
 def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
@@ -160,7 +174,7 @@ def _settings(runs: Sequence[FinishedRun]) -> str:
 def _pictures(runs: Sequence[FinishedRun]) -> str:
     if find_spec("matplotlib") is None:
         return section("", notes([NO_PICTURES]))
-    from horde_agent.runs.showing.pictures import comparison_picture
+    from horde_agent.runs.reporting.pictures import comparison_picture
 
     sections = []
     for title in runs[0].curves:
@@ -174,12 +188,12 @@ def _pictures(runs: Sequence[FinishedRun]) -> str:
 
 
 def _families(runs: Sequence[FinishedRun]) -> str:
-    """Return the median NMSRE by policy and time scale, the first two parts of the names."""
+    """Return the median NMSRE by policy and time scale."""
     shared = set.intersection(*(set(run.nmsre) for run in runs))
     groups: dict[str, list[str]] = {}
     for name in runs[0].nmsre:
         if name in shared:
-            groups.setdefault("/".join(name.split("/")[:-1]) or name, []).append(name)
+            groups.setdefault(runs[0].group[name], []).append(name)
     if not groups:
         return section(
             "",

@@ -1,9 +1,8 @@
-"""A run, from its source to the tables in its folder.
+"""A session: a run learns from its source, and writes its tables.
 
-`horde learn` and `horde resume` run a robot or learn from recorded rows: of a run (`recorded`), of
-    a data set
-(`data_set`) or of a log without actions (`log`). When a run ends, for any reason, the robot is
-stopped and closed first; then the tables are written.
+Sources are a robot, the recorded rows of another run, a data set, or a log without actions
+(`runs.sources`). When a session ends, for any reason, the robot is stopped and closed first; then
+the tables are written.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
-from horde_agent.runs.ending import Cause, Ended, SignalHandler, signal_text
-from horde_agent.runs.jobs.tables import Outcome, write_tables
-from horde_agent.runs.jobs.warm import warm_up
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs.exit_reason import Ended, ExitCause, SignalHandler, signal_text
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.tables import SessionOutcome, write_tables
+from horde_agent.runs.warm import warm_up
 
 
 class Unwritten(Exception):
@@ -38,35 +37,81 @@ class Stopped(Exception):
     """A request to stop ended the learning from recorded rows."""
 
 
-class Job(ABC):
-    """Learns from a source and writes the tables of the run.
-
-    Subclasses open a source in `_begin`, pass all of it to the student in `_learn`, and return
-    facts in `_finish`. `signals` handles the signals of the command; None leaves them alone.
+class Source(ABC):
+    """What a run learns from. A session opens it, lets it learn to its end, and closes it.
 
     Attributes:
+        run: The run that learns.
+        student: Where it learns.
         total: Number of steps, for the progress; None if it is unknown.
-        is_rebuilt: True if the tables are made again from the log, in which there are no durations.
-        stopped_by: The first request to stop.
+        session: The session, from its construction on.
     """
 
-    total: int | None = None
-    is_rebuilt = False
+    session: Session
+
+    def __init__(self, run: Run, student: StreamLearner, total: int | None = None) -> None:
+        self.run = run
+        self.student = student
+        self.total = total
+
+    def open(self) -> None:  # noqa: B027  most have nothing to open
+        """Open the source; a robot may drive."""
+
+    @abstractmethod
+    def learn(self, progress: Progress) -> None:
+        """Pass the whole stream to the student, and show the progress."""
+
+    def stop(self) -> None:  # noqa: B027
+        """End after the current step; safe in a signal handler. `Session.stopped_by` is set by then."""
+
+    def close(self) -> None:  # noqa: B027
+        """Stop and close the robot. Closing twice does nothing."""
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        self.close()
+
+    @abstractmethod
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
+        """Finish the files and return what the tables need; raise the fault of `learn` if there can be none."""
+
+    def emergency_stop(self, reason: str) -> str:  # noqa: ARG002
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        return ""
+
+
+class Session:
+    """A run learns from a source, and its tables are written.
+
+    Args:
+        run: The run.
+        source: What it learns from.
+        console: Where messages are printed.
+        signals: Handles the signals of the command; None leaves them alone.
+        is_rebuilt: True if the tables are made again from the log, in which there are no durations.
+
+    Attributes:
+        stopped_by: The first request to stop.
+    """
 
     def __init__(
         self,
         run: Run,
-        student: StreamLearner,
+        source: Source,
         console: Console,
         signals: SignalHandler | None = None,
+        *,
+        is_rebuilt: bool = False,
     ) -> None:
         self.run = run
-        self.student = student
+        self.source = source
         self.console = console
         self.signals = signals or SignalHandler()
-        self.stopped_by: Cause | None = None
+        self.is_rebuilt = is_rebuilt
+        self.stopped_by: ExitCause | None = None
         self._compile_s = 0.0
         self._is_stopped_for_good = False
+        source.session = self
 
     def begin(self) -> None:
         """Compile, then open the source.
@@ -77,11 +122,13 @@ class Job(ABC):
         """
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
-            self.signals.call_at_first(lambda: self.stop(Cause.of_signal(self.signals.seen[-1])))
+            self.signals.call_at_first(
+                lambda: self.stop(ExitCause.of_signal(self.signals.seen[-1]))
+            )
             self.signals.raise_seen()
-            self._begin()
+            self.source.open()
         except BaseException:
-            self._abandon()
+            self.source.abandon()
             self.run.close()
             raise
 
@@ -94,7 +141,7 @@ class Job(ABC):
                 run early, if any.
             BaseException: The exception that ended the run early, after the tables were written.
         """
-        progress = Progress(self.total, self.run.interface.period_s, self.console)
+        progress = Progress(self.source.total, self.run.interface.period_s, self.console)
         progress.watch = self.run.watch
         progress.steps = self.run.interface.steps
         progress.start()
@@ -104,14 +151,14 @@ class Job(ABC):
         # moves.
         try:
             try:
-                self._learn(progress)
+                self.source.learn(progress)
             finally:
                 self.close_robot()
         except BaseException as error:
             fault = error
             self.close_robot()  # again: a signal may have interrupted its first statement
         progress.stop()
-        outcome = self._finish(fault)
+        outcome = self.source.finish(fault)
         fault = outcome.fault
         wall_s = time.perf_counter() - began + outcome.lived_before_s
         facts = {
@@ -120,9 +167,10 @@ class Job(ABC):
         }
         outcome = outcome._replace(details={**facts, **outcome.details})
         try:
-            summary = write_tables(
-                self.run, self.student, outcome, None if self.is_rebuilt else wall_s
-            )
+            if self.is_rebuilt:
+                summary = write_tables(self.run, self.source.student, outcome, wall_s=None)
+            else:
+                summary = write_tables(self.run, self.source.student, outcome, wall_s=wall_s)
         except (OSError, Ended) as error:
             raise Unwritten(error) from fault or error
         except Exception as error:
@@ -137,7 +185,7 @@ class Job(ABC):
         """Stop and close the robot, deferring signals; only file writing remains. Idempotent."""
         self.signals.record_only()
         self._stop_at_second_ctrl_c()
-        self._close()
+        self.source.close()
         self.signals.call_at_first(self._say_that_tables_follow)
 
     def _say_that_tables_follow(self) -> None:
@@ -162,11 +210,11 @@ class Job(ABC):
         if self.signals.seen.count(signal.SIGINT) < 2 or self._is_stopped_for_good:
             return
         self._is_stopped_for_good = True
-        sentence = self.emergency_stop("Ctrl-C was pressed twice")
+        sentence = self.source.emergency_stop("Ctrl-C was pressed twice")
         if sentence:
             self.say(sentence)
 
-    def stop(self, cause: Cause) -> None:
+    def stop(self, cause: ExitCause) -> None:
         """Request an orderly end; safe in a signal handler. The cause is recorded unless an earlier request has one."""
         self.stopped_by = self.stopped_by or cause
         number = getattr(signal, cause.name, None)
@@ -174,29 +222,8 @@ class Job(ABC):
             self.say("stopping after this step; press Ctrl-C again to abort")
         else:
             self.say(f"{signal_text(number)}: stopping after this step; a second signal aborts it")
+        self.source.stop()
 
     def say(self, words: str) -> None:
         """Print a message."""
         self.console.print(words, highlight=False, soft_wrap=True)
-
-    def emergency_stop(self, reason: str) -> str:  # noqa: ARG002
-        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
-        return ""
-
-    def _begin(self) -> None:  # noqa: B027  most have nothing to open
-        pass
-
-    @abstractmethod
-    def _learn(self, progress: Progress) -> None:
-        """Pass the whole stream to the student, and show the progress."""
-
-    def _close(self) -> None:  # noqa: B027
-        """Stop and close the robot. Closing twice does nothing."""
-
-    def _abandon(self) -> None:
-        """Close everything; the run does not start."""
-        self._close()
-
-    @abstractmethod
-    def _finish(self, fault: BaseException | None) -> Outcome:
-        """Finish the files and return what the tables need; raise the fault of `_learn` if there can be none."""

@@ -34,9 +34,9 @@ from horde_agent.runs.data.files import (
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.jobs.recorded import learning_from
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.run import IN_PYTHON, HeaderEnv, Questions
+from horde_agent.runs.sources.data_set import table_session
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
 
 _MINARI_NAME = re.compile(r"-v\d+$")
@@ -164,13 +164,16 @@ def learn_from(
         >>> learned.summary["learning_steps"], learned.horde.predictions.round(1)
         (399, array([0.]))
     """
-    is_own = not isinstance(questions, str | Path)
-    config = resolve(_settings(settings, "nexting" if is_own else str(questions), out))
-    if is_own:
-        config = replace(config, questions=IN_PYTHON)
+    own_questions: Questions | None = None
+    if isinstance(questions, str | Path):
+        config = resolve(_settings(settings, str(questions), out))
+    else:
+        own_questions = questions
+        config = replace(resolve(_settings(settings, "nexting", out)), questions=IN_PYTHON)
     policy = None
     if is_policy(b) or (isinstance(b, str) and b == ESTIMATE):
         policy = b
+        b = None
     if _is_data_set(observations):
         described_by_itself = {
             "actions": actions,
@@ -183,19 +186,17 @@ def learn_from(
             "ranges": ranges,
             "tile_layout": tile_layout,
             "convention": convention,
-            "b": None if policy is not None else b,
+            "b": b,
         }
-        for name, value in described_by_itself.items():
-            if value is not None:
-                raise BadInput(f"{name} is not for a data set that describes itself: leave it out")
-        table = _data_set(observations)
-        table.columns = Columns.of({"missing": missing}, table.columns)
+        table = _self_described(observations, missing, described_by_itself)
     else:
-        names = {"action": actions, "terminated": terminations, "episode": episodes, "time": times}
-        if policy is not None:
-            names["b"] = None
-        else:
-            names["b"] = b
+        names = {
+            "action": actions,
+            "terminated": terminations,
+            "episode": episodes,
+            "time": times,
+            "b": b,
+        }
         facts = {
             "period_s": period_s,
             "actions": tuple(action_names),
@@ -206,25 +207,26 @@ def learn_from(
         table = _table(observations, names, _ChannelNames(channels, tuple(rewards)), ranges, facts)
     if policy is not None:
         act_by(table, policy)
+    return _learn(table, config, own_questions)
+
+
+def _learn(table: Table, config: LearnConfig, own_questions: Questions | None) -> Learned:
+    """Learn from a table in a new folder; `own_questions` replace those of the settings."""
     folder = RunFolder.create(config)
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
-            own: Any = None
-            if is_own:
-                own = questions
-            job = learning_from(
-                table, config, folder, Console(stderr=True, quiet=True), questions=own
-            )
+            console = Console(stderr=True, quiet=True)
+            session = table_session(table, config, folder, console, questions=own_questions)
             for remark in table.remarks:
-                warnings.warn(remark, stacklevel=2)
-            job.begin()
-            summary = job.learn()
+                warnings.warn(remark, stacklevel=3)
+            session.begin()
+            summary = session.learn()
         except BaseException:
             if not folder.summary.is_file():
                 folder.give_back()
             raise
-    return Learned(job.run.horde, job.run.interface, summary, folder.path)
+    return Learned(session.run.horde, session.run.interface, summary, folder.path)
 
 
 def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[Any]:
@@ -287,6 +289,16 @@ def _data_set(data: Any) -> Table:
     if isinstance(data, Path):
         raise BadInput(f"{data} is no folder of a LeRobot data set: it has no meta/info.json")
     return open_minari(data)
+
+
+def _self_described(data: Any, missing: str, others: Mapping[str, Any]) -> Table:
+    """Return a data set that describes itself; raise BadInput if one of the other arguments is given."""
+    for name, value in others.items():
+        if value is not None:
+            raise BadInput(f"{name} is not for a data set that describes itself: leave it out")
+    table = _data_set(data)
+    table.columns = Columns.of({"missing": missing}, table.columns)
+    return table
 
 
 def _table(

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.record import Stream
-from horde_agent.runs.jobs.holdout import shown_demons
-from horde_agent.runs.keeping.folder import RunFolder, read_csv
-from horde_agent.runs.showing.html import figure
+from horde_agent.runs.holdout import shown_demons
+from horde_agent.runs.reporting.html import figure
+from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the

@@ -8,25 +8,23 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from rich.console import Console
 
 from horde_agent.horde import Horde
-from horde_agent.life.feed import Feed
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.robots import Robots
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.ending import Cause, End, SignalHandler
-from horde_agent.runs.jobs.job import Job
-from horde_agent.runs.jobs.recorded import replay_rows
-from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome
-from horde_agent.runs.keeping.events import Alarms, Events
-from horde_agent.runs.keeping.folder import unwritable
-from horde_agent.runs.keeping.resume import (
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
+from horde_agent.runs.session import Source
+from horde_agent.runs.sources.recorded_rows import replay_rows
+from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.folder import unwritable
+from horde_agent.runs.storage.resume import (
     RequestedChanges,
     Resumption,
     change,
@@ -34,9 +32,10 @@ from horde_agent.runs.keeping.resume import (
     refuse_other_body,
     write_changes,
 )
-from horde_agent.runs.keeping.run import Run, new_life, new_recorder, record_header, restore
-from horde_agent.runs.keeping.snapshot_writer import SnapshotWriter
-from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopListener
+from horde_agent.runs.storage.run import Run, load_state, new_life, new_recorder, record_header
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -47,15 +46,23 @@ _OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those 
 _log = logging.getLogger(__name__)
 
 
-class Robot(Job):
-    """Runs a robot, from the snapshot `resumed` or from the start; raises BadInput if it cannot be recorded."""
+class RobotSource(Source):
+    """A robot, or several that take turns, which act while the run learns.
+
+    Args:
+        run: The run.
+        envs: The environments of the robots.
+        resumed: The snapshot from which the run continues; None for a new run.
+        requested: Questions to add and remove when it continues.
+
+    Raises:
+        BadInput: If it cannot be recorded, or the snapshot does not fit the robot.
+    """
 
     def __init__(
         self,
         run: Run,
         envs: Sequence[gymnasium.Env[Any, Any]],
-        console: Console,
-        signals: SignalHandler,
         resumed: Resumption | None = None,
         requested: RequestedChanges | None = None,
     ) -> None:
@@ -65,8 +72,7 @@ class Robot(Job):
         self.env = envs[0]
         self._resumed = resumed
         self.life, self.sampler = new_life(envs, run)
-        super().__init__(run, self.life.student, console, signals)
-        self.total = config.steps
+        super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         # A run of an older version may lack the state of a robot that can now be restored.
         self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
@@ -86,7 +92,9 @@ class Robot(Job):
         if requested is not None:
             self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
-        self.feed = Feed(run.folder.path, interface, run.horde, picture=picture, total=config.steps)
+        self.live_status = LiveStatusWriter(
+            run.folder.path, interface, run.horde, picture=picture, total=config.steps
+        )
         self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
         # Requested on the page, of a robot that only the main thread may stop
         self._is_stop_due = False
@@ -115,7 +123,7 @@ class Robot(Job):
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
 
-    def _begin(self) -> None:
+    def open(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
         self.stop_listener.open(self.life.body.stop_options)
         if self._resumed is None:
@@ -138,7 +146,7 @@ class Robot(Job):
         state = resumed.state
         is_redone = self._is_redone
         try:
-            restore(life, self.run, self.sampler, state)
+            load_state(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
@@ -152,11 +160,13 @@ class Robot(Job):
                 )
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
-            self.say(note)
+            self.session.say(note)
         verb = "learned from"
         if is_redone:
             verb = "replaying"
-        self.say(f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows")
+        self.session.say(
+            f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows"
+        )
         event = {
             "step": resumed.step,
             "event": "resumed",
@@ -185,17 +195,16 @@ class Robot(Job):
             _learn_theta(life, run, set(life.horde.names) - set(previous_names))
         return changes
 
-    def _learn(self, progress: Progress) -> None:
+    def learn(self, progress: Progress) -> None:
         """Act and learn until the last step, a request to stop or a fault."""
         self.life.recorder = self.recorder
-        self.life.observers += [progress, self.feed, self.snapshot_writer]
+        self.life.observers += [progress, self.live_status, self.snapshot_writer]
         self.snapshot_writer.start()
         assert self.total is not None
         self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
 
-    def stop(self, cause: Cause) -> None:
+    def stop(self) -> None:
         """End the life after the current step."""
-        super().stop(cause)
         self.life.stop()
 
     def emergency_stop(self, reason: str) -> str:
@@ -210,7 +219,7 @@ class Robot(Job):
     def _stop_for_the_page(self) -> str:
         """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
         # Before the stop ends the life by itself
-        self.stopped_by = self.stopped_by or Cause.PAGE_STOP
+        self.session.stopped_by = self.session.stopped_by or ExitCause.PAGE_STOP
         sentence = ""
         try:
             if self.life.body.stop_options:
@@ -225,10 +234,11 @@ class Robot(Job):
                 REST_S
             )
         finally:
-            self.stop(Cause.PAGE_STOP)
+            self.session.stop(ExitCause.PAGE_STOP)
         return sentence
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Stop and close the robot. Closing twice does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -244,16 +254,17 @@ class Robot(Job):
             finally:
                 self.stop_listener.close(is_stopped=is_stopped and self._is_at_rest)
 
-    def _abandon(self) -> None:
-        super()._abandon()
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
         self.life.close()
-        self.feed.close()
+        self.live_status.close()
         self.recorder.close()
 
-    def _finish(self, fault: BaseException | None) -> Outcome:
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
         life = self.life
-        for end in (self.snapshot_writer.finish, lambda: self.feed.close(life), life.close):
+        for end in (self.snapshot_writer.finish, lambda: self.live_status.close(life), life.close):
             try:
                 end()
             except BaseException as error:
@@ -275,7 +286,7 @@ class Robot(Job):
         }
         if isinstance(life, Robots):
             details["steps_of_robots"] = life.steps_of.tolist()
-        return Outcome(
+        return SessionOutcome(
             steps=life.steps,
             end=ended,
             robot=robot,
@@ -287,15 +298,17 @@ class Robot(Job):
             has_tests=bool(life.excursions.policies),
         )
 
-    def _ended(self, fault: BaseException | None) -> End:
+    def _ended(self, fault: BaseException | None) -> ExitReason:
         """Return what ended the run: its last step, the first request, an exception, or the battery."""
         if fault is None and self.life.steps >= (self.total or 0):
-            return End.of(Cause.STEPS)
-        if self.stopped_by is not None:
-            return End.of(self.stopped_by)
+            return ExitReason.of(ExitCause.STEPS)
+        if self.session.stopped_by is not None:
+            return ExitReason.of(self.session.stopped_by)
         if fault is not None:
-            return End.of_fault(fault)
-        return End.of(Cause.BATTERY_LOW if self.life.is_out_of_battery else Cause.UNKNOWN)
+            return ExitReason.of_fault(fault)
+        return ExitReason.of(
+            ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
+        )
 
 
 def _learn_theta(life: Life, run: Run, names: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
 the run, is written last. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.jobs.relearn).
+(horde_agent.runs.sources.relearn).
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class RunFolder:
             created += [folder for folder in (place, *place.parents) if not folder.exists()]
             place.mkdir(parents=True, exist_ok=True)
             if config.out is None:
-                created.insert(0, place := _next_free(place / config.backend))
+                place = _next_free(place / config.backend)
+                created.insert(0, place)
             folder = cls(place)
             folder._made = created
             with folder.config.open("x", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """How a command ends on a signal (Ctrl-C, SIGTERM, SIGHUP), and the causes that are recorded for the end of a run.
 
 Before a life begins, a signal raises an exception that ends the command. Python drops an exception
-that is raised in a finalizer, for example during compilation; it is then raised again, and a job
+that is raised in a finalizer, for example during compilation; it is then raised again, and a session
 ends before its first reset if there was a signal (`raise_seen`). During a life the first signal
 asks for an orderly end and the second one raises. The exit code is 128 + the first signal. A closed
 terminal or broken pipe ends nothing.
@@ -27,7 +27,7 @@ ENDING = tuple(
 REPEAT_S = 0.1  # until a signal is handled again whose exception was lost in a finalizer
 
 
-class Cause(Enum):
+class ExitCause(Enum):
     """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description.
 
     Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors
@@ -63,12 +63,12 @@ class Cause(Enum):
         self.exceptions = exceptions
 
     @classmethod
-    def of_signal(cls, number: int) -> Cause:
+    def of_signal(cls, number: int) -> ExitCause:
         """Return the cause for one of `ENDING`."""
         return cls[signal.Signals(number).name]
 
     @classmethod
-    def of_fault(cls, fault: BaseException) -> Cause:
+    def of_fault(cls, fault: BaseException) -> ExitCause:
         """Return the cause for an exception: that of its nearest class, `ERROR` for any other."""
         if isinstance(fault, Ended):
             return cls.of_signal(fault.signum)
@@ -80,21 +80,23 @@ class Cause(Enum):
         )
 
 
-class End(NamedTuple):
+class ExitReason(NamedTuple):
     """What ended a run."""
 
-    cause: Cause  # from the table of causes
+    cause: ExitCause  # from the table of causes
     why: str | None  # the cause in words; None if the run came to its end
 
     @classmethod
-    def of(cls, cause: Cause) -> End:
+    def of(cls, cause: ExitCause) -> ExitReason:
         """Return an end that needs no further words."""
-        return cls(cause, None if cause in (Cause.STEPS, Cause.LOG_END) else cause.description)
+        return cls(
+            cause, None if cause in (ExitCause.STEPS, ExitCause.LOG_END) else cause.description
+        )
 
     @classmethod
-    def of_fault(cls, fault: BaseException) -> End:
+    def of_fault(cls, fault: BaseException) -> ExitReason:
         """Return the end caused by an exception, with its message."""
-        cause = Cause.of_fault(fault)
+        cause = ExitCause.of_fault(fault)
         if isinstance(fault, Ended):
             words = ""
         else:
@@ -164,7 +166,7 @@ class SignalHandler:
             raise Ended(self.seen[0])
 
     def wait_after_end(self, wait: Callable[[], object]) -> None:
-        """Call `wait` after the job is done, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
+        """Call `wait` after the session is over, until it returns or a signal comes; Ctrl-C leaves the exit code 0."""
         self._ask = None
         self._n = 0
         self._raised = None

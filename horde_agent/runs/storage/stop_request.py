@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from horde_agent.life.bodies import ONE_AT_A_TIME
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 
 PAGE_REASON = "requested on the live page"
 STOP_OPTIONS = ("robot", "backend", "port", "parity")

@@ -12,7 +12,6 @@ with random numbers of its own, so that it repeats no observation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +24,9 @@ from horde_agent.interface import Interface
 from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
 from horde_agent.record import snapshots
-from horde_agent.record.segments import file_at, record_files
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
-from horde_agent.runs.keeping.folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.record.segments import file_at
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
 _ROBOT = "life/world/"  # state of the robot, in a snapshot
@@ -53,38 +52,6 @@ class Resumption(NamedTuple):
         return not self.state or any(name.startswith(_ROBOT) for name in self.state)
 
 
-def settings(folder: RunFolder, steps: int | None) -> LearnConfig:
-    """Return the settings of a run to resume; raise BadInput if it replayed a log or has no recording."""
-    config = recorded_config(folder)
-    if config.backend == "replay":
-        raise BadInput(
-            f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again"
-        )
-    if not record_files(folder.life):
-        raise BadInput(
-            f"{folder.path} contains no run to resume: log/{folder.life.name} is missing"
-        )
-    if config.backend == "data" and steps is not None:
-        raise BadInput(
-            f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change"
-        )
-    return replace(config, out=folder.path, steps=steps if steps is not None else config.steps)
-
-
-def recorded_config(folder: RunFolder) -> LearnConfig:
-    """Return the settings of a run; raise BadInput if they or its data set are not whole."""
-    if not folder.config.is_file():
-        raise BadInput(f"{folder.path} contains no run: config.toml is missing")
-    config = read_config(folder.config)
-    if "versions" not in folder.settings():
-        raise BadInput(
-            f"{folder.config} is cut off before its versions, so settings may be missing"
-        )
-    refuse_part(folder)
-    folder.refuse_changes(snapshot_digests(folder))
-    return config
-
-
 def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
     """Return the SHA-256 of settings and questions in the newest readable snapshot; None without one."""
     for path in snapshots.found(folder.checkpoint):
@@ -94,35 +61,6 @@ def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
             continue
         return asked
     return None
-
-
-def recorded_life(folder: RunFolder, config: LearnConfig) -> LearnConfig | None:
-    """Return the settings of the life that a run replayed, None if it replayed none.
-
-    If the folder of that life is gone, its mode is unknown: they are those of the run, with a
-        simulator.
-    """
-    if config.backend != "replay" or config.columns is not None or not folder.is_imported():
-        return None
-    recorded = RunFolder(Path(str(config.log)))
-    try:
-        recorded_run = recorded_config(recorded)
-    except BadInput:
-        return replace(config, backend="simulator")
-    return recorded_life(recorded, recorded_run) or recorded_run
-
-
-def refuse_part(folder: RunFolder) -> None:
-    """Raise BadInput if a run's data set was not imported as a whole."""
-    if (
-        folder.settings().get("backend") == "data"
-        and record_files(folder.life)
-        and not folder.is_imported()
-    ):
-        raise BadInput(
-            f"{folder.path} holds only a part of its data set, because the import was interrupted: remove the folder "
-            "and run the same `horde learn` again"
-        )
 
 
 def resumption(folder: RunFolder) -> Resumption:
@@ -218,10 +156,11 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
         for what, here in snapshots.identity().items()
         if snapshot.facts[what] != here
     ]
-    if snapshot.facts["version"] != (here := own_version()):
+    version = own_version()
+    if snapshot.facts["version"] != version:
         notes.append(
-            f"Resumed under version {here} instead of {snapshot.facts['version']}: results may differ from those of an "
-            "uninterrupted run."
+            f"Resumed under version {version} instead of {snapshot.facts['version']}: results may differ from those of "
+            "an uninterrupted run."
         )
     return notes
 

@@ -1,4 +1,4 @@
-"""Feed: an observer that writes the state of a life to files in the run's folder `live/`, for the live page to read.
+"""The status of a life, in files of the run's folder `live/` for the live page.
 
 facts.json      channels, actions, questions, picture of the robot; written once, and after demons are added or removed
 now.json        counts, times, measures and a line for each shard; replaced at most five times a second
@@ -6,9 +6,8 @@ demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of th
 curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
 
 Observations and actions are not repeated here: the page reads the end of the record. A file is
-    replaced as a whole, so
-that a reader never sees half of it. If a file cannot be written, for example on a full disk, the
-feed ends.
+replaced as a whole, so a reader never sees half of it. If a file cannot be written, for example on
+a full disk, the updates end.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
+from horde_agent.policies import Behaviour
+from horde_agent.questions import question_columns
 from horde_agent.types import Integers
 
 FOLDER = "live"
@@ -50,7 +51,7 @@ _LEAST_SAMPLES = 8  # of more demons
 _log = logging.getLogger(__name__)
 
 
-class Feed(LifeHooks):
+class LiveStatusWriter(LifeHooks):
     """Write what the live page shows; an observer of a life.
 
     Args:
@@ -62,7 +63,7 @@ class Feed(LifeHooks):
         clock: Seconds, of a monotonic clock.
 
     Attributes:
-        is_off: Whether the feed has ended; after a file could not be written, with one warning.
+        is_off: Whether the updates have ended; after a file could not be written, with one warning.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Feed(LifeHooks):
         self._is_stale = True
 
     def close(self, life: Life | None = None) -> None:
-        """Write the final state of the life, if one is given, and end the feed. Closing twice does nothing."""
+        """Write the final state of the life, if one is given, and end the updates. Closing twice does nothing."""
         try:
             if life is not None and not self.is_off:
                 life.student.catch_up()
@@ -156,7 +157,7 @@ class Feed(LifeHooks):
             "period_s": self._interface.period_s,
             "total_steps": self._total,
             "picture": self._picture,
-            "questions": [described(question) for question in horde.questions],
+            "questions": described(horde.questions, self._interface),
         }
         _replace(self.path / "facts.json", json.dumps(facts).encode())
 
@@ -251,17 +252,27 @@ def shards_of(horde: AnyHorde) -> list[ShardStatus]:
     return []
 
 
-def described(question: GVF) -> dict[str, Any]:
-    """Return a question's name, constant gamma, channel and action for facts.json; None if not constant."""
-    policy = question.target_policy
-    cumulant = question.cumulant
-    channel = None
-    if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
-        channel = cumulant.index
-    return {
-        "name": question.name,
-        "gamma": question.continuation if not callable(question.continuation) else None,
-        "channel": channel,
-        "action": getattr(policy, "action", None),
-        "is_behaviour": type(policy).__name__ == "Behaviour",
-    }
+def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, Any]]:
+    """Return what facts.json says of each question; gamma, channel and action are None if not constant."""
+    facts = []
+    for question, columns in zip(questions, question_columns(questions, interface), strict=True):
+        channel = None
+        cumulant = question.cumulant
+        if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
+            channel = cumulant.index
+        gamma = None
+        if not math.isnan(columns.gamma):
+            gamma = columns.gamma
+        policy = question.target_policy
+        facts.append(
+            {
+                "name": question.name,
+                "gamma": gamma,
+                "channel": channel,
+                "action": getattr(policy, "action", None),
+                "is_behaviour": isinstance(policy, Behaviour),
+                "family": columns.family,
+                "policy": columns.policy,
+            }
+        )
+    return facts

@@ -32,7 +32,7 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import BadInput, LearnConfig, offset_of
-from horde_agent.runs.keeping.folder import RunFolder, unwritable
+from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
 IN_PYTHON = "python"
@@ -71,17 +71,18 @@ def make_run(
     config: LearnConfig,
     folder: RunFolder,
     file: Path | None = None,
-    lived: LearnConfig | None = None,
+    recorded: LearnConfig | None = None,
     own: Questions | None = None,
 ) -> Run:
     """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
-    `file` replaces the question file of `config`, `own` the questions. `lived` are the settings of
-    the recorded run to
-    learn from: its action probabilities are known, and its mode is used. Raise BadInput if a
-        question is about another
-    policy than the behaviour and action probabilities are unknown; ValueError if the questions do
-    not fit.
+    `file` replaces the question file of `config`, `own` the questions. `recorded` are the settings
+    of the recorded run to learn from: its action probabilities are known, and its mode is used.
+
+    Raises:
+        BadInput: If a question is about another policy than the behaviour and action probabilities
+            are unknown.
+        ValueError: If the questions do not fit.
     """
     interface = Interface.of(env)
     file = file or Path(str(config.questions))
@@ -89,7 +90,8 @@ def make_run(
         questions = build_questions(config, interface, file)
     else:
         questions = list(named(own(interface) if callable(own) else own, interface.names))
-    is_b_known = env.metadata.get("b_known", (lived or config).backend != "replay")
+    settings_of_robot = recorded or config
+    is_b_known = env.metadata.get("b_known", settings_of_robot.backend != "replay")
     if not is_b_known:
         _refuse_off_policy(questions, config)
     is_density = any(
@@ -99,12 +101,14 @@ def make_run(
         _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    is_eager = (lived or config).is_real_time or interface.feedback is not None
+    is_eager = settings_of_robot.is_real_time or interface.feedback is not None
     horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
     notes = list(RobotBody(env).metadata.get("notes", ()))
-    n = (lived or config).robots
-    if n > 1:
-        notes.append(f"{n} robots took turns. Steps and times are those of all of them together.")
+    n_robots = settings_of_robot.robots
+    if n_robots > 1:
+        notes.append(
+            f"{n_robots} robots took turns. Steps and times are those of all of them together."
+        )
     return Run(config, interface, horde, folder, notes)
 
 
@@ -273,7 +277,7 @@ def _behaviour_of(run: Run) -> BehaviourPolicy:
     )
 
 
-def restore(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
+def load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
     """Restore a life and its observers; without the robot's own state if the robot kept moving.
 
     Without a state, the life is at its start, and only excursions that it recorded before are

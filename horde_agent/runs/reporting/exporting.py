@@ -37,11 +37,17 @@ from horde_agent.runs.data.files import NEEDS_PYARROW, UNFINISHED
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
 from horde_agent.runs.data.tables import Predict, episodes_of
-from horde_agent.runs.jobs.recorded import recorded_facts
-from horde_agent.runs.jobs.relearn import one_horde, restored_run
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import recorded_life, refuse_part
-from horde_agent.runs.keeping.staging import publish, staging_folder
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.recorded_run import (
+    Extent,
+    RecordedRun,
+    open_recorded,
+    read_extent,
+    refuse_part,
+    restore,
+)
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.staging import publish, staging_folder
 from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
@@ -51,6 +57,8 @@ _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
 _PREDICTED_ROWS = 4_096  # in memory at a time
+_OF_FILE = ("dtype", "offset", "first", "crc", "format", "version")
+"""Keys of a header that describe its file, not the robot."""
 _SOURCE = b"horde_source"  # key in a table's metadata: the recording's files and their times
 
 
@@ -240,11 +248,12 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    config = one_horde(folder)
-    header, _, _ = recorded_facts(folder)
+    recorded = open_recorded(folder)
+    header = read_extent(folder).header
     with tempfile.TemporaryDirectory() as elsewhere:
-        run = restored_run(folder, Path(elsewhere), config, header, console)
-    if run is None:
+        run = recorded.rebuild_elsewhere(header, Path(elsewhere))
+        restored = restore(recorded, run, header, console)
+    if restored is None:
         raise BadInput(
             f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
         )
@@ -335,16 +344,11 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     them. It is named horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
     """
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
-    config = one_horde(folder)
-    header, n_rows, _ = recorded_facts(folder)
-    header = {
-        key: header[key]
-        for key in header
-        if key not in ("dtype", "offset", "first", "crc", "format", "version")
-    }
-    header.setdefault(
-        "b_known", config.backend != "replay" or recorded_life(folder, config) is not None
-    )
+    recorded = open_recorded(folder)
+    extent = read_extent(folder)
+    header = {key: value for key, value in extent.header.items() if key not in _OF_FILE}
+    is_life = recorded.config.backend != "replay" or recorded.replayed is not None
+    header.setdefault("b_known", is_life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -361,28 +365,38 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
         raise BadInput(
             f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out"
         )
-    run = None
-    predict: Predict | None = None
     with tempfile.TemporaryDirectory() as elsewhere, staging_folder(place) as stage:
-        try:
-            run = restored_run(folder, Path(elsewhere), config, header, console)
-            if run is not None and n_rows * run.horde.n_demons * 4 <= _LARGEST_BYTES:
-                horde = run.horde
-                interface = run.interface
-                predict = lambda stream: predict_along(stream, horde, interface)  # noqa: E731
-        except BadInput as error:
-            console.print(str(error), markup=False)
-        if predict is None:
+        run = _restored_for_predictions(recorded, extent, Path(elsewhere), console)
+        predict: Predict | None = None
+        n_demons = 0
+        if run is None:
             console.print(
                 "predictions are left out: there is no snapshot, or they would exceed 1 GB"
             )
-        n_demons = 0
-        if run is not None and predict is not None:
-            n_demons = run.horde.n_demons
+        else:
+            horde = run.horde
+            interface = run.interface
+            n_demons = horde.n_demons
+            predict = lambda stream: predict_along(stream, horde, interface)  # noqa: E731
         _reserve(stage, _minari_bytes(folder, n_demons))
         write_minari(stage, f"{namespace}/{data_set}", header, episodes_of(parts, predict))
         _publish_minari(stage / namespace, target)
     return place
+
+
+def _restored_for_predictions(
+    recorded: RecordedRun, extent: Extent, elsewhere: Path, console: Console
+) -> Run | None:
+    """Return a run with the weights of the newest snapshot; None without one, or if predictions are too many."""
+    try:
+        run = recorded.rebuild_elsewhere(extent.header, elsewhere)
+        restored = restore(recorded, run, extent.header, console)
+    except BadInput as error:
+        console.print(str(error), markup=False)
+        return None
+    if restored is None or extent.n_rows * run.horde.n_demons * 4 > _LARGEST_BYTES:
+        return None
+    return run
 
 
 def _minari_bytes(folder: RunFolder, n_demons: int) -> int:

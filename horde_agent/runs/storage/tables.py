@@ -12,9 +12,9 @@ import numpy as np
 from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
-from horde_agent.life.feed import shards_of
 from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
+from horde_agent.life.status import shards_of
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
     NO_VARIANCE,
@@ -28,26 +28,12 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
-from horde_agent.runs.ending import End
-from horde_agent.runs.jobs import holdout
-from horde_agent.runs.keeping.folder import RunFolder, own_version, write_csv, write_json
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs import holdout
+from horde_agent.runs.exit_reason import ExitReason
+from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.storage.question_table import write_questions
+from horde_agent.runs.storage.run import Run
 from horde_agent.types import Bools, Floats, Integers
-
-QUESTION_COLUMNS = (
-    "name",
-    "nmsre",
-    "variance",
-    "n_tests",
-    "mspbe_scalar",
-    "mspbe_vector",
-    "diverged",
-    "n_updates",
-    "mspbe_valid",
-    "nearly_constant",
-)
-"""Columns of questions.csv. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`,
-empty if unknown."""
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
 CURVE_COLUMNS = (
@@ -69,11 +55,11 @@ _log = logging.getLogger(__name__)
 _NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
-class Outcome(NamedTuple):
-    """Facts of a job that has ended for the tables, besides its student."""
+class SessionOutcome(NamedTuple):
+    """Facts of a session that has ended, for the tables, besides its student."""
 
     steps: int  # the last step
-    end: End  # what ended the stream
+    end: ExitReason  # what ended the stream
     robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
     details: Mapping[str, Any] = {}  # further facts for details.json
     # The exception to raise after the tables were written; None without one
@@ -87,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 def write_tables(
-    run: Run, student: StreamLearner, outcome: Outcome, wall_s: float | None
+    run: Run, student: StreamLearner, outcome: SessionOutcome, wall_s: float | None
 ) -> dict[str, Any]:
     """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
     student.catch_up()
@@ -115,7 +101,7 @@ class _Results(NamedTuple):
     n_excursions: int | None
 
 
-def _tests(run: Run, student: StreamLearner, outcome: Outcome) -> _Results:
+def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Results:
     horde = run.horde
     interface = run.interface
     folder = run.folder
@@ -127,7 +113,7 @@ def _tests(run: Run, student: StreamLearner, outcome: Outcome) -> _Results:
         variance[course.policy.demons] = course.variance
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
-    write_csv(folder.questions, QUESTION_COLUMNS, lines)
+    write_questions(folder.questions, horde.questions, interface, lines)
     curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
     write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
     last = sample(outcome.steps, student.learning_steps, horde)
@@ -169,10 +155,13 @@ def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
     steps = run.interface.steps[score.channel]
     n_tests = np.full(horde.n_demons, score.n_scored)
     lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
-    lines = [
-        [*line, float(of_mean)] for line, of_mean in zip(lines, score.nmsre_of_mean, strict=True)
-    ]
-    write_csv(run.folder.questions, [*QUESTION_COLUMNS, "nmsre_of_mean_predictor"], lines)
+    write_questions(
+        run.folder.questions,
+        horde.questions,
+        run.interface,
+        lines,
+        nmsre_of_mean=score.nmsre_of_mean.tolist(),
+    )
     names = run.interface.names
     period_s = run.interface.period_s
     shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
@@ -209,7 +198,11 @@ def _how_a_log_is_scored(
 
 
 def _summary(
-    run: Run, student: StreamLearner, outcome: Outcome, results: _Results, wall_s: float | None
+    run: Run,
+    student: StreamLearner,
+    outcome: SessionOutcome,
+    results: _Results,
+    wall_s: float | None,
 ) -> dict[str, Any]:
     """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
     horde = run.horde
@@ -249,7 +242,7 @@ def _summary(
     }
 
 
-def _details(run: Run, end: End) -> dict[str, Any]:
+def _details(run: Run, end: ExitReason) -> dict[str, Any]:
     return {
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),
@@ -321,7 +314,10 @@ def question_lines(
     watch: MspbeWatch,
     steps: Floats,
 ) -> list[list[object]]:
-    """Return the lines of questions.csv; `steps` are the channels' quantisation steps, all of shape (n_demons,)."""
+    """Return the values of `SCORE_COLUMNS` for each question; `steps` are the quantisation steps of their channels.
+
+    Arrays are of shape (n_demons,).
+    """
     is_known = ~np.isnan(variance) & ~np.isnan(steps)
     is_flat = are_nearly_constant(variance, steps)
     flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]
