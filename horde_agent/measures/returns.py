@@ -202,15 +202,20 @@ def is_sum_of_channel(question: GVF) -> bool:
 
 
 def _new_name(questions: Sequence[GVF], used_names: set[str]) -> str:
-    """Return a name for a policy: its action, else the one that its questions have for it, else that of its class."""
+    """Return a name for a policy, by which records identify it.
+
+    Its action, else the one that its questions have for it. Without one, as in records of version
+    0.1.0: what the names of its questions begin with, if they agree, else its class.
+    """
     target = questions[0].target_policy
     if isinstance(target, ConstantAction):
         return f"action {target.action}"
-    name = questions[0].policy_name
-    if name:
-        name = name.partition("/")[0]  # as in records of version 0.1.0, which a resume continues
-    else:
+    first, slash, _ = questions[0].name.partition("/")
+    name = questions[0].policy_name.partition("/")[0]
+    if not name:
         name = type(target).__name__
+        if slash and all(question.name.startswith(first + slash) for question in questions):
+            name = first
     candidate = name
     for number in count(2):
         if candidate not in used_names:
