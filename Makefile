@@ -39,13 +39,14 @@ demo: $(VENV)/.demo  ## A robot lives in its pen for 60,000 steps while 795 demo
 	@mkdir -p runs; n=1; while [ -e runs/demo-$$n ]; do n=$$((n + 1)); done; \
 	$(BIN)/horde learn --backend simulator --steps 60000 --seed 0 --out runs/demo-$$n
 
-check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
+check: $(VENV)/.dev  ## Lint, format, types, layering, spelling, plain lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy $(LOOSELY) docs/gallery/*.py
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python .ci/plain_code.py
 
 # The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
 # The robot's part begins when it is done: the learner's has then compiled most of what both need.
