@@ -90,7 +90,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     with folder.locked():
         try:
             job = _begin_job(prepare, config, folder, signals)
-            _finish(job)
+            finish(job)
         except BaseException as error:
             if job is None or isinstance(error, BadInput):
                 folder.give_back()
@@ -121,7 +121,7 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     with folder.locked():
         job = _begin_job(prepare, config, folder, signals, is_resumed=True)
         try:
-            _finish(job)
+            finish(job)
         except BadInput as error:  # by now files of the run were written
             raise Fault(sentence(error)) from error
 
@@ -231,7 +231,7 @@ def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: Sign
     return job
 
 
-def _finish(job: Job) -> None:
+def finish(job: Job) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
     folder = job.run.folder
     physics = job.run.config.physics

@@ -137,7 +137,7 @@ def test_blocks_make_no_difference(
     lessons, interface = life
     tiles = np.array([interface.encode(lessons.stream.rows["observation"][9])])
     whole = LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
-    monkeypatch.setattr(offline_rows, "_BLOCK", 7)
+    monkeypatch.setattr(offline_rows, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(
         LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE),
         whole,

@@ -46,6 +46,14 @@ def golden() -> Any:
     return module
 
 
+def set_demons(engine: PlainEngine, **arrays: Any) -> None:
+    """Set some of the arrays of an engine's demons, by their names in its state."""
+    state = engine.state()
+    for name, values in arrays.items():
+        state[f"_demons/{name}"][...] = values
+    engine.restore(state)
+
+
 class OneDemon:
     """A demon of the plain engine in float64 that learns from the steps of the reference data.
 
@@ -79,8 +87,7 @@ class OneDemon:
         if self.is_first:
             self.engine.begin(self.phi(step.tiles_t))
             # of running means
-            self.engine._demons.gamma_t[:] = step.gamma_t
-            self.engine._demons.lam_t[:] = step.lam_t
+            set_demons(self.engine, gamma_t=step.gamma_t, lam_t=step.lam_t)
             self.is_first = False
         interest = 1.0
         if self.entry == "etd_interest":
@@ -351,19 +358,19 @@ class SmallMDP:
         later = np.zeros(m["Phi"].shape)
         for a, s, s1 in np.argwhere((m["P"] > 0) & (m["b"].T[:, :, None] > 0)):
             engine.reset_weights(theta[None])
-            if self.has_w:
-                engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
             rho = m["pi"][s, a] / m["b"][s, a]
-            demons = engine._demons
+            vectors = engine.state()["_demons/vectors"]
+            if self.has_w:
+                vectors[0] = w
+            set_demons(engine, vectors=vectors)
             if traces is not None:
                 emphasis, source, z = traces
-                demons.vectors[self.e, 0] = (z[s] - source[s]) / lam
-                demons.alive[:] = True
-                demons.gamma_t[:] = 1.0
-                demons.lam_t[:] = lam
+                vectors[self.e, 0] = (z[s] - source[s]) / lam
+                set_demons(engine, vectors=vectors, alive=True, gamma_t=1.0, lam_t=lam)
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
-                    demons.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
+                    numbers = [[(emphasis[s] - lam) / (1 - lam) - 1.0], [1.0]]
+                    set_demons(engine, numbers=numbers)
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
             engine.learn(
                 m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers))
@@ -371,7 +378,9 @@ class SmallMDP:
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
-            later[s1] += weight * demons.gamma_t[0] * demons.lam_t[0] * engine._vector("e")[0]
+            state = engine.state()
+            decay = float(state["_demons/gamma_t"][0] * state["_demons/lam_t"][0])
+            later[s1] += weight * decay * engine.vector("e")[0]
         return total[0], total[1], later
 
 
@@ -488,7 +497,7 @@ def test_a_setting_that_does_not_fit_is_refused_by_name(
 def test_an_unsafe_setting_is_warned_of_once(
     settings: dict[str, Any], word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    learning_rules._warn_once.cache_clear()
+    learning_rules.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             LearnerConfig(**settings)
@@ -615,7 +624,9 @@ def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
     life.run(900)
     span_state = horde.state()
     life.run(300)
-    assert horde._engine.made_plain == {"gtd"}
+    engine_kinds = {name: type(engine) for name, engine in horde.engines.items()}
+    assert engine_kinds.pop("gtd") is PlainEngine
+    assert PlainEngine not in engine_kinds.values()
     assert caplog.text.count("switching to the slower plain engine") == 1
     life.hordes = (horde, twin)
     for start, steps in ((span_state, 300), (horde.state(), 50), (span_state, 50)):
@@ -645,7 +656,7 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
             horde.select_stream(stream)
         life.run(700)
     np.testing.assert_allclose(span.weights()[0], plain.weights()[0], rtol=0, atol=1e-11)
-    assert span._engine.made_plain == set()
+    assert not any(isinstance(engine, PlainEngine) for engine in span.engines.values())
     span.remove(["longer"])
     twin = make(asked([None, *others]), "auto")
     life.hordes = (span, twin)
