@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from horde_agent import Horde, Interface, Life, StickyRandom, questions
-from horde_env import Frame, PenEnv, RobotSpec
+from horde_env import Frame, RobotEnv, RobotSpec
 from horde_env.testing import BackendContract
 
 STEPS = 3_000
@@ -59,7 +59,7 @@ class TestOwnBody(BackendContract):
 
 
 promises = [getattr(TestOwnBody(), name)() for name in dir(TestOwnBody) if name.startswith("test_")]
-interface = Interface.of(env := PenEnv(OwnBody(), spec=SPEC))
+interface = Interface.of(env := RobotEnv(OwnBody(), spec=SPEC))
 horde = Horde(
     questions.excursions(interface),
     n_features=interface.coder.n_features,

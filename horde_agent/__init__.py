@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from horde_agent.horde import Horde
     from horde_agent.interface import Interface, TabularObservation
     from horde_agent.learning.rules import LearnerConfig
+    from horde_agent.life.learner import relearn
     from horde_agent.life.life import Life
-    from horde_agent.life.student import relearn
     from horde_agent.policies import (
         Behaviour,
         BehaviourPolicy,

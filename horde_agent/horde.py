@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
     NEWCOMER,
     SEPARATE_TRACES,
@@ -44,7 +45,6 @@ from horde_agent.learning.rules import (
     with_rules,
 )
 from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.values import largest_decay, refuse_misfits
@@ -132,7 +132,7 @@ class Horde:
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._current = CurrentStates()
         self._engine = self._new_engine()
-        self._soundness = Soundness(self.names)
+        self._divergence = DivergenceMonitor(self.names)
         self._unchecked = self.questions  # questions with policies that were never evaluated
 
     def __repr__(self) -> str:
@@ -209,26 +209,24 @@ class Horde:
                 "no stream to learn from: call begin(observation, tiles) first, and after a termination"
             )
         maker = self._maker
-        soundness = self._soundness
+        divergence = self._divergence
         action, probability = maker.states.action(action, probability)
         state = maker.states.copied(observation, tiles)
-        soundness.begin_step()
+        divergence.begin_step()
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
         findings = maker.make(
             action, probability, previous_state, state, self._prediction_of, terminated=terminated
         )
-        self._freeze_all(maker.misfits(), soundness.n_steps + 1)
+        self._mark_all_diverged(maker.misfits(), divergence.n_steps + 1)
         if findings:
             self._handle_findings(findings)
         engine = self._engine.direct
         predictions = engine.learn(state[1], maker.signals, is_last=terminated)
-        soundness.n_steps += 1
+        divergence.n_steps += 1
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
-        if soundness.somebody_skips:
-            maker.clear_non_finite_ratios()
         if terminated:
             self._current.state = None
         else:
@@ -350,7 +348,7 @@ class Horde:
     @property
     def n_updated(self) -> int:
         """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
-        idle = self._soundness.is_aside | self._soundness.is_skipping
+        idle = self._divergence.is_diverged | self._divergence.is_skipping
         return int(np.count_nonzero((self.rho > 0) & ~idle))
 
     @property
@@ -367,18 +365,18 @@ class Horde:
     def diverged(self) -> list[str]:
         """Names of the diverged demons."""
         self.catch_up()
-        return list(self._soundness.reasons)
+        return list(self._divergence.reasons)
 
     @property
     def n_diverged(self) -> int:
         """Number of diverged demons, without processing queued steps."""
-        return len(self._soundness.reasons)
+        return len(self._divergence.reasons)
 
     @property
     def divergence_reason(self) -> dict[str, str]:
         """Why each diverged demon diverged, and the learning step at which that was found, by name."""
         self.catch_up()
-        return dict(self._soundness.reasons)
+        return dict(self._divergence.reasons)
 
     @property
     def n_skipped(self) -> Integers:
@@ -387,12 +385,12 @@ class Horde:
         A demon skips a step if one of its signals is not finite, or a continuation or trace decay
         lies outside [0, 1]. Its trace is cleared and its weights do not change.
         """
-        return self._soundness.n_skipped.copy()
+        return self._divergence.n_skipped.copy()
 
     @property
     def skipped_because(self) -> dict[str, str]:
         """Number of skips and the first reason of each demon that skipped a step, by name."""
-        return self._soundness.skipped_because()
+        return self._divergence.skipped_because()
 
     @property
     def mspbe_scalar(self) -> Floats:
@@ -537,7 +535,7 @@ class Horde:
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
 
-        Objects indexed by demon (`Student`, `MspbeWatch`, `UDE`, `RUPEE`) become invalid, here and
+        Objects indexed by demon (`StreamLearner`, `MspbeWatch`, `UDE`, `RUPEE`) become invalid, here and
         in `add`: create new ones, or use `Life.add` and `Life.remove`.
 
         Raises:
@@ -612,14 +610,16 @@ class Horde:
         """Synchronise diverged demons and weight bounds across Hordes."""
         alike = (self, *others)
         reasons = {
-            name: why for horde in reversed(alike) for name, why in horde._soundness.reasons.items()
+            name: why
+            for horde in reversed(alike)
+            for name, why in horde._divergence.reasons.items()
         }
         for horde in alike:
             for name, why in reasons.items():
                 demon = self.names.index(name)
-                is_new = horde._soundness.mark_diverged(demon, why)
+                is_new = horde._divergence.mark_diverged(demon, why)
                 if is_new:
-                    horde._freeze(demon)
+                    horde._mark_diverged(demon)
         makers = [horde._maker for horde in others]
         self._maker.share_bounds(makers)
         if self._maker.offsets.is_on:
@@ -634,7 +634,7 @@ class Horde:
         return nested(
             engine=self._engine.state(),
             signals=self._maker.state(),
-            soundness=self._soundness.state(),
+            soundness=self._divergence.state(),
             there=self._current.selected_state(),
             streams=self._current.streams_state(),
             own={
@@ -653,7 +653,7 @@ class Horde:
             self._engine = self._new_engine(made_plain)
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
-        self._soundness.restore(inner(state, "soundness"))
+        self._divergence.restore(inner(state, "soundness"))
         self._current.restore(inner(state, "there"), inner(state, "streams"))
         unasked = set(untext(state["own/unasked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
@@ -663,37 +663,37 @@ class Horde:
     def _handle_findings(self, found: int) -> None:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
         if found & checks.BROKEN:
-            beyond = self._maker.mark_skips(self._soundness)
+            beyond = self._maker.mark_skips(self._divergence)
             reasons = {
                 i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()
             }
-            self._freeze_all(reasons, self._soundness.n_steps + 1)
+            self._mark_all_diverged(reasons, self._divergence.n_steps + 1)
         if found & checks.BOUND_RISES:
             self._engine.set_bounds(self._maker.bound)
 
     def _handle_flags(self) -> None:
-        """Freeze the demons that the engine flagged; switch to the plain engine if a trace is too long."""
-        self._freeze_all(self._engine.pop_flagged(), self._soundness.n_steps)
+        """Mark the demons that the engine found diverged; switch to the plain engine if a trace is too long."""
+        self._mark_all_diverged(self._engine.pop_diverged(), self._divergence.n_steps)
         if self._engine.flags & TAIL_TOO_LONG:
             self._engine.to_plain()
 
-    def _freeze(self, demon: int) -> None:
-        """Freeze a demon: its weights are zero from now on, and so is its prediction."""
-        self._engine.freeze(demon)
+    def _mark_diverged(self, demon: int) -> None:
+        """Mark a demon as diverged: its weights are zero from now on, and so is its prediction."""
+        self._engine.mark_diverged(demon)
         if self._maker.offsets.is_on:
-            self._maker.offsets.freeze(demon)
+            self._maker.offsets.mark_diverged(demon)
 
-    def _freeze_all(self, reasons: dict[int, str], step: int) -> None:
-        """Freeze demons, and those about a policy that one of them finds; keep the first reason and step of each."""
+    def _mark_all_diverged(self, reasons: dict[int, str], step: int) -> None:
+        """Mark demons, and those about a policy that one of them finds, as diverged; keep each one's first reason."""
         for demon, why in reasons.items():
-            is_new = self._soundness.mark_diverged(demon, f"{why} (learning step {step:,})")
+            is_new = self._divergence.mark_diverged(demon, f"{why} (learning step {step:,})")
             if not is_new:
                 continue
-            self._freeze(demon)
+            self._mark_diverged(demon)
             if self.questions[demon].finds_policy:
                 name = self.names[demon]
                 reason = f"{name!r}, which finds its policy, diverged"
-                self._freeze_all(dict.fromkeys(self._demons_about(name), reason), step)
+                self._mark_all_diverged(dict.fromkeys(self._demons_about(name), reason), step)
 
     def _demons_about(self, name: str) -> list[int]:
         """Return the demons whose target policy the demon of this name finds, itself included."""
@@ -741,7 +741,7 @@ class Horde:
         maker.copy_state_from(previous, old_index)
         self._engine.rearrange(self._mapping(old_index), self._current.tiles(), {})
         self._engine.set_bounds(maker.bound)
-        self._soundness.rearrange(old_index, self.names)
+        self._divergence.rearrange(old_index, self.names)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
@@ -789,7 +789,7 @@ class Horde:
 
     def _prediction_of(self, demon: int, tiles: Tiles) -> float:
         """Return a demon's prediction at `tiles`, NaN if it diverged."""
-        if self._soundness.is_aside[demon]:
+        if self._divergence.is_diverged[demon]:
             return np.nan
         value = self._engine.direct.predict_one(demon, tiles)
         if self._maker.offsets.is_on:

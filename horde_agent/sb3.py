@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.flags import flags_of, is_learned
+from horde_agent.life.learner import check_fit, encoder
 from horde_agent.life.robot import RobotInfo
-from horde_agent.life.student import check_fit, encoder
 from horde_agent.record import Observation, Phase
 
 try:

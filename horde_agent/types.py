@@ -77,12 +77,10 @@ def whole_number(argument: str, value: Any, least: int) -> int:
     Raises:
         ValueError: If it is not a whole number of at least `least`; the message names the argument.
     """
-    if (
-        not isinstance(value, bool)
-        and hasattr(value, "__index__")
-        and (number := operator.index(value)) >= least
-    ):
-        return number
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        number = operator.index(value)
+        if number >= least:
+            return number
     raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from horde_env.robot import ROBOTS, environments
+from horde_env.registry import all_robots
 
 if TYPE_CHECKING:
     from horde_env.backend import Backend, Frame
     from horde_env.clock import Clock, ManualClock, RealTimeClock, SimulatedClock
-    from horde_env.env import PenEnv
+    from horde_env.env import PenEnv, RobotEnv
     from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
     from horde_env.hardware.settings import LinkSettings, PortConfig
     from horde_env.make import (
@@ -48,6 +48,7 @@ __all__ = [
     "PortConfig",
     "RealTimeClock",
     "RecordedLife",
+    "RobotEnv",
     "RobotSpec",
     "SerialBody",
     "SimulatedClock",
@@ -62,7 +63,7 @@ __all__ = [
 _HOME = {
     "backend": ("Backend", "Frame"),
     "clock": ("Clock", "ManualClock", "RealTimeClock", "SimulatedClock"),
-    "env": ("PenEnv",),
+    "env": ("PenEnv", "RobotEnv"),
     "errors": ("BackendLost", "BackendUnavailable", "EmergencyStop", "HordeEnvError"),
     "hardware.settings": ("LinkSettings", "PortConfig"),
     "make": tuple(name for name in __all__ if name.startswith("make_")),
@@ -83,13 +84,16 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-for _kind in ROBOTS:
-    for _backend, _entry in environments(_kind).items():
+for _robot in all_robots():
+    for _backend, _environment in _robot.environments.items():
+        _vector_entry_point = None
+        if _environment.is_simulated:
+            _vector_entry_point = "horde_env.make:make_vector_env"
         gymnasium.register(
-            id=_entry.id,
+            id=_environment.id,
             entry_point="horde_env.make:make_env",
-            vector_entry_point="horde_env.make:make_vector_env" if _entry.is_simulated else None,
-            kwargs={"kind": _kind, "backend": _backend},
+            vector_entry_point=_vector_entry_point,
+            kwargs={"kind": _robot.name, "backend": _backend},
             # What a port brings depends on the world, so the same seed does not give the same life.
-            nondeterministic=_entry.is_on_port,
+            nondeterministic=_environment.is_on_port,
         )

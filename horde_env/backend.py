@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,41 @@ State = dict[str, NDArray[Any]]
 def checked_request(command: Floats) -> tuple[float, float, float]:
     """Return a request of shape (3,), m/s, m/s, rad/s, as floats; ValueError unless it is three finite numbers."""
     numbers = np.asarray(command, dtype=np.float64)
-    x, y, yaw = numbers.tolist() if numbers.shape == (3,) else (math.nan,) * 3
+    if numbers.shape != (3,):
+        numbers = np.full(3, math.nan)
+    x, y, yaw = numbers.tolist()
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(yaw)):
         raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {command!r}")
     return x, y, yaw
+
+
+class InfoKey(NamedTuple):
+    """One number of `info`: its name, its unit ("1" for a count or a flag), and what it says."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+FRAME_KEYS = (
+    InfoKey("t", "s", "robot time of the frame"),
+    InfoKey("sensor_age_s", "s", "age of the newest packet when it was used"),
+    InfoKey("overrun_s", "s", "how late the step ended"),
+    InfoKey("crc_errors", "1", "packets with a wrong checksum during the step"),
+    InfoKey("stale", "1", "1 if no new packet arrived, and the last one is repeated"),
+    InfoKey("gap", "1", "1 if the frame does not follow from the last one, as after a reset"),
+    InfoKey("applied", "1", "0 if a stop, charging or a fault prevented the action"),
+    InfoKey("clipped", "1", "channels outside their range"),
+)
+"""The keys of `info` that every body has."""
+MANOEUVRE_STEPS_KEY = InfoKey("manoeuvre_steps", "1", "steps of the manoeuvre in a reset, else 0")
+DOCKED_KEY = InfoKey("docked", "1", "1 after a reset in which the robot docked, else 0")
+POSE_KEYS = (
+    InfoKey("x_m", "m", "the body's true place, to the east of the middle"),
+    InfoKey("y_m", "m", "the body's true place, to the north of the middle"),
+    InfoKey("heading_rad", "rad", "its true heading, counter-clockwise from east"),
+)
+"""The extras of a simulated body, for pictures only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +96,13 @@ class Frame:
     refusal: str = ""
 
 
+class Observed(NamedTuple):
+    """A frame, and the observation that the agent has of it."""
+
+    frame: Frame
+    observation: Observation
+
+
 @runtime_checkable
 class Restorable(Protocol):
     """A body that can be saved, and continue bit for bit: a simulated one."""
@@ -100,7 +138,8 @@ class Backend(Protocol):
 
     A physical body sets `can_be_placed = False`: a reset cannot place it, so the environment drives
     it to the middle. A body whose frames show whether it follows its commands names the class that
-    judges this as `obedience` (`drives.Obedience`).
+    judges this as `command_monitor` (`commands.CommandMonitor`). `info_keys` describes the extras
+    of its frames.
     """
 
     period_s: float

@@ -22,16 +22,16 @@ from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from horde_env.commands import running, terminal
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Verdict
 from horde_env.hardware.settings import PARITIES
 from horde_env.robot import DEFAULT_ROBOT, ROBOTS
+from horde_env.tools import running, terminal
 
 if TYPE_CHECKING:
-    from horde_env.commands.check import Check
+    from horde_env.tools.check import Check
 
 BROKEN_PIPE = 128 + 13  # the exit code of a program that SIGPIPE ends, which Windows has not
 
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Words after `horde-robot`; those of the process when None.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    words = list(arguments)
     try:
         _check_command(words)
         command = _parser().parse_args(words)
@@ -94,6 +96,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar=" | ".join(COMMANDS))
 
+    _add_check(commands)
+    _add_monitor(commands)
+    _add_emulate(commands)
+    _add_stop(commands)
+    return parser
+
+
+def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check", help="check every sensor, then drive a little; exit code 1 if not well"
     )
@@ -107,11 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=_check)
 
+
+def _add_monitor(commands: Any) -> None:
     monitor = commands.add_parser("monitor", help="show all channels live; the robot stands still")
     running.add_arguments(monitor)
     monitor.add_argument("--once", action="store_true", help="show one frame and end")
     monitor.set_defaults(run=_monitor)
 
+
+def _add_emulate(commands: Any) -> None:
     emulate = commands.add_parser(
         "emulate", help="emulate a robot on a pseudo terminal, with the real one's bytes"
     )
@@ -142,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, metavar="N", help="seed of pose, noise, faults and jitter")
     emulate.set_defaults(run=_emulate)
 
+
+def _add_stop(commands: Any) -> None:
     stop = commands.add_parser("stop", help="stop the robot, and keep it stopped until --clear")
     add = stop.add_argument
     add("--robot", metavar="NAME", help=f"the robot's name; default: {DEFAULT_ROBOT}")
@@ -155,7 +171,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--reason", default="", help="the reason, stored with the stop")
     add("--clear", action="store_true", help="clear the stop: the robot can move again")
     stop.set_defaults(run=running.stop_robot)
-    return parser
 
 
 def _own_version() -> str:
@@ -170,7 +185,7 @@ def _own_version() -> str:
 
 def _check(words: argparse.Namespace) -> int:
     """Print a verdict per line and return 1 if one of them is FAIL."""
-    from horde_env.commands.check import Check
+    from horde_env.tools.check import Check
 
     with running.user_errors():
         target = running.target_of(words)
@@ -184,12 +199,15 @@ def _check(words: argparse.Namespace) -> int:
             counts[line.verdict] += 1
             terminal.print_line(line)
     text = ", ".join(f"{counts[v]} {v}" for v in Verdict if counts[v])
-    print(f"{'not well' if counts[Verdict.FAIL] else 'well'}: {text}")
+    code = running.WELL
+    result = "well"
+    if counts[Verdict.FAIL]:
+        code = running.UNWELL
+        result = "not well"
+    print(f"{result}: {text}")
     if words.save:
         _save(target, check)
-    if counts[Verdict.FAIL]:
-        return running.UNWELL
-    return running.WELL
+    return code
 
 
 def _may_move(target: running.Target, yes: bool) -> Callable[[], str]:
@@ -222,13 +240,16 @@ def _save(target: running.Target, check: Check) -> None:
     signs = dict(file.signs) | {
         name: sign * file.signs.get(name, 1) for name, sign in check.signs.items()
     }
+    parity = ""
+    if "parity" in target.environment.arguments:
+        parity = file.parity
     file = replace(
         file,
         signs=signs,
         ranges=check.ranges,
         swapped_encoders=file.swapped_encoders != check.is_swapped,
         measured=check.measured or file.measured,
-        parity=file.parity if "parity" in target.environment.arguments else "",
+        parity=parity,
     )
     robot_file.save(file, path)
     print(f"saved in {path}")
@@ -243,37 +264,37 @@ def _monitor(words: argparse.Namespace) -> int:
         target = running.target_of(words)
     live = sys.stdout.isatty() and not words.once
     with running.opened_robot(target, realtime=not words.once) as env, terminal.screen(live):
-        pen = cast(PenEnv, env.unwrapped)
-        stop = [action.name for action in pen.robot.actions].index("stop")
-        tally = terminal.Tally(pen.robot.period_s)
-        per_second = round(1.0 / pen.robot.period_s)
+        robot_env = cast(RobotEnv, env.unwrapped)
+        stop = [action.name for action in robot_env.robot.actions].index("stop")
+        tally = terminal.Tally(robot_env.robot.period_s)
+        per_second = round(1.0 / robot_env.robot.period_s)
         while True:
             _, _, _, truncated, info = env.step(stop)
-            if pen.fault is not None:
-                raise pen.fault
-            assert pen.frame is not None
+            if robot_env.fault is not None:
+                raise robot_env.fault
+            assert robot_env.frame is not None
             tally.take(info)
             if live or words.once or tally.n_steps % per_second == 0 or truncated:
                 style = terminal.Style(max(terminal.width(), 80), terminal.has_colour())
                 picture = terminal.block(
-                    target.title, pen.frame.values, info, tally, pen.robot, style
+                    target.title, robot_env.frame.values, info, tally, robot_env.robot, style
                 )
-                terminal.show(picture + _warning(pen, info), live)
+                terminal.show(picture + _warning(robot_env, info), live)
             if words.once or truncated:
                 return running.WELL
 
 
-def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
+def _warning(robot_env: RobotEnv, info: Mapping[str, Any]) -> str:
     """Return a further row with a fault, if there is one."""
-    from horde_env.commands.check import host_of, kept_still
+    from horde_env.tools.check import host_of, kept_still
 
     if info.get("s_without_link", 0.0) > 0.0:
-        return f"\nlink lost: {getattr(host_of(pen.backend), 'loss', '')}"
-    reason = kept_still(pen.backend)
+        return f"\nlink lost: {getattr(host_of(robot_env.backend), 'loss', '')}"
+    reason = kept_still(robot_env.backend)
     if reason:
         return f"\nkept still: {reason}"
-    if pen.disobedience:
-        return f"\n{pen.disobedience}"
+    if robot_env.disobedience:
+        return f"\n{robot_env.disobedience}"
     return ""
 
 
@@ -283,10 +304,13 @@ def _warning(pen: PenEnv, info: Mapping[str, Any]) -> str:
 def _emulate(words: argparse.Namespace) -> int:
     """Emulate a robot until a signal, then print the faults that have occurred."""
     with running.user_errors():
-        from horde_env.commands.serving import serve
+        from horde_env.tools.serving import serve
 
         if words.seed < 0:
             raise running.BadInput(f"--seed must not be negative, and is {words.seed}")
+        typed = None
+        if _can_type():
+            typed = sys.stdin.fileno()
         ended = threading.Event()
         with running.SignalHandler(None, ended.set) as signals:
             counts = serve(
@@ -299,7 +323,7 @@ def _emulate(words: argparse.Namespace) -> int:
                 battery_scale=words.battery_scale,
                 say=lambda text: print(text, flush=True),
                 stop=ended,
-                typed=sys.stdin.fileno() if _can_type() else None,
+                typed=typed,
             )
     counts = {kind: n for kind, n in counts.items() if n}
     if counts:

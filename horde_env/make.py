@@ -1,41 +1,46 @@
-"""`make_env`: a robot's environment by the name of its backend; what `gymnasium.make` calls."""
+"""`make_env`: a robot's environment by the name of its backend; what `gymnasium.make` calls.
+
+Each id has a class of its own, whose docstring has tables of its channels, actions and info:
+
+    help(gymnasium.make("horde_env:ID").unwrapped)
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from horde_env.backend import Backend
-from horde_env.clock import RealTimeClock, SimulatedClock
-from horde_env.env import PenEnv
+from horde_env import registry
+from horde_env.backend import Backend, InfoKey
+from horde_env.clock import RealTimeClock
+from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.settings import LinkSettings
-from horde_env.robot import DEFAULT_ROBOT, RobotSpec, environment, part, spec_of
+from horde_env.registry import BodyKind, Environment, Robot
+from horde_env.robot import DEFAULT_ROBOT, RobotSpec
+from horde_env.spaces import AXES
 from horde_env.vector import PenVectorEnv, check_vector_arguments
 
-if TYPE_CHECKING:
-    from horde_env.hardware.backend import PhysicalBody
-
-OWN = ("action_type", "render_mode", "task")  # arguments of PenEnv
+ENV_ARGUMENTS = ("action_type", "render_mode", "task")  # of RobotEnv
 
 
-def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
+def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
     """Return an environment of a robot. A robot behind a port is opened by the first reset.
 
     Args:
         kind: The robot, one of `robot.ROBOTS`.
-        backend: One of its backends, "simulator", "serial", ...; `robot.environments` lists the
+        backend: One of its backends, "simulator", "serial", ...; `Robot.environments` lists the
             arguments of each.
-        **arguments: action_type, render_mode and task of `PenEnv`, and those that the backend has
+        **arguments: action_type, render_mode and task of `RobotEnv`, and those that the backend has
             of these:
 
             realtime: Take 0.1 s per step instead of running at full speed.
@@ -63,7 +68,7 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
             latch: The emergency stop (`horde_env.hardware.latch`); the robot's own when None, and
                 none for an emulated robot.
             settings: Time limits of commands and of reconnection.
-            guarded: Open the port in a guardian process, which stops the robot if this program ends
+            guarded: Open the port in a watchdog process, which stops the robot if this program ends
                 or hangs.
             link: How an emulated robot is reached, "serial" or "drops".
             speed: As `realtime`, faster by this factor, with the emulated robot in its own thread.
@@ -76,23 +81,34 @@ def make_env(kind: str, backend: str, **arguments: Any) -> PenEnv:
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
     """
-    spec = spec_of(kind)
-    entry = environment(kind, backend)
+    maker = registry.robot(kind)
+    entry = maker.environment(backend)
     _check(entry.id, arguments, entry.arguments)
-    own_arguments = {name: arguments.pop(name) for name in OWN if name in arguments}
+    env_arguments = {name: arguments.pop(name) for name in ENV_ARGUMENTS if name in arguments}
     realtime = bool(arguments.pop("realtime", False))
-    make_body = part(kind, entry.body)
-    if entry.is_on_port:
-        body = _physical_body(make_body, spec, backend, **arguments)
-    elif "speed" in entry.arguments:
-        speed = arguments.pop("speed", 1.0)
-        body = make_body(speed=speed if realtime or speed != 1.0 else None, **arguments)
-    else:
-        body = make_body(**arguments)
-    clock = getattr(body, "clock", None) or (
-        RealTimeClock(spec.period_s) if realtime else SimulatedClock()
-    )
-    return PenEnv(body, clock, spec=spec, **own_arguments)
+    body = _make_body(maker, backend, realtime=realtime, arguments=arguments)
+    clock = getattr(body, "clock", None)
+    if clock is None and realtime:
+        clock = RealTimeClock(maker.spec.period_s)
+    env = environment_class(kind, backend)(body, clock, spec=maker.spec, **env_arguments)
+    document_info(env)
+    return env
+
+
+def _make_body(maker: Robot, backend: str, *, realtime: bool, arguments: dict[str, Any]) -> Backend:
+    """Return the body behind an environment; nothing is opened."""
+    match maker.environment(backend).body_kind:
+        case BodyKind.SIMULATED:
+            return maker.simulate(**arguments)
+        case BodyKind.EMULATED:
+            speed = arguments.pop("speed", 1.0)
+            if not realtime and speed == 1.0:
+                speed = None  # in lockstep
+            return maker.emulate(speed=speed, **arguments)
+        case BodyKind.RECORDED:
+            return maker.replay(**arguments)
+        case BodyKind.PHYSICAL:
+            return _physical_body(maker, backend, **arguments)
 
 
 # The default robot's environments, by `make_env`.
@@ -123,18 +139,19 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
         TypeError: If it has no such argument.
         ValueError: If an argument is out of range.
     """
-    entry = environment(kind, backend)
-    own_arguments = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
-    check_vector_arguments(**own_arguments)
-    if not entry.fleet:
-        n_robots = own_arguments.pop("num_envs", 1)
+    maker = registry.robot(kind)
+    entry = maker.environment(backend)
+    vector_arguments = {name: arguments.pop(name) for name in VECTOR_ONLY if name in arguments}
+    check_vector_arguments(**vector_arguments)
+    if not entry.steps_many:
+        n_robots = vector_arguments.pop("num_envs", 1)
         make_one = partial(
             gymnasium.make,
             entry.id,
-            max_episode_steps=own_arguments.pop("max_episode_steps", None),
+            max_episode_steps=vector_arguments.pop("max_episode_steps", None),
             **arguments,
         )
-        return SyncVectorEnv([make_one] * n_robots, **own_arguments)
+        return SyncVectorEnv([make_one] * n_robots, **vector_arguments)
     known_names = ("action_type", "task", "battery_scale", "physics")
     unknown = [name for name in arguments if name not in known_names]
     if unknown:
@@ -149,12 +166,11 @@ def make_vector_env(kind: str, backend: str, **arguments: Any) -> VectorEnv[Any,
             f'physics must be "planar" to step many robots, not {physics!r}; or vectorization_mode="sync"'
         )
     env = make_env(kind, backend, physics="planar", **arguments)
-    return PenVectorEnv(env, part(kind, entry.fleet), **own_arguments)
+    return PenVectorEnv(env, maker.make_batch, **vector_arguments)
 
 
 def _physical_body(
-    make_body: Any,
-    spec: RobotSpec,
+    maker: Robot,
     backend: str,
     *,
     port: str | None = None,
@@ -165,9 +181,11 @@ def _physical_body(
     **line: Any,
 ) -> Backend:
     """Return the body of a robot behind a port; defaults come from the robot's file."""
+    spec = maker.spec
     robot = robot or spec.name
     file = robot_file.known(robot, spec)
-    port = port or (file.port if file.backend == backend else "")
+    if not port and file.backend == backend:
+        port = file.port
     if not port:
         raise ValueError(
             f"no port is known for the robot {robot!r}: give it as port (--port), or save it with `horde-robot check "
@@ -175,17 +193,135 @@ def _physical_body(
         )
     if latch is None:
         latch = EmergencyLatch(default_path(robot))
-    signs = file.signs if signs is None else signs
-    config, more = make_body.line_of(port, file, latch, **line)
-    clock = RealTimeClock(spec.period_s)
-    body: PhysicalBody = make_body(
-        config, clock, latch=latch, settings=settings, signs=signs, **more
+    if signs is None:
+        signs = file.signs
+    make_body = maker.connect(backend)
+    config, body_arguments = make_body.line_of(port, file, latch, **line)
+    body = make_body(
+        config,
+        RealTimeClock(spec.period_s),
+        latch=latch,
+        settings=settings,
+        signs=signs,
+        **body_arguments,
     )
     if latch.path == default_path(robot):  # the command sets no other latch
         body.stop_options = {"robot": robot, "backend": backend, "port": port}
         if line.get("parity"):
             body.stop_options["parity"] = line["parity"]
     return body
+
+
+# ---- a class per id, with a docstring --------------------------------------------------------------------------------
+
+INDENT = "    "
+
+
+def class_name(id_: str) -> str:
+    """Return the name of an id's class: "Robot-v0" is `Robot_v0`."""
+    return id_.replace("-", "_")
+
+
+@cache
+def environment_class(kind: str, backend: str) -> type[RobotEnv]:
+    """Return the class of a robot's environment.
+
+    Args:
+        kind: The robot, one of `robot.ROBOTS`.
+        backend: One of its backends, "simulator", "serial", ...
+    """
+    robot = registry.robot(kind)
+    entry = robot.environment(backend)
+    attributes = {
+        "__module__": __name__,
+        "__qualname__": class_name(entry.id),
+        "__doc__": _introduction(robot.spec, entry),
+    }
+    return type(class_name(entry.id), (RobotEnv,), attributes)
+
+
+def document_info(env: RobotEnv) -> None:
+    """Append the table of its info to the docstring of an environment's class, once.
+
+    The keys depend on the body, which the first environment of the class brings.
+    """
+    env_class = type(env)
+    heading = "Info, the same keys after every reset and step:"
+    introduction = env_class.__doc__ or ""
+    if heading not in introduction:
+        table = _info_table(env.info_keys)
+        env_class.__doc__ = f"{introduction}\n{heading}\n\n{table}"
+
+
+def __getattr__(name: str) -> Any:
+    # For pickle, which looks a class up by its name in this module
+    for robot in registry.all_robots():
+        for backend, entry in robot.environments.items():
+            if class_name(entry.id) == name:
+                return environment_class(robot.name, backend)
+    raise AttributeError(f"there is no environment class {name!r}")
+
+
+_BODIES = {
+    BodyKind.SIMULATED: "a simulated robot",
+    BodyKind.EMULATED: "the driver of the real robot, connected to an emulated one",
+    BodyKind.PHYSICAL: "the real robot",
+    BodyKind.RECORDED: "a recorded life, whose actions are the recorded ones",
+}
+
+
+def _introduction(spec: RobotSpec, entry: Environment) -> str:
+    """Return a docstring without the table of info."""
+    return f"""The environment horde_env:{entry.id}: {_BODIES[entry.body_kind]} ({spec.name}).
+
+One step is {spec.period_s:g} s. Arguments of gymnasium.make, which horde_env.make.make_env describes:
+{", ".join((*entry.arguments, "action_type", "render_mode", "task"))}.
+
+Observation: Box(0, 1, ({spec.n_channels},), float32), a channel each, scaled from its range to 0 .. 1:
+
+{_channel_table(spec)}
+Actions: Discrete({len(spec.actions)}), velocities of the body; with action_type="velocity"
+Box(-1, 1, ({len(spec.axes)},)), shares of the largest velocity along {", ".join(AXES[i] for i in spec.axes)}:
+
+{_action_table(spec)}"""
+
+
+def _channel_table(spec: RobotSpec) -> str:
+    rows = [("", "channel", "unit", "range", "")]
+    for index, channel in enumerate(spec.channels):
+        kind = "sensor"
+        if not channel.is_sensor:
+            kind = "state"
+        span = f"{channel.low:g} .. {channel.high:g}"
+        rows.append((str(index), channel.name, channel.unit, span, kind))
+    return _table(rows)
+
+
+def _action_table(spec: RobotSpec) -> str:
+    rows: list[tuple[str, ...]] = [("", "action", "x, m/s", "y, m/s", "yaw, rad/s")]
+    for index, action in enumerate(spec.actions):
+        velocity = [f"{number:.3g}" for number in action.request]
+        rows.append((str(index), action.name, *velocity))
+    largest = [f"{number:.3g}" for number in spec.largest_request]
+    rows.append(("", "(largest)", *largest))
+    return _table(rows)
+
+
+def _info_table(keys: Sequence[InfoKey]) -> str:
+    rows = [("key", "unit", "meaning")]
+    rows += [(key.name, key.unit, key.meaning) for key in keys]
+    return _table(rows)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines of text with aligned columns; the first row is the heading."""
+    n_columns = len(rows[0])
+    widths = [max(len(row[column]) for row in rows) for column in range(n_columns)]
+    text = ""
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        text += INDENT + "  ".join(cells).rstrip() + "\n"
+    return text
 
 
 # ---- types of arguments ----------------------------------------------------------------------------------------------
@@ -251,8 +387,10 @@ _HAVE_DEFAULT = (
 def _check(id_: str, arguments: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Check names and types of all arguments before anything is opened."""
     for name, value in arguments.items():
-        if name not in known and name not in OWN:
-            raise TypeError(f"{id_} has no argument {name!r}; it has {', '.join((*known, *OWN))}")
+        if name not in known and name not in ENV_ARGUMENTS:
+            raise TypeError(
+                f"{id_} has no argument {name!r}; it has {', '.join((*known, *ENV_ARGUMENTS))}"
+            )
         is_fine, expected = _EXPECTED[name]
         if not (is_fine(value) or (value is None and name in _HAVE_DEFAULT)):
             raise ValueError(f"{name} must be {expected}, not {value!r}")

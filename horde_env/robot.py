@@ -10,9 +10,8 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -271,57 +270,6 @@ DEFAULT_ROBOT = "critterbot"
 _MOST_DOTS = 32
 
 
-class Environment(NamedTuple):
-    """An environment of a robot, and "module:name" of parts in the robot's folder."""
-
-    id: str  # for `gymnasium.make`
-    body: str  # makes the body
-    arguments: tuple[str, ...]  # in addition to those of `PenEnv`; see `make.make_env`
-    fleet: str = ""  # makes the state of many robots from an environment of one, if it can
-
-    @property
-    def is_simulated(self) -> bool:
-        """True if it is a simulator, of which a program can make many."""
-        return "physics" in self.arguments and "faults" not in self.arguments
-
-    @property
-    def is_on_port(self) -> bool:
-        """True if a real robot is behind it."""
-        return "port" in self.arguments
-
-
-def part(robot: str, place: str) -> Any:
-    """Return a module of a robot's folder, "drives", "place", ... (`robots` lists them), or "module:name" of it."""
-    module, _, name = place.partition(":")
-    loaded = import_module(f"horde_env.robots.{robot}.{module}")
-    if name:
-        return getattr(loaded, name)
-    return loaded
-
-
-def environments(robot: str) -> dict[str, Environment]:
-    """Return a robot's environments by the name of their backend.
-
-    Raises:
-        ValueError: If there is no such robot.
-    """
-    _check_known(robot)
-    found: dict[str, Environment] = import_module(f"horde_env.robots.{robot}").ENVIRONMENTS
-    return found
-
-
-def environment(robot: str, backend: str) -> Environment:
-    """Return a robot's environment for a backend.
-
-    Raises:
-        ValueError: If there is no such robot, or it has no such backend.
-    """
-    ids = environments(robot)
-    if backend not in ids:
-        raise ValueError(f"the {robot} has no backend {backend!r}; choose {', '.join(ids)}")
-    return ids[backend]
-
-
 def parsed_toml(text: str) -> dict[str, Any]:
     """Return a TOML text as a table.
 
@@ -346,12 +294,13 @@ def spec_of(name: str) -> RobotSpec:
     Raises:
         ValueError: If there is no such robot.
     """
-    _check_known(name)
+    check_known(name)
     table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
     return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
 
 
-def _check_known(name: str) -> None:
+def check_known(name: str) -> None:
+    """Raise ValueError unless it is one of `ROBOTS`."""
     if name not in ROBOTS:
         raise ValueError(f"unknown robot {name!r}; there are {', '.join(ROBOTS)}")
 

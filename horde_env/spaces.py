@@ -9,14 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from horde_env.backend import Floats
-from horde_env.drives import CHARGE_LIMIT_S
-from horde_env.robot import ROBOTS, RobotSpec, part
+from horde_env.backend import Backend, Floats, Restorable
+from horde_env.docking import CHARGE_LIMIT_S, MANOEUVRES
+from horde_env.robot import RobotSpec
 
 ActionType = Literal["discrete", "velocity"]
 AXES = ("x", "y", "yaw")
 NUMBERS = ("no", "one", "two", "three")
-MANOEUVRES = ("centre", "dock", "stay")
 OPTIONS = ("manoeuvre", "charge_s")
 
 
@@ -109,7 +108,8 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     Raises:
         ValueError: If an option is unknown or invalid, or this body cannot do the manoeuvre.
     """
-    options = {} if options is None else options
+    if options is None:
+        options = {}
     if not isinstance(options, dict):
         raise ValueError(
             f'options must be a dict like {{"manoeuvre": "centre"}}, or None, not {options!r}'
@@ -136,16 +136,15 @@ def reset_options(options: dict[str, Any] | None, can_do: list[str]) -> tuple[st
     return manoeuvre, float(charge_s)
 
 
-def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
-    """Return the data for drawing robot and place from above, as lists; metres and radians.
+def picture(spec: RobotSpec, plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the data for drawing robot and arena from above, as lists; metres and radians.
+
+    `plan` is that of the robot (`registry.Robot.plan`), which may leave out any of these but "ranges":
 
     "walls" are segments (x0, y0, x1, y1), "outline" the corners of the body, "rays" (x, y, angle,
     channel) position, direction and channel index of each reflectance sensor; "lights" are (x, y,
     "lamp" or "beacon"), "ranges" the values at 0 and 1 of each channel, in its unit.
     """
-    plan = {}
-    if spec.name in ROBOTS:
-        plan = part(spec.name, "place").plan(spec, place)
     ranges = np.column_stack([spec.low, spec.high]).tolist()
     return {
         "walls": [],
@@ -158,6 +157,10 @@ def picture(spec: RobotSpec, place: Any) -> dict[str, Any]:
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
     """Return an environment's metadata: its channels, actions, period (s), tile layout and render modes."""
+    if action_type == "discrete":
+        actions = [action.name for action in spec.actions]
+    else:
+        actions = [AXES[i] for i in spec.axes]
     return {
         "render_modes": render_modes,
         "render_fps": round(1.0 / spec.period_s),
@@ -172,9 +175,20 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
             }
             for c in spec.channels
         ],
-        "actions": [action.name for action in spec.actions]
-        if action_type == "discrete"
-        else [AXES[i] for i in spec.axes],
+        "actions": actions,
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
     }
+
+
+def body_metadata(backend: Backend) -> dict[str, Any]:
+    """Return the metadata of a body: "notes" on its results, whether it can be saved, how a command stops it."""
+    facts: dict[str, Any] = {
+        "notes": list(getattr(backend, "notes", ())),
+        "restorable": isinstance(backend, Restorable),
+        "stop_options": dict(getattr(backend, "stop_options", {})),
+    }
+    physics = getattr(backend, "physics", None)
+    if physics:
+        facts["physics"] = physics
+    return facts

@@ -21,7 +21,7 @@ from gymnasium.error import ResetNeeded
 
 from horde_env.backend import Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robot import RobotSpec, default_robot
 
 INFO_KEYS = {
@@ -71,9 +71,9 @@ class BackendContract(ABC):
             backend.close()
 
     @contextmanager
-    def environment(self) -> Iterator[PenEnv]:
+    def environment(self) -> Iterator[RobotEnv]:
         """An environment over a fresh body; closed in any case."""
-        env = PenEnv(self.make_backend(), spec=self.make_spec())
+        env = RobotEnv(self.make_backend(), spec=self.make_spec())
         try:
             yield env
         finally:
@@ -211,7 +211,7 @@ class BackendContract(ABC):
         spec = self.make_spec()
         hand = ManualClock()
         clock = RealTimeClock(spec.period_s, monotonic=hand.monotonic, sleep=hand.sleep)
-        env = PenEnv(self.make_backend(), clock, spec=spec)
+        env = RobotEnv(self.make_backend(), clock, spec=spec)
         try:
             env.reset(seed=0, options=STAY)
             for _ in range(3):

@@ -16,7 +16,7 @@ import pytest
 import horde_agent
 import horde_env  # noqa: F401  registers the ids
 from horde_env import make
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.spaces import MANOEUVRES
 from horde_env.tasks import TASKS
 from horde_env.testing import INFO_KEYS
@@ -122,14 +122,14 @@ def test_the_shared_arguments_the_rewards_and_the_keys_of_info_are_documented() 
         (DOCS / page).read_text(encoding="utf-8") for page in ("critterbot.md", "environment.md")
     )
     shared = ("action_type", "task", "render_mode")
-    assert set(shared) < set(inspect.signature(PenEnv).parameters)
+    assert set(shared) < set(inspect.signature(RobotEnv).parameters)
     for word in (*shared, *INFO_KEYS, *(f'"{name}"' for name in (*TASKS, *MANOEUVRES))):
         assert word in text, word
 
 
 def test_a_function_added_to_the_tasks_is_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "steady", lambda before, request, after, spec: 0.5)
-    env = PenEnv(ToyBody(), task="steady")
+    env = RobotEnv(ToyBody(), task="steady")
     env.reset(seed=0)
     assert env.step(0)[1] == 0.5
 
@@ -139,7 +139,7 @@ def test_the_class_of_the_page_your_robot_is_a_body() -> None:
     text = (DOCS / "robot.md").read_text(encoding="utf-8")
     names: dict[str, type] = {}
     exec("class MyRobot:" + text.split("class MyRobot:")[1].split("\n\n\n")[0], names)
-    env = PenEnv(type("Robot", (ToyBody, names["MyRobot"]), {})())
+    env = RobotEnv(type("Robot", (ToyBody, names["MyRobot"]), {})())
     assert env.reset(seed=0)[1]["gap"] == 1
     assert env.step(0)[4]["applied"] == 1
     env.close()

@@ -77,7 +77,7 @@ def test_every_module_can_be_imported_without_posix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", REFUSALS)
 def test_commands_refuse_in_one_sentence_what_needs_posix(package: str, tmp_path: Path) -> None:
-    """A Create 2 without a guardian, whose wheels nothing would stop, and emulated robots on a pseudo terminal."""
+    """A Create 2 without a watchdog, whose wheels nothing would stop, and emulated robots on a pseudo terminal."""
     commands = REFUSALS[package]
     printed = without_posix(RUN_COMMANDS.format(package=package, commands=list(commands)), tmp_path)
     answers = json.loads(printed.splitlines()[-1])

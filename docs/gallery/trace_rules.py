@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerConfig, StickyRandom
-from horde_agent.life.student import encoder
+from horde_agent.life.learner import encoder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)

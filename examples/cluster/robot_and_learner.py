@@ -22,8 +22,8 @@ from horde_agent import (
     questions,
 )
 from horde_agent.cluster import ShardedHorde
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Follower
-from horde_agent.life.student import Student
 
 STEPS = 3_000
 if len(sys.argv) > 1:
@@ -58,7 +58,7 @@ behaviour = Follow(EpsilonGreedy(room, n_actions, epsilon=0.2))
 with ShardedHorde(
     questions.excursions(interface), shards=2, address=ADDRESS, mode="deferred", **size
 ) as far:
-    follower = Follower(Student(far, interface))
+    follower = Follower(StreamLearner(far, interface))
     with Life(
         env, local, behaviour, np.random.default_rng(0), interface=interface, observers=[follower]
     ) as life:

@@ -29,7 +29,7 @@ from horde_agent.learning.rules import (
 )
 from horde_agent.learning.span_storage import (
     OF_LANES,
-    Seating,
+    LaneAssignment,
     ShardContext,
     ShardLayout,
     assign_lanes,
@@ -113,7 +113,7 @@ class Plan:
         self._decay = largest_decay(questions)
         self._n_actions = input_limits(questions)[1]
         algorithms = np.array(rules_of(questions, config))
-        seatings = []
+        assignments = []
         self._configs: dict[str, LearnerConfig] = {}
         for name in dict.fromkeys(algorithms.tolist()):
             demons = np.flatnonzero(algorithms == name)
@@ -122,11 +122,11 @@ class Plan:
                 self._configs[name] = replace(rule_config, engine="plain")
             else:
                 self._configs[name] = rule_config
-            seating = self._seating_of(self._configs[name], group[demons], policy)
-            seatings.append(seating._replace(order=demons[seating.order]))
-        self._seating = Seating(*map(np.concatenate, zip(*seatings, strict=True)))
+            assignment = self._assignment_of(self._configs[name], group[demons], policy)
+            assignments.append(assignment._replace(order=demons[assignment.order]))
+        self._assignment = LaneAssignment(*map(np.concatenate, zip(*assignments, strict=True)))
         self._rule_of = np.repeat(
-            np.arange(len(seatings)), [seating.n_blocks.size for seating in seatings]
+            np.arange(len(assignments)), [assignment.n_blocks.size for assignment in assignments]
         )
         names = [q.name for q in questions]
         predicted_positions = positions_of(
@@ -143,20 +143,24 @@ class Plan:
         )
         self.most_shards = self._borders.size + 1
 
-    def _seating_of(self, config: LearnerConfig, group: Integers, policy: Integers) -> Seating:
-        """Return the seating of all demons of a rule; `group` and `policy` as in `assign_lanes`."""
+    def _assignment_of(
+        self, config: LearnerConfig, group: Integers, policy: Integers
+    ) -> LaneAssignment:
+        """Return the assignment of all demons of a rule; `group` and `policy` as in `assign_lanes`."""
         if config.needs_plain_engine:
             ones = np.ones(group.size, dtype=np.int64)
-            return Seating(np.arange(group.size), ones, ones, ones > 0)
+            return LaneAssignment(np.arange(group.size), ones, ones, ones > 0)
         return assign_lanes(group, policy, widest(group.size, is_deferred=self._mode == "deferred"))
 
     def _may_divide(self, links: Integers) -> tuple[Integers, Integers]:
         """Return an order of the flush groups, and where to cut it; `links` are demons that stay together, (n, 2)."""
-        seating = self._seating
-        n_groups = self._seating.n_blocks.size
+        assignment = self._assignment
+        n_groups = self._assignment.n_blocks.size
         group_of = np.empty(self.n_demons, dtype=np.int64)
         joined = np.arange(n_groups)
-        group_of[seating.order] = np.repeat(np.repeat(joined, seating.n_blocks), seating.sizes)
+        group_of[assignment.order] = np.repeat(
+            np.repeat(joined, assignment.n_blocks), assignment.sizes
+        )
         for ends in np.unique(group_of[links], axis=0):
             joined[np.isin(joined, joined[ends])] = joined[ends].min()
         order = np.argsort(joined, kind="stable")
@@ -180,9 +184,9 @@ class Plan:
         for r, name in enumerate(self._configs):
             of_rule = np.flatnonzero(self._rule_of == r)
             own_groups = np.intersect1d(groups, of_rule)
-            members, seating = _seated(self._seating, own_groups)
-            may_idle = bool(self._seating.has_one_policy[of_rule].any())
-            layouts[name] = ShardLayout(seating, own_groups - of_rule[0], of_rule.size, may_idle)
+            members, assignment = _assignment_of_part(self._assignment, own_groups)
+            may_idle = bool(self._assignment.has_one_policy[of_rule].any())
+            layouts[name] = ShardLayout(assignment, own_groups - of_rule[0], of_rule.size, may_idle)
             demons.append(members)
         return Part(
             np.sort(np.concatenate(demons)),
@@ -191,8 +195,10 @@ class Plan:
 
     def _even_borders(self, n_shards: int) -> list[int]:
         """Return the n_shards - 1 borders closest to an even division of the lanes."""
-        seating = self._seating
-        lanes = np.add.reduceat(seating.widths, np.cumsum(seating.n_blocks) - seating.n_blocks)
+        assignment = self._assignment
+        lanes = np.add.reduceat(
+            assignment.widths, np.cumsum(assignment.n_blocks) - assignment.n_blocks
+        )
         lanes_before = np.concatenate([[0], np.cumsum(lanes[self._order])])
         chosen: list[int] = []
         first = 0
@@ -239,7 +245,7 @@ class Plan:
     def _bytes_of(self, part: Part, n_features: int) -> int:
         total = 0
         for name, layout in part.context.layouts.items():
-            n = layout.seating.order.size
+            n = layout.assignment.order.size
             config = self._configs[name]
             n_weights = n_features * (self._n_actions if rule(config.algorithm).FINDS_POLICY else 1)
             total += demon_bytes(
@@ -248,15 +254,19 @@ class Plan:
         return total
 
 
-def _seated(of: Seating, groups: Integers) -> tuple[Integers, Seating]:
-    """Return the demons of some flush groups, (n,), ascending, and their seating, numbered from 0."""
-    is_block = np.isin(np.repeat(np.arange(of.n_blocks.size), of.n_blocks), groups)
-    order = of.order[np.repeat(is_block, of.sizes)]
+def _assignment_of_part(whole: LaneAssignment, groups: Integers) -> tuple[Integers, LaneAssignment]:
+    """Return the demons of some flush groups, (n,), ascending, and their assignment, numbered from 0."""
+    group_of_block = np.repeat(np.arange(whole.n_blocks.size), whole.n_blocks)
+    is_block = np.isin(group_of_block, groups)
+    order = whole.order[np.repeat(is_block, whole.sizes)]
     members = np.sort(order)
-    seats = np.searchsorted(members, order)
-    return members, Seating(
-        seats, of.sizes[is_block], of.n_blocks[groups], of.has_one_policy[groups]
+    assignment = LaneAssignment(
+        order=np.searchsorted(members, order),
+        sizes=whole.sizes[is_block],
+        n_blocks=whole.n_blocks[groups],
+        has_one_policy=whole.has_one_policy[groups],
     )
+    return members, assignment
 
 
 def demon_bytes(

@@ -57,10 +57,13 @@ def _import_ray(address: str | None) -> Any:
     """
     is_here = address is None or address.partition(":")[0] in ("127.0.0.1", "localhost")
     if "ray" not in sys.modules:
-        for name, value in (_VARIABLES | (_LOOPBACK_VARIABLES if is_here else {})).items():
+        variables = dict(_VARIABLES)
+        if is_here:
+            variables |= _LOOPBACK_VARIABLES
+        for name, value in variables.items():
             os.environ.setdefault(name, value)
-    elif is_here and (constants := sys.modules.get("ray._private.ray_constants")) is not None:
-        constants.ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
+    elif is_here and "ray._private.ray_constants" in sys.modules:
+        sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
     try:
         ray = importlib.import_module("ray")
     except ImportError:

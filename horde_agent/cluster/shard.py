@@ -103,6 +103,13 @@ class Report(NamedTuple):
     refusal: str | None  # why an entry was refused
 
 
+class Written(NamedTuple):
+    """The latest snapshot that was written or failed."""
+
+    n_entries: int  # number of entries before it
+    error: str  # why it failed, or ""
+
+
 def packed(message: tuple[Any, ...]) -> bytes:
     """Return a message as bytes, which Ray sends in three quarters of the time of several objects."""
     return pickle.dumps(tuple(message), pickle.HIGHEST_PROTOCOL)
@@ -161,7 +168,10 @@ class Shard:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.n_entries = self._n_updates = self._n_messages = self._n_bytes = 0
+        self.n_entries = 0
+        self._n_updates = 0
+        self._n_messages = 0
+        self._n_bytes = 0
         self._horde: Horde | None = None
         self._writing: threading.Thread | None = None
         self._written = 0
@@ -268,7 +278,7 @@ class Shard:
         self._written = n_entries
 
     def written(self) -> tuple[int, str]:
-        """Return the entry of the latest snapshot that was written or failed, and the error, "" if none."""
+        """Return the fields of `Written`."""
         return self._written, self._write_error
 
     def state(self) -> State:

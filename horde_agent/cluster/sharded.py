@@ -7,16 +7,17 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster.plan import Plan, input_limits, positions_of, sources_of
+from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of, sources_of
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import (
     BATCH,
     BEGIN,
+    CATCH_UP,
     CHANGE,
     LEARN,
     LEARN_LAST,
@@ -24,7 +25,7 @@ from horde_agent.cluster.shard import (
     ShardSpec,
     pickled,
 )
-from horde_agent.cluster.shards import Link, ShardStream
+from horde_agent.cluster.shards import Link, ShardStatus, ShardStream
 from horde_agent.gvf import GVF, Prediction, named
 from horde_agent.horde import Mode, check_size
 from horde_agent.learning.engine import check_weights
@@ -46,7 +47,7 @@ def _of_all(name: str, doc: str) -> Any:
     return property(lambda horde: horde._gathered(name), doc=doc)
 
 
-class ShardedHorde(ShardStream):
+class ShardedHorde:
     """The demons that answer `questions`, in shards, each a `Horde` in a separate process.
 
     Args:
@@ -95,9 +96,11 @@ class ShardedHorde(ShardStream):
         self.config = config
         self.n_features = n_features
         self.n_active = n_active
+        self.mode = mode
         self._channels = tuple(channels)
         self._set_questions(self._checked(named(questions, self._channels)))
         self._plan = Plan(self.questions, config, mode)
+        self._n_deferred = 0
         self._n_updates_before = 0  # of dropped shards, negative
         self._has_begun = False
         self._is_first_begin = True
@@ -108,34 +111,52 @@ class ShardedHorde(ShardStream):
             n_shards = shards
         parts = self._plan.divide(n_shards)
         cluster = Cluster(address, n_shards)
-        absolute = None
         if folder is not None:
-            absolute = Path(folder).absolute()
-        super().__init__(n_features, n_active, mode, cluster, absolute, patience_s)
+            folder = Path(folder).absolute()
+        self._stream = ShardStream(
+            n_features=n_features,
+            n_active=n_active,
+            mode=mode,
+            cluster=cluster,
+            folder=folder,
+            patience_s=patience_s,
+        )
         try:
             if shards == "auto":
                 parts = self._plan.divide(min(cluster.n_cpus, self._plan.most_shards))
-            machines = cluster.memory, cluster.n_cpus
             n_bytes = self._plan.memory_needed(
-                parts, n_features, *machines, has_copy=folder is not None
+                parts, n_features, cluster.memory, cluster.n_cpus, has_copy=folder is not None
             )
-            questions_of = [
-                pickled([self.questions[i] for i in part.demons.tolist()]) for part in parts
-            ]
-            settings = n_features, n_active, config, mode, self._channels
-            specs = [
-                ShardSpec(pickle, *settings, part.context)
-                for pickle, part in zip(questions_of, parts, strict=True)
-            ]
-            self._start(
-                [part.demons for part in parts],
-                specs,
-                n_bytes,
-                n_threads=max(1, n_cores // len(parts)),
-            )
+            self._start(parts, n_bytes, n_threads=max(1, n_cores // len(parts)))
         except BaseException:
             self.close()
             raise
+
+    def _start(self, parts: Sequence[Part], n_bytes: Sequence[int], n_threads: int) -> None:
+        """Start a shard with `n_bytes` of memory and `n_threads` for each part of the demons."""
+        specs = []
+        for part in parts:
+            spec = ShardSpec(
+                questions=pickled([self.questions[i] for i in part.demons.tolist()]),
+                n_features=self.n_features,
+                n_active=self.n_active,
+                config=self.config,
+                mode=self.mode,
+                channels=self._channels,
+                context=part.context,
+            )
+            specs.append(spec)
+        self._stream.start([part.demons for part in parts], specs, n_bytes, n_threads)
+
+    def close(self) -> None:
+        """End the shards, and Ray if it was started here. Closing twice does nothing."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _set_questions(self, questions: tuple[GVF, ...]) -> None:
         self.questions = questions
@@ -165,11 +186,11 @@ class ShardedHorde(ShardStream):
         the shape (n_active,). Raise ValueError as `Horde.begin`.
         """
         state = self._inputs.checked(observation, tiles)
-        self._send(BEGIN, state, requested=self._requested_of(ask))
+        self._stream.send(BEGIN, state, requested=self._requested_of(ask))
         self._n_deferred = 0
         if self._is_first_begin:  # policies are evaluated for the first time, and may be refused
             self.wait()
-            self._raise_refusals()
+            self._stream.raise_refusals()
             self._is_first_begin = False
         self._has_begun = True
         return self._requested(ask)
@@ -203,17 +224,35 @@ class ShardedHorde(ShardStream):
             )
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
-        verb = LEARN_LAST if terminated else LEARN
-        self._send(verb, state, action, probability, self._requested_of(ask))
+        verb = LEARN
+        if terminated:
+            verb = LEARN_LAST
+        self._stream.send(verb, state, action, probability, self._requested_of(ask))
         self._has_begun = not terminated
         # Rules that catch up keep the last step
         least = int(self.mode == "deferred" and bool(self._plan.predicted))
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:
-            self._raise_refusals()
+            self._stream.raise_refusals()
             return self._requested(ask)
         finally:
-            self._send_postponed()
+            self._stream.send_postponed()
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of deferred steps."""
+        return self._n_deferred
+
+    def catch_up(self) -> None:
+        """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
+        if self._n_deferred:
+            self._stream.send(CATCH_UP)
+            self._n_deferred = 0
+
+    def wait(self) -> None:
+        """Wait until every shard has learned from every step; raise ShardLost if one is gone, or does not reply."""
+        self.catch_up()
+        self._stream.wait_for_replies()
 
     # ---- predictions of a few demons --------------------------------------------------------------------------------
 
@@ -221,8 +260,8 @@ class ShardedHorde(ShardStream):
         """Return for each shard with any of these demons: their positions there, and in `ask`."""
         names = tuple(ask)
         if names != self._requests[0]:
-            self._requests = names, self._locate(positions_of(ask, self.names))
-            for link in self._links:
+            self._requests = names, self._stream.locate(positions_of(ask, self.names))
+            for link in self._stream.links:
                 link.predictions = None
         return self._requests[1]
 
@@ -232,13 +271,13 @@ class ShardedHorde(ShardStream):
     def _requested(self, ask: Sequence[str]) -> Floats:
         """Return the requested predictions: after the last entry in eager mode, else the latest that have arrived."""
         out = np.full(len(ask), np.nan)
-        for link, _, own in self._requests_of(ask) if len(ask) else ():
+        if not len(ask):
+            return out
+        for link, _, places in self._requests_of(ask):
             while link.n_in_flight and self.mode == "eager":
                 link.wait()
-            if link.predictions is None:
-                out[own] = np.nan
-            else:
-                out[own] = link.predictions
+            if link.predictions is not None:
+                out[places] = link.predictions
         return out
 
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
@@ -252,11 +291,13 @@ class ShardedHorde(ShardStream):
         if theta is not None:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
-        by_shard = {
-            link.number: None if theta is None else theta[link.demons] for link in self._links
-        }
+        by_shard: dict[int, NDArray[Any] | None] = {}
+        for link in self._stream.links:
+            by_shard[link.number] = None
+            if theta is not None:
+                by_shard[link.number] = theta[link.demons]
         self.catch_up()
-        self._send(CHANGE, change=("reset", by_shard))
+        self._stream.send(CHANGE, change=("reset", by_shard))
 
     def set_offsets(self, offsets: Floats) -> None:
         """Set the offsets of demons that estimate theirs, (n_demons,), NaN for others: `Horde.set_offsets`."""
@@ -264,15 +305,16 @@ class ShardedHorde(ShardStream):
         if values.shape != (self.n_demons,):
             raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
         self.catch_up()
-        self._send(
-            CHANGE, change=("offsets", {link.number: values[link.demons] for link in self._links})
+        self._stream.send(
+            CHANGE,
+            change=("offsets", {link.number: values[link.demons] for link in self._stream.links}),
         )
 
     # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
 
     def _read(self, name: str, *arguments: Any) -> list[tuple[Link, Any]]:
         self.catch_up()
-        return self._gather("read", lambda _: (name, *arguments))
+        return self._stream.gather("read", lambda _: (name, *arguments))
 
     def _gathered(self, name: str, *arguments: Any) -> Any:
         """Return an array of the `Horde` of all demons, the last axis, from those of the shards."""
@@ -324,9 +366,9 @@ class ShardedHorde(ShardStream):
         Waits for its shard. `tiles` are the active features, shape (n_active,).
         """
         if name not in self._homes:
-            ((self._homes[name], _, _),) = self._locate(positions_of([name], self.names))
+            ((self._homes[name], _, _),) = self._stream.locate(positions_of([name], self.names))
         link = self._homes[name]
-        self._flush()
+        self._stream.flush()
         while link.n_in_flight:
             link.wait()
         return link.result(link.call("read", "action_values", name, tiles))  # type: ignore[no-any-return]
@@ -349,7 +391,7 @@ class ShardedHorde(ShardStream):
     @property
     def n_diverged(self) -> int:
         """Number of diverged demons, as last reported."""
-        return sum(link.n_diverged for link in self._links)
+        return sum(link.n_diverged for link in self._stream.links)
 
     @property
     def n_updated(self) -> int:
@@ -359,7 +401,7 @@ class ShardedHorde(ShardStream):
     @property
     def n_updates(self) -> int:
         """Number of demons that learned, summed over all steps, as last reported; exact after `wait`."""
-        return sum(link.n_updates for link in self._links) - self._n_updates_before
+        return sum(link.n_updates for link in self._stream.links) - self._n_updates_before
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
@@ -368,10 +410,10 @@ class ShardedHorde(ShardStream):
         else:
             wanted = np.asarray(demons, dtype=np.int64)
         places_of_link = {
-            link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._links
+            link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._stream.links
         }
         self.catch_up()
-        replies = self._gather(
+        replies = self._stream.gather(
             "read",
             lambda link: (
                 "weights",
@@ -408,6 +450,18 @@ class ShardedHorde(ShardStream):
                 )
         return digest.hexdigest()
 
+    # ---- the shards -------------------------------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> list[ShardStatus]:
+        """Status of each shard, without waiting."""
+        return self._stream.statuses()
+
+    @property
+    def lags(self) -> Integers:
+        """Number of entries of the stream that each shard has not confirmed, shape (n_shards,)."""
+        return np.array([status.lag for status in self.shards], dtype=np.int64)
+
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
     def add(self, questions: Sequence[GVF]) -> None:
@@ -425,13 +479,13 @@ class ShardedHorde(ShardStream):
         sources = [
             name for question in new for name in sources_of(question) if name not in new_names
         ]
-        homes = [link for link, _, _ in self._locate(positions_of(sources, self.names))]
+        homes = [link for link, _, _ in self._stream.locate(positions_of(sources, self.names))]
         if len(homes) > 1:
             raise ClusterError(
                 f"the new questions need predictions or policies of demons in {len(homes)} shards, and a question must "
                 "be in the shard of the demon that it needs: add them one after another"
             )
-        link = min(homes or self._links, key=lambda link: link.n_demons)
+        link = min(homes or self._stream.links, key=lambda link: link.n_demons)
         self._change("add", {link.number: pickled(new)})
         link.demons = np.concatenate([link.demons, np.arange(self.n_demons, len(all_questions))])
         self._set_questions(all_questions)
@@ -448,29 +502,51 @@ class ShardedHorde(ShardStream):
             return
         remaining = np.setdiff1d(np.arange(self.n_demons), removed)
         remaining_questions = self._checked(tuple(self.questions[i] for i in remaining.tolist()))
-        by_shard = {link.number: np.intersect1d(link.demons, removed) for link in self._links}
-        empty = [link for link in self._links if by_shard[link.number].size == link.n_demons]
+        by_shard = {
+            link.number: np.intersect1d(link.demons, removed) for link in self._stream.links
+        }
+        empty = [link for link in self._stream.links if by_shard[link.number].size == link.n_demons]
         for link in empty:
             del by_shard[link.number]
         self._change(
             "remove",
-            {n: [self.names[i] for i in own.tolist()] for n, own in by_shard.items() if own.size},
+            {
+                number: [self.names[i] for i in demons.tolist()]
+                for number, demons in by_shard.items()
+                if demons.size
+            },
         )
-        for link in self._links:
+        for link in self._stream.links:
             link.demons = np.searchsorted(remaining, np.setdiff1d(link.demons, removed))
         for link in empty:
             self._n_updates_before -= link.n_updates
-            self._drop(link)
+            self._stream.drop(link)
         self._set_questions(remaining_questions)
 
     def _change(self, what: str, by_shard: dict[int, Any]) -> None:
         """Send a change and wait for it; raise ValueError if a shard refuses it, and nothing has changed."""
         self.catch_up()
-        self._send(CHANGE, change=(what, by_shard))
+        self._stream.send(CHANGE, change=(what, by_shard))
         self.wait()
-        self._raise_refusals()
+        self._stream.raise_refusals()
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> int:
+        """Number of entries of the stream so far, which names the shards' snapshots."""
+        return self._stream.n_entries
+
+    def wait_for_snapshot(self, at: int) -> None:
+        """Wait until all shards have written their snapshot of entry `at`, if there is a folder; from any thread.
+
+        Raise OSError if one could not write it, ShardLost if a shard is gone.
+        """
+        self._stream.wait_for_snapshot(at)
+
+    def drop_snapshots(self, before: int) -> None:
+        """Remove the shards' snapshots of entries before this one."""
+        self._stream.remove_snapshots(lambda at: at < before)
 
     def state(self) -> State:
         """Return everything that later learning depends on.
@@ -480,23 +556,23 @@ class ShardedHorde(ShardStream):
         the entry only. Without one, all weights are returned.
         """
         states = State()
-        folder = self._folder_of_life()
+        folder = self._stream.folder_of_life()
         if folder is not None:
-            self._save(folder)
+            self._stream.save(folder)
         else:
             states = nested(
-                **{f"{link.number:04d}": state for link, state in self._gather("state")}
+                **{f"{link.number:04d}": state for link, state in self._stream.gather("state")}
             )
         own: dict[str, Any] = {
-            "life": self._life,
+            "life": self._stream.life,
             "n_noted": self._n_deferred,
             "n_counted": self._n_updates_before,
             "has_begun": self._has_begun,
             "is_unasked": self._is_first_begin,
-            "at": self._n_entries,
-            "n_shards": len(self._links),
+            "at": self._stream.n_entries,
+            "n_shards": len(self._stream.links),
             "n_demons": self.n_demons,
-            "n_channels": self._n_channels,
+            "n_channels": self._stream.n_channels,
         }
         return nested(own={"sharded": text(own)}, shards=states)
 
@@ -507,7 +583,7 @@ class ShardedHorde(ShardStream):
         missing or damaged.
         """
         saved_sizes = untext(state["own/sharded"])
-        sizes = {"n_shards": len(self._links), "n_demons": self.n_demons}
+        sizes = {"n_shards": len(self._stream.links), "n_demons": self.n_demons}
         if any(saved_sizes.get(name) != n for name, n in sizes.items()):
             raise ClusterError(
                 f"the state is of {saved_sizes['n_shards']} shards and "
@@ -517,8 +593,13 @@ class ShardedHorde(ShardStream):
         in_full = inner(state, "shards")
         states = {}
         if in_full:
-            states = {link.number: inner(in_full, f"{link.number:04d}") for link in self._links}
-        self._restore(saved_sizes["life"], saved_sizes["at"], saved_sizes["n_channels"], states)
+            states = {
+                link.number: inner(in_full, f"{link.number:04d}") for link in self._stream.links
+            }
+        self.wait()
+        self._stream.restore(
+            saved_sizes["life"], saved_sizes["at"], saved_sizes["n_channels"], states
+        )
         self._n_deferred = saved_sizes["n_noted"]
         self._n_updates_before = saved_sizes["n_counted"]
         self._has_begun = saved_sizes["has_begun"]

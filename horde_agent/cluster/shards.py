@@ -9,19 +9,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pickle import loads as unpacked
-from typing import Any, Literal, NamedTuple, NoReturn, Self
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from horde_agent.cluster.runtime import Cluster, Unreachable
 from horde_agent.cluster.shard import (
     BATCH,
-    CATCH_UP,
     CHANGE,
     ClusterError,
     Report,
     ShardLost,
     ShardSpec,
+    Written,
     folder_of,
     packed,
     row_type,
@@ -75,7 +75,10 @@ class Link:
         self._cluster = cluster
         self.actor = actor
         self._patience_s = patience_s
-        self.n_confirmed = self.n_updates = self.n_diverged = self._n_bytes = 0
+        self.n_confirmed = 0
+        self.n_updates = 0
+        self.n_diverged = 0
+        self._n_bytes = 0
         self.predictions: Any = None
         self.refusal: str | None = None
         self.node = ""
@@ -137,26 +140,35 @@ class Link:
 
     def status(self, n_entries: int) -> ShardStatus:
         """Return its status after `n_entries` entries of the stream."""
-        facts = (
-            self.n_demons,
-            n_entries - self.n_confirmed,
-            self._n_bytes,
-            self.node,
-            self.process,
-        )
+        state: Literal["learning", "lost"] = "learning"
+        if self.why_lost:
+            state = "lost"
         return ShardStatus(
-            self.number, *facts, "lost" if self.why_lost else "learning", self.why_lost
+            number=self.number,
+            n_demons=self.n_demons,
+            lag=n_entries - self.n_confirmed,
+            n_bytes=self._n_bytes,
+            node=self.node,
+            process=self.process,
+            state=state,
+            why=self.why_lost,
         )
 
 
 class ShardStream:
-    """The shards of a Horde, and the stream as it is sent to them.
+    """The shards of a Horde, and the stream of entries that all of them receive.
 
     Args:
         n_features, n_active, mode: As in `Horde`.
         cluster: Runs them.
         folder: For their snapshots, by life; None for none.
         patience_s: Seconds without a reply after which a shard counts as lost.
+
+    Attributes:
+        links: The driver's end of each shard.
+        life: Random name that separates the snapshots of this life from those of others.
+        n_entries: Number of entries of the stream so far, which names the shards' snapshots.
+        n_channels: Number of channels of an observation, 0 before the first one.
     """
 
     def __init__(
@@ -174,23 +186,22 @@ class ShardStream:
         self._cluster = cluster
         self._folder = folder
         self._patience_s = patience_s
-        # Separates the snapshots of this life from those of others
-        self._life = secrets.token_hex(8)
-        self._links: list[Link] = []
-        self._n_entries = self._n_deferred = 0
+        self.life = secrets.token_hex(8)
+        self.links: list[Link] = []
+        self.n_entries = 0
         self._set_channels(0)
         self._postponed: tuple[bytes, list[Link]] = b"", []
 
     def _set_channels(self, n_channels: int) -> None:
         """Set the number of channels of the observations, 0 before the first one; no entry is waiting."""
         # Entries that are not sent yet
-        self._n_channels = n_channels
+        self.n_channels = n_channels
         self._n = 0
         self._rows = np.zeros(BATCH, dtype=row_type(n_channels, self.n_active, self.n_features))
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
-    def _start(
+    def start(
         self,
         demons: Sequence[Integers],
         specs: Sequence[ShardSpec],
@@ -203,48 +214,44 @@ class ShardStream:
         (n_demons,), `specs` their arguments and `n_bytes` their memory. Raise ClusterError if one
         cannot be made, or has other versions.
         """
-        for number, own in enumerate(demons):
+        for number, demons_of_shard in enumerate(demons):
             actor = self._cluster.actor(number, n_threads, n_bytes[number])
-            self._links.append(Link(number, own, self._cluster, actor, self._patience_s))
-        replies = [link.call("make", spec) for link, spec in zip(self._links, specs, strict=True)]
-        for link, reply in zip(self._links, replies, strict=True):
+            link = Link(number, demons_of_shard, self._cluster, actor, self._patience_s)
+            self.links.append(link)
+        replies = [link.call("make", spec) for link, spec in zip(self.links, specs, strict=True)]
+        for link, reply in zip(self.links, replies, strict=True):
             try:
-                there, link.node, link.process = link.result(reply)
+                shard_versions, link.node, link.process = link.result(reply)
             except ShardLost as lost:
                 why = f"shard {link.number} did not start ({lost.why}): the cluster may have no room for it"
                 raise ClusterError(why) from None
             except ValueError as error:
                 raise ClusterError(str(error)) from None
             for name, version in versions().items():
-                if there[name] != version:
+                if shard_versions[name] != version:
                     difference = "another horde_agent"
                     if name != "code":
-                        difference = f"{name} {there[name]} instead of {version}"
+                        difference = f"{name} {shard_versions[name]} instead of {version}"
                     raise ClusterError(
                         f"shard {link.number} on {link.node} has {difference}: install the same versions "
                         "on all machines"
                     )
 
-    def _drop(self, link: Link) -> None:
+    def drop(self, link: Link) -> None:
+        """End a shard that has no demons left."""
         self._cluster.end(link.actor)
-        self._links.remove(link)
+        self.links.remove(link)
 
     def close(self) -> None:
         """End the shards, and Ray if it was started here. Closing twice does nothing."""
-        for link in self._links:
+        for link in self.links:
             self._cluster.end(link.actor)
-        self._links = []
+        self.links = []
         self._cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- the stream -------------------------------------------------------------------------------------------------
 
-    def _send(
+    def send(
         self,
         verb: int,
         state: tuple[Floats, Tiles] | None = None,
@@ -270,15 +277,15 @@ class ShardStream:
                 shard: pickled questions; names; theta of shape (n, n_features), or None for zeros;
                 offsets, (n,); a folder.
         """
-        self._send_postponed()
-        if state is not None and state[0].size != self._n_channels:
-            if self._n_channels:
+        self.send_postponed()
+        if state is not None and state[0].size != self.n_channels:
+            if self.n_channels:
                 raise ValueError(
-                    f"observation must have {self._n_channels} channels as before, not {state[0].size}"
+                    f"observation must have {self.n_channels} channels as before, not {state[0].size}"
                 )
-            self._flush()
+            self.flush()
             self._set_channels(state[0].size)
-        for link in self._links:
+        for link in self.links:
             link.read_replies()
         if state is None:
             self._rows[self._n] = np.zeros((), self._rows.dtype)
@@ -286,21 +293,23 @@ class ShardStream:
             self._rows[self._n] = (verb, action, probability, *state)
         self._rows["verb"][self._n] = verb
         self._n = self._n + 1
-        self._n_entries = self._n_entries + 1
+        self.n_entries = self.n_entries + 1
         is_urgent = bool(requested) and self.mode == "eager"
-        has_room = all(link.n_in_flight < IN_FLIGHT[self.mode] for link in self._links)
+        has_room = all(link.n_in_flight < IN_FLIGHT[self.mode] for link in self.links)
         is_due = self._n == BATCH or (self._n >= _LEAST[self.mode] and has_room)
         if is_urgent or is_due or verb == CHANGE:
             self._post(requested or {}, change, postpones=is_urgent)
 
-    def _send_postponed(self) -> None:
+    def send_postponed(self) -> None:
+        """Send the message that waited for the replies to another one."""
         (message, links) = self._postponed
         self._postponed = (b"", [])
         for link in links:
             self._send_to(link, message)
 
-    def _flush(self) -> None:
-        self._send_postponed()
+    def flush(self) -> None:
+        """Send all collected entries."""
+        self.send_postponed()
         if self._n:
             self._post({})
 
@@ -315,8 +324,8 @@ class ShardStream:
         rows = self._rows[: self._n].tobytes()
         self._n = 0
         change_name, by_shard = change or ("", {})
-        common = packed((rows, self._n_channels, None, None))
-        for link in self._links:
+        common = packed((rows, self.n_channels, None, None))
+        for link in self.links:
             request = requested.get(link.number)
             if request is None and postpones:
                 continue
@@ -327,73 +336,51 @@ class ShardStream:
             if is_common:
                 data = common
             else:
-                data = packed((rows, self._n_channels, part, request))
+                data = packed((rows, self.n_channels, part, request))
             self._send_to(link, data, has_request=request is not None)
         if postpones:
-            self._postponed = common, [link for link in self._links if link.number not in requested]
+            self._postponed = common, [link for link in self.links if link.number not in requested]
 
     def _send_to(self, link: Link, message: bytes, *, has_request: bool = False) -> None:
         while link.n_in_flight >= IN_FLIGHT[self.mode]:
             link.wait()
-        link.send(message, self._n_entries, has_request=has_request)
+        link.send(message, self.n_entries, has_request=has_request)
 
-    def _raise_refusals(self) -> None:
+    def raise_refusals(self) -> None:
         """Raise the first refusal since the last call, as ValueError."""
-        refusals = [link.refusal for link in self._links if link.refusal]
-        for link in self._links:
+        refusals = [link.refusal for link in self.links if link.refusal]
+        for link in self.links:
             link.refusal = None
         if refusals:
             raise ValueError(refusals[0])
 
     # ---- waiting and queries ----------------------------------------------------------------------------------------
 
-    @property
-    def n_waiting(self) -> int:
-        """Number of deferred steps."""
-        return self._n_deferred
-
-    def catch_up(self) -> None:
-        """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
-        if self._n_deferred:
-            self._send(CATCH_UP)
-            self._n_deferred = 0
-
-    def wait(self) -> None:
-        """Wait until every shard has learned from every step; raise ShardLost if one is gone, or does not reply."""
-        self.catch_up()
-        self._wait_for_replies()
-
-    def _wait_for_replies(self) -> None:
+    def wait_for_replies(self) -> None:
         """Wait until all shards have confirmed all entries; deferred steps stay deferred."""
-        self._flush()
-        for link in self._links:
+        self.flush()
+        for link in self.links:
             link.read_replies()
-        for link in self._links:
+        for link in self.links:
             while link.n_in_flight:
                 link.wait()
 
-    def _gather(
+    def gather(
         self, method: str, arguments: Callable[[Link], Sequence[Any]] = lambda _: ()
     ) -> list[tuple[Link, Any]]:
         """Call a method of each shard, with `arguments` of its link, after all entries, and return the results."""
-        self._wait_for_replies()
-        replies = [(link, link.call(method, *arguments(link))) for link in self._links]
+        self.wait_for_replies()
+        replies = [(link, link.call(method, *arguments(link))) for link in self.links]
         return [(link, link.result(reply)) for link, reply in replies]
 
-    @property
-    def shards(self) -> list[ShardStatus]:
-        """Status of each shard, without waiting."""
-        return [link.status(self._n_entries) for link in self._links]
+    def statuses(self) -> list[ShardStatus]:
+        """Return the status of each shard, without waiting."""
+        return [link.status(self.n_entries) for link in self.links]
 
-    @property
-    def lags(self) -> Integers:
-        """Number of entries of the stream that each shard has not confirmed, shape (n_shards,)."""
-        return np.array([status.lag for status in self.shards], dtype=np.int64)
-
-    def _locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
+    def locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
         """Return for each shard with any of these demons, (n,): their positions there, and in `demons`."""
         located = []
-        for link in self._links:
+        for link in self.links:
             nearest = np.minimum(np.searchsorted(link.demons, demons), link.demons.size - 1)
             matches = np.flatnonzero(link.demons[nearest] == demons)
             if matches.size:
@@ -402,24 +389,20 @@ class ShardStream:
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    @property
-    def at(self) -> int:
-        """Number of entries of the stream so far, which names the shards' snapshots."""
-        return self._n_entries
-
-    def _folder_of_life(self) -> Path | None:
+    def folder_of_life(self) -> Path | None:
+        """Return the folder of this life's snapshots, None if there are none."""
         if self._folder is None:
             return None
-        return self._folder / f"{_LIFE}{self._life}"
+        return self._folder / f"{_LIFE}{self.life}"
 
-    def _save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> None:
         """Make all shards copy their state and write it in the background; remove snapshots of other lives."""
         for path in folder.parent.glob(f"{_LIFE}*"):
             if path != folder:
                 shutil.rmtree(path, ignore_errors=True)
-        self._send(
+        self.send(
             CHANGE,
-            change=("save", dict.fromkeys((link.number for link in self._links), str(folder))),
+            change=("save", dict.fromkeys((link.number for link in self.links), str(folder))),
         )
 
     def wait_for_snapshot(self, at: int) -> None:
@@ -427,38 +410,42 @@ class ShardStream:
 
         Raise OSError if one could not write it, ShardLost if a shard is gone.
         """
-        for link in self._links if self._folder is not None else ():
-            while (written := link.result(link.call("written")))[0] < at:
+        if self._folder is None:
+            return
+        for link in self.links:
+            written = Written(*link.result(link.call("written")))
+            while written.n_entries < at:
                 time.sleep(_POLL_S)
-            if written[1]:
-                raise OSError(0, written[1])
+                written = Written(*link.result(link.call("written")))
+            if written.error:
+                raise OSError(0, written.error)
 
-    def drop_snapshots(self, before: int) -> None:
-        """Remove the shards' snapshots of entries before this one."""
-        self._remove_snapshots(lambda at: at < before)
+    def remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
+        """Remove the shards' snapshots after those numbers of entries for which `is_unused` is true."""
+        folder = self.folder_of_life()
+        if folder is None:
+            return
+        for link in self.links:
+            for path in snapshots_in(folder_of(folder, link.number)):
+                if is_unused(int(path.name)):
+                    shutil.rmtree(path)
 
-    def _remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
-        folder = self._folder_of_life()
-        if folder is not None:
-            for link in self._links:
-                for path in snapshots_in(folder_of(folder, link.number)):
-                    if is_unused(int(path.name)):
-                        shutil.rmtree(path)
+    def restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
+        """Return all shards to the state after entry `at` of a life: to `states`, by number, or their snapshots.
 
-    def _restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
-        """Return all shards to the state after entry `at` of a life: to `states`, by number, or their snapshots."""
-        self.wait()
-        self._life = life
-        self._n_entries = at
+        No entry is waiting for a reply.
+        """
+        self.life = life
+        self.n_entries = at
         self._set_channels(n_channels)
         if not states:
-            self._remove_snapshots(lambda other: other > at)  # their steps will be taken again
-        sources = [states.get(link.number, str(self._folder_of_life())) for link in self._links]
+            self.remove_snapshots(lambda other: other > at)  # their steps will be taken again
+        sources = [states.get(link.number, str(self.folder_of_life())) for link in self.links]
         replies = [
             link.call("restore", source, at)
-            for link, source in zip(self._links, sources, strict=True)
+            for link, source in zip(self.links, sources, strict=True)
         ]
-        for link, reply in zip(self._links, replies, strict=True):
+        for link, reply in zip(self.links, replies, strict=True):
             link.n_updates = link.result(reply)
             link.n_confirmed = at
 

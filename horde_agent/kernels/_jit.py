@@ -263,7 +263,7 @@ inlined = _njit(inline="always")
 
 
 class Constant(int):
-    """An integer in a held tuple that kernels are compiled for: branches on it cost nothing."""
+    """An integer in a packed tuple that kernels are compiled for: branches on it cost nothing."""
 
 
 def choose_threading_layer() -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Bools, Floats, Integers
 
 # Findings, as bits.
 BROKEN = 1  # a signal is not finite, or exceeds the range of the engine's dtype
@@ -15,7 +15,7 @@ BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all b
 STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
 # Flags of an engine after a step, as bits.
-DEMON_FLAGGED = 1
+DEMON_DIVERGED = 1
 TAIL_TOO_LONG = 2
 
 # in place of a constant policy's action: rho is 1, or is computed elsewhere
@@ -38,7 +38,7 @@ class Signals(NamedTuple):
     """The signals of one transition.
 
     Attributes:
-        rho_t: Importance sampling ratios pi(a_t)/b(a_t), (n_policies,).
+        rho_t: Importance sampling ratios pi(a_t)/b(a_t), finite, (n_policies,).
         gamma_tp1, lam_tp1: Continuation and trace decay at the state reached, the latter before any
             clipping by rho,
             (n_groups,).
@@ -46,6 +46,8 @@ class Signals(NamedTuple):
         z_tp1: Outcomes, as `learning.offsets` shifts them, (n_demons,).
         b_t, action_t: b(a_t) and a_t, each (1,); rules and trace rules that need them say so.
         interest_t: Interest of the state left, (n_demons,), or (1,) for all demons.
+        has_rho: False for trace groups whose policy has no ratio in this step: their demons skip
+            it; (n_groups,), or (1,) for all groups.
         is_fixed: True if only rho and c change from step to step.
     """
 
@@ -57,6 +59,7 @@ class Signals(NamedTuple):
     b_t: Floats = np.full(1, np.nan)
     action_t: Integers = np.zeros(1, dtype=np.int64)
     interest_t: Floats = np.ones(1)
+    has_rho: Bools = np.ones(1, dtype=np.bool_)
     is_fixed: bool = False
 
 
@@ -170,10 +173,9 @@ def check_signals(of: SignalArrays) -> int:
     """Return findings about the signals that user functions may have computed."""
     n_sound = 0
     n_larger = 0
-    n = of.rho.shape[0] + of.gamma.shape[0] + of.z.shape[0]
-    for p in range(of.rho.shape[0]):  # a count without a branch: numba vectorises only such loops
-        n_sound += abs(of.rho[p]) <= of.max_finite  # NaN is not
-    for g in range(of.gamma.shape[0]):
+    n = of.gamma.shape[0] + of.z.shape[0]
+    for g in range(of.gamma.shape[0]):  # a count without a branch: numba vectorises only such loops
+        # NaN is not sound
         n_sound += (abs(of.gamma[g]) <= of.max_finite) & (abs(of.lam[g]) <= of.max_finite)
         n_larger += of.gamma[g] > of.longest[g]
     if not of.is_by_channel:
@@ -189,11 +191,9 @@ def check_signals(of: SignalArrays) -> int:
 
 @inner_kernel
 def add_up(of: SignalArrays) -> None:
-    """Add the ratios to the totals, except those that are not finite."""
+    """Add the ratios to the totals."""
     for p in range(of.rho.shape[0]):
-        ratio = 0.0
-        if of.rho[p] <= of.max_finite:
-            ratio = of.rho[p]
+        ratio = of.rho[p]
         of.totals[N_POSITIVE, p] += ratio > 0
         of.totals[SUM, p] += ratio
         of.totals[SQUARES, p] += ratio * ratio

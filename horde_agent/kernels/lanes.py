@@ -54,7 +54,7 @@ class Pending(NamedTuple):
 
 
 class LaneStep(NamedTuple):
-    """A transition as one vector of lanes sees it. In a lane with a signal that is not finite all numbers are 0."""
+    """A transition as one vector of lanes sees it. All numbers are 0 in a lane that skips the step."""
 
     rho: Lanes
     gamma: Lanes  # gamma_{t+1}
@@ -62,7 +62,7 @@ class LaneStep(NamedTuple):
     decay: Lanes  # gamma_t lambda_t
     delta: Lanes  # delta_t
     w_phi: Lanes  # w_t.phi_t
-    is_finite: Mask  # the signals are finite
+    is_finite: Mask  # the policy has a ratio, and the signals are finite
     past_trace: Lanes  # gamma_t lambda_t e_{t-1}.phi_{t+1}
     norm: float  # |phi_t|^2
     overlap: float  # phi_t.phi_{t+1}

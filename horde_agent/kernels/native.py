@@ -6,10 +6,10 @@ short ranges are three to four times slower: they check whether arrays overlap, 
 array of LLVM vectors of 16, because LLVM would widen a vector of 80 to 128. This relies on numba's types without a
 Python object (`register_model`, `type_callable`, `lower_builtin`, `intrinsic`).
 
-**Held arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
-kernels by value, which takes most of the compile time. `Held` writes addresses and shapes into a table once; kernels
-receive its address and read `held.theta` as from the tuple, without reference counts. This relies on `unbox`,
-`lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
+**Packed arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
+kernels by value, which takes most of the compile time. `PackedArrays` writes addresses and shapes into a table once;
+kernels receive its address and read `packed.theta` as from the tuple, without reference counts. This relies on
+`unbox`, `lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
 
 **Entries.** Numba compiles the body of each parallel loop five times. `on_threads` is one parallel loop for all
 kernels, which receives the kernel's address. This relies on `CFunc`, and on threads being started before a cached
@@ -321,21 +321,21 @@ def any_true(typing_context: Any, mask: Any) -> Any:  # noqa: ARG001, D103
     return types.boolean(mask), generate
 
 
-# ---- held arrays --------------------------------------------------------------------------------
+# ---- packed arrays --------------------------------------------------------------------------------
 
 
-class HeldType(types.Type):
-    """Numba's type of a `Held`: the position of each item in the table, and its type."""
+class PackedType(types.Type):
+    """Numba's type of a `PackedArrays`: the position of each item in the table, and its type."""
 
     def __init__(self, items: dict[str, tuple[int, Any]]) -> None:
         self.items = items
         digest = hashlib.sha256(repr(items).encode()).hexdigest()[
             :16
         ]  # the full text would be in each kernel's name
-        super().__init__(f"Held({digest})")
+        super().__init__(f"PackedArrays({digest})")
 
 
-class Held:
+class PackedArrays:
     """A named tuple of C-contiguous arrays, numbers and tuples of floats, which kernels read through one address.
 
     It keeps the arrays alive. Create another one when an array or number is replaced.
@@ -363,54 +363,54 @@ class Held:
                 table.append(int(part) if is_whole else int(np.float64(part).view(np.int64)))
         self._parts = parts
         self._table = np.array(table, dtype=np.int64)
-        self.numba_type = HeldType(items)
+        self.numba_type = PackedType(items)
         self.address = self._table.ctypes.data
 
 
-hold = Held
+pack = PackedArrays
 
 
 def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:
     """Return a kernel with its first arguments bound; the other arguments have the types of `like`.
 
-    Numba inspects the types of all arguments in each call, 1.5 us for a `Held`; this does it once.
+    Numba inspects the types of all arguments in each call, 1.5 us for a `PackedArrays`; this does it once.
     """
     kinds = tuple(numba.typeof(x) for x in (*given, *like))  # type: ignore[no-untyped-call]
     return functools.partial(function.compile(kinds), *given)
 
 
-@typeof_impl.register(Held)
-def _type_of_held(held: Held, _context: Any) -> HeldType:
-    return held.numba_type
+@typeof_impl.register(PackedArrays)
+def _type_of_packed(packed: PackedArrays, _context: Any) -> PackedType:
+    return packed.numba_type
 
 
-@register_model(HeldType)
-class _HeldModel(models.PrimitiveModel):
+@register_model(PackedType)
+class _PackedModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of_type: Any) -> None:
         super().__init__(manager, of_type, _INT64.as_pointer())  # type: ignore[no-untyped-call]
 
 
-@unbox(HeldType)  # type: ignore[no-untyped-call]
-def _take_address(_of_type: Any, held: Any, c: Any) -> Any:
-    number = c.pyapi.object_getattr_string(held, "address")
+@unbox(PackedType)  # type: ignore[no-untyped-call]
+def _take_address(_of_type: Any, packed: Any, c: Any) -> Any:
+    number = c.pyapi.object_getattr_string(packed, "address")
     address = c.pyapi.long_as_longlong(number)
     c.pyapi.decref(number)
     return NativeValue(c.builder.inttoptr(address, _INT64.as_pointer()))  # type: ignore[no-untyped-call]
 
 
 @infer_getattr
-class _HeldAttributes(AttributeTemplate):
-    key = HeldType
+class _PackedAttributes(AttributeTemplate):
+    key = PackedType
 
-    def generic_resolve(self, held: Any, name: str) -> Any:  # type: ignore[override]
+    def generic_resolve(self, packed: Any, name: str) -> Any:  # type: ignore[override]
         """Return the type of an item."""
-        of_type = held.items[name][1] if name in held.items else None
+        of_type = packed.items[name][1] if name in packed.items else None
         return types.int64 if of_type is Constant else of_type
 
 
-@lower_getattr_generic(HeldType)  # type: ignore[no-untyped-call]
-def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> Any:
-    first, of_type = held.items[name]
+@lower_getattr_generic(PackedType)  # type: ignore[no-untyped-call]
+def _read_item(context: Any, builder: Any, packed: Any, table: Any, name: str) -> Any:
+    first, of_type = packed.items[name]
 
     def word(i: int) -> Any:
         loaded = builder.load(builder.gep(table, [_INT32(first + i)]))
@@ -447,14 +447,14 @@ def _read_item(context: Any, builder: Any, held: Any, table: Any, name: str) -> 
 
 
 def by_most_lanes(wide: Any, narrow: Any) -> Any:
-    """Return a kernel (held, b, how) that is `narrow` if `held.most_lanes` is 16, otherwise `wide`."""
+    """Return a kernel (packed, b, how) that is `narrow` if `packed.most_lanes` is 16, otherwise `wide`."""
 
-    def call(held: Any, b: int, how: Any) -> None:
+    def call(packed: Any, b: int, how: Any) -> None:
         """Stand for the kernel in the code of other kernels."""
 
     @overload(call, jit_options=_OPTIONS_OF_PARTS, strict=False)
-    def _compiled(held: Any, b: Any, how: Any) -> Any:  # noqa: ARG001
-        if held.items["most_lanes"][0] == PART:
+    def _compiled(packed: Any, b: Any, how: Any) -> Any:  # noqa: ARG001
+        if packed.items["most_lanes"][0] == PART:
             return narrow.py_func
         return wide.py_func
 
@@ -463,18 +463,18 @@ def by_most_lanes(wide: Any, narrow: Any) -> Any:
 
 # ---- entries ------------------------------------------------------------------------------------
 
-_entries: dict[tuple[Any, HeldType], CFunc] = {}
+_entries: dict[tuple[Any, PackedType], CFunc] = {}
 
 
-def entry_of(function: Any, held: Held) -> int:
-    """Return the address of the machine code of a kernel of (held, thread, task), compiled for the type of `held`.
+def entry_of(function: Any, packed: PackedArrays) -> int:
+    """Return the address of the machine code of a kernel of (packed, thread, task), compiled for the type of `packed`.
 
     The kernel returns 0. The first call compiles it, or reads it from the cache on disk.
     """
     numba.get_num_threads()  # starts the threads; without them a cached parallel loop does nothing
-    key = function, held.numba_type
+    key = function, packed.numba_type
     if key not in _entries:
-        signature = (held.numba_type, types.int64, types.int64), types.int64
+        signature = (packed.numba_type, types.int64, types.int64), types.int64
         compiled: Any = CFunc(function, signature, locals={}, options=OPTIONS)
         if HAS_CACHE:
             compiled.enable_caching()
@@ -485,28 +485,28 @@ def entry_of(function: Any, held: Held) -> int:
 
 
 @_intrinsic
-def _call(typing_context: Any, entry: Any, held: Any, thread: Any, task: Any) -> Any:  # noqa: ARG001
+def _call(typing_context: Any, entry: Any, packed: Any, thread: Any, task: Any) -> Any:  # noqa: ARG001
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
         of_type = ir.FunctionType(_INT64, [_INT64.as_pointer(), _INT64, _INT64])
         return builder.call(builder.inttoptr(arguments[0], of_type.as_pointer()), arguments[1:])
 
-    return types.int64(types.int64, held, types.int64, types.int64), generate
+    return types.int64(types.int64, packed, types.int64, types.int64), generate
 
 
-def _start(entry: Any, held: Any, n_threads: int, task: int) -> None:
+def _start(entry: Any, packed: Any, n_threads: int, task: int) -> None:
     """Call the kernel at `entry` on each thread; an address that is uint64 says that there is one."""
 
 
 @overload(_start, jit_options=_OPTIONS_OF_PARTS, strict=False)
-def _start_compiled(entry: Any, held: Any, n_threads: Any, task: Any) -> Any:  # noqa: ARG001
-    def alone(entry: Any, held: Any, n_threads: int, task: int) -> None:  # noqa: ARG001
-        _call(entry, held, 0, task)
+def _start_compiled(entry: Any, packed: Any, n_threads: Any, task: Any) -> Any:  # noqa: ARG001
+    def alone(entry: Any, packed: Any, n_threads: int, task: int) -> None:  # noqa: ARG001
+        _call(entry, packed, 0, task)
 
-    def on_some(entry: Any, held: Any, n_threads: int, task: int) -> None:
+    def on_some(entry: Any, packed: Any, n_threads: int, task: int) -> None:
         if n_threads == 1:
-            _call(entry, held, 0, task)
+            _call(entry, packed, 0, task)
         else:
-            _side_by_side(entry, held, n_threads, task)
+            _side_by_side(entry, packed, n_threads, task)
 
     if entry == types.uint64:  # no parallel loop has to be compiled
         return alone
@@ -514,12 +514,12 @@ def _start_compiled(entry: Any, held: Any, n_threads: Any, task: Any) -> Any:  #
 
 
 @kernel
-def on_threads(entry: int, held: Any, n_threads: int, task: int) -> None:
-    """Call the kernel at `entry` with (held, thread, task) on each thread; one thread needs no parallel region."""
-    _start(entry, held, n_threads, task)
+def on_threads(entry: int, packed: Any, n_threads: int, task: int) -> None:
+    """Call the kernel at `entry` with (packed, thread, task) on each thread; one thread needs no parallel region."""
+    _start(entry, packed, n_threads, task)
 
 
 @parallel_kernel
-def _side_by_side(entry: int, held: Any, n_threads: int, task: int) -> None:
+def _side_by_side(entry: int, packed: Any, n_threads: int, task: int) -> None:
     for thread in prange(n_threads):
-        _call(entry, held, np.int64(thread), task)
+        _call(entry, packed, np.int64(thread), task)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from horde_agent.kernels._jit import inner_kernel, kernel
 
 
-def hold(parts: Any) -> Any:
+def pack(parts: Any) -> Any:
     """Return the kernel argument for a named tuple of arrays and numbers: here, the tuple itself."""
     return parts
 
@@ -38,7 +38,7 @@ wide_zeros = wider_zeros = row_zeros = narrow_zeros
 
 
 def by_most_lanes(wide: Any, narrow: Any) -> Any:  # noqa: ARG001
-    """Return a kernel (held, b, how) that is `narrow` if `held.most_lanes` is 16, otherwise `wide`; here, `narrow`."""
+    """Return a kernel (packed, b, how): here `narrow`, otherwise `wide` unless `packed.most_lanes` is 16."""
     return narrow
 
 
@@ -100,17 +100,17 @@ def _compiled(function: Any) -> Any:
     return inner_kernel(function)
 
 
-def entry_of(function: Any, held: Any) -> Any:  # noqa: ARG001
-    """Return the `entry` with which `on_threads` calls a function of (held, thread, task) that returns 0."""
+def entry_of(function: Any, packed: Any) -> Any:  # noqa: ARG001
+    """Return the `entry` with which `on_threads` calls a function of (packed, thread, task) that returns 0."""
     return _compiled(function)
 
 
 @kernel
-def on_threads(entry: Any, held: Any, n_threads: int, task: int) -> None:
-    """Call the kernel at `entry` with (held, thread, task) for each thread, in turn.
+def on_threads(entry: Any, packed: Any, n_threads: int, task: int) -> None:
+    """Call the kernel at `entry` with (packed, thread, task) for each thread, in turn.
 
     Numba's parallel loops take no tuple within a tuple, as the rule's parameters in `SpanArrays`
     are.
     """
     for thread in range(n_threads):
-        entry(held, np.int64(thread), task)
+        entry(packed, np.int64(thread), task)

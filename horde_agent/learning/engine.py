@@ -80,7 +80,7 @@ class Engine(EngineResults, Protocol):
 
     @property
     def flags(self) -> int:
-        """Bits: DEMON_FLAGGED if a demon is flagged, TAIL_TOO_LONG if a trace is too long."""
+        """Bits: DEMON_DIVERGED if a demon diverged, TAIL_TOO_LONG if a trace is too long."""
 
     @property
     def n_waiting(self) -> int:
@@ -106,14 +106,14 @@ class Engine(EngineResults, Protocol):
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on."""
 
-    def pop_flagged(self) -> dict[int, str]:
-        """Return the demons flagged since the last call, with the reason."""
+    def pop_diverged(self) -> dict[int, str]:
+        """Return the demons that diverged since the last call, with the reason."""
 
-    def freeze(self, demon: int) -> None:
-        """Freeze one demon's weights at zero permanently; other demons do not change."""
+    def mark_diverged(self, demon: int) -> None:
+        """Set one demon's weights to zero for good; other demons do not change."""
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
+        """Set the |theta| above which a demon has diverged, shape (n_demons,)."""
 
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; w and traces do not change."""
@@ -230,7 +230,7 @@ def fault(
     td_error: float,
     bound: float,
 ) -> str:
-    """Describe why a flagged demon diverged.
+    """Describe why a demon diverged.
 
     Its theta and w have the shape (n_features,), m too, or (0,) without the vector MSPBE estimate. The prediction, the
     scalar MSPBE estimate and delta are the latest; `bound` is the largest plausible |theta|.

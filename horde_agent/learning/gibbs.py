@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import policies as kernels
 from horde_agent.kernels._jit import one_at_a_time, threads_here
-from horde_agent.kernels.vectors import bind, entry_of, hold
+from horde_agent.kernels.vectors import bind, entry_of, pack
 from horde_agent.policies import Gibbs
 from horde_agent.types import Floats, Tiles
 
@@ -73,7 +73,7 @@ class GibbsTable:
             n_threads=self._n_threads,
             **self._tiles(0),
         )
-        self._held: Any = None
+        self._packed: Any = None
         self._write: Any = None
 
     def _tiles(self, n_active: int) -> dict[str, Any]:
@@ -87,24 +87,24 @@ class GibbsTable:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
-        return vars(self) | {"_held": None, "_write": None}
+        return vars(self) | {"_packed": None, "_write": None}
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
         """Write pi(action | tiles) / probability of each policy to its position in `out`; tiles: (n_active,), int64."""
         n_threads = threads_here(self._n_threads)
         if (
-            self._held is None
+            self._packed is None
             or out is not self._arrays.ratios
             or n_threads != self._arrays.n_threads
         ):
             self._arrays = self._arrays._replace(ratios=out, n_threads=n_threads)
-            self._held = None
+            self._packed = None
         if tiles.size != self._arrays.tiles.size:
             self._arrays = self._arrays._replace(**self._tiles(tiles.size))
-            self._held = None
-        if self._held is None:
-            self._held = hold(self._arrays)
-            arguments = self._held, entry_of(kernels.do_task, self._held)
+            self._packed = None
+        if self._packed is None:
+            self._packed = pack(self._arrays)
+            arguments = self._packed, entry_of(kernels.do_task, self._packed)
             write = bind(kernels.gibbs_ratios, *arguments, like=(tiles, 0, 1.0, 0))
             self._write = one_at_a_time(write, n_threads)
         self._write(tiles, action, probability, int(self.in_floats))

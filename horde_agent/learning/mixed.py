@@ -368,22 +368,22 @@ class MixedEngine:
         """Flags of all engines."""
         return functools.reduce(operator.or_, [engine.flags for engine in self.engines.values()])
 
-    def pop_flagged(self) -> dict[int, str]:
-        """Return the demons flagged since the last call, with the reason."""
+    def pop_diverged(self) -> dict[int, str]:
+        """Return the demons that diverged since the last call, with the reason."""
         found: dict[int, str] = {}
         for name, engine in self.engines.items():
             found |= {
-                int(self._demons[name][demon]): why for demon, why in engine.pop_flagged().items()
+                int(self._demons[name][demon]): why for demon, why in engine.pop_diverged().items()
             }
         return dict(sorted(found.items()))
 
-    def freeze(self, demon: int) -> None:
-        """Freeze one demon's weights at zero permanently."""
+    def mark_diverged(self, demon: int) -> None:
+        """Set one demon's weights to zero for good."""
         engine, index = self._engine_of(demon)
-        engine.freeze(index)
+        engine.mark_diverged(index)
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
+        """Set the |theta| above which a demon has diverged, shape (n_demons,)."""
         for name, engine in self.engines.items():
             engine.set_bounds(bound[self._demons[name]])
 

@@ -289,7 +289,7 @@ class Offsets:
                 int(_LEAST_STEPS),
             )
 
-    def freeze(self, demon: int) -> None:
+    def mark_diverged(self, demon: int) -> None:
         """Add nothing to the predictions of a demon that diverged."""
         self.is_frozen[demon] = True
         self._write_added()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import control, plain
-from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
+from horde_agent.kernels.checks import DEMON_DIVERGED, Signals
 from horde_agent.kernels.plain import Demons, Phi
 from horde_agent.kernels.rules import Rule, learn_all, rule
 from horde_agent.learning.engine import (
@@ -42,7 +42,7 @@ _NUMBERS = [
     "alpha_w",
     "bound",
 ]  # of each
-_OWN_STATE = ("_n_steps", "_is_aside", "latest")
+_OWN_STATE = ("_n_steps", "latest")
 
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
@@ -129,7 +129,7 @@ class PlainEngine:
         self._demons.alpha[:] = alpha
         self._demons.alpha_w[:] = alpha_w
         self._demons.bound[:] = max_finite(self.dtype)
-        self._is_aside = np.zeros(self.n_demons, dtype=bool)
+        self._is_diverged = np.zeros(self.n_demons, dtype=bool)
         self._phi = self._features(np.zeros(0, dtype=np.int64))
         self.stream = 0
         self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
@@ -179,9 +179,9 @@ class PlainEngine:
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
 
-        A demon with a signal that is not finite, or exceeds the engine's dtype, skips the step: its
-        trace is cleared, theta and w do not change, its estimates decay as if rho = 0, and its TD
-        error is 0.
+        A demon without a ratio, or with a signal that is not finite or exceeds the engine's dtype,
+        skips the step: its trace is cleared, theta and w do not change, its estimates decay as if
+        rho = 0, and its TD error is 0.
 
         Args:
             tiles: The state reached, as in `begin`, shape (n_active,).
@@ -201,9 +201,12 @@ class PlainEngine:
             np.broadcast_to(signals.interest_t, n).copy(),
         )
         is_finite = np.logical_and.reduce(
-            [np.abs(x) <= self._demons.max_finite for x in (rho, gamma, lam, *values)]
+            [np.abs(x) <= self._demons.max_finite for x in (gamma, lam, *values)]
         )
-        skips = ~is_finite | self._is_aside
+        has_rho = signals.has_rho
+        if has_rho.size > 1:
+            has_rho = has_rho[group]
+        skips = ~(has_rho & is_finite) | self._is_diverged
         of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(
@@ -317,14 +320,14 @@ class PlainEngine:
 
     @property
     def flags(self) -> int:
-        """DEMON_FLAGGED if a demon is flagged, otherwise 0."""
-        return DEMON_FLAGGED * bool(self._demons.flagged.any())
+        """DEMON_DIVERGED if a demon diverged, otherwise 0."""
+        return DEMON_DIVERGED * bool(self._demons.flagged.any())
 
-    def pop_flagged(self) -> dict[int, str]:
-        """Return the demons flagged since the last call, with the reason: not finite, or above a bound."""
+    def pop_diverged(self) -> dict[int, str]:
+        """Return the demons that diverged since the last call, with the reason: not finite, or above a bound."""
         arrays = self._demons
         reasons = dict[int, str]()
-        for i in np.flatnonzero(arrays.flagged & ~self._is_aside).tolist():
+        for i in np.flatnonzero(arrays.flagged & ~self._is_diverged).tolist():
             numbers = (
                 float(a[i])
                 for a in (arrays.prediction, arrays.mspbe, arrays.td_error, arrays.bound)
@@ -336,8 +339,8 @@ class PlainEngine:
         arrays.flagged[:] = False
         return reasons
 
-    def freeze(self, demon: int) -> None:
-        """Freeze one demon's weights at zero permanently; other demons do not change."""
+    def mark_diverged(self, demon: int) -> None:
+        """Set one demon's weights to zero for good; other demons do not change."""
         arrays = self._demons
         arrays.theta[demon] = 0
         arrays.vectors[:, demon] = 0
@@ -356,12 +359,12 @@ class PlainEngine:
             of_stream["vectors"][:, demon] = 0
             of_stream["numbers"][:, demon] = 0
             of_stream["alive"][demon] = False
-        self._is_aside[demon] = True
+        self._is_diverged[demon] = True
         arrays.alive[demon] = False
         self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| above which a demon is flagged, shape (n_demons,)."""
+        """Set the |theta| above which a demon has diverged, shape (n_demons,)."""
         self._demons.bound[:] = np.minimum(bound, self._demons.max_finite)
 
     def reset_weights(self, theta: Reals | None = None) -> None:
@@ -375,7 +378,7 @@ class PlainEngine:
         self._demons.theta[:] = 0
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
-            self._demons.theta[:] = np.where(self._is_aside[:, None], 0.0, theta)
+            self._demons.theta[:] = np.where(self._is_diverged[:, None], 0.0, theta)
         self._move_to(self._phi)
 
     # ---- several streams ------------------------------------------------------------------------
@@ -466,7 +469,7 @@ class PlainEngine:
         enlarged.alpha[is_new] = mapping.alpha
         enlarged.alpha_w[is_new] = mapping.alpha_w
         enlarged.bound[is_new] = max_finite(self.dtype)
-        self._is_aside = ~is_new & self._is_aside[mapping.old_index]
+        self._is_diverged = ~is_new & self._is_diverged[mapping.old_index]
         for of_stream in self._streams.values():
             for name in self._of_stream():
                 axis = -1
@@ -488,6 +491,7 @@ class PlainEngine:
         return (
             nested(**arrays)
             | attributes(self, *_OWN_STATE)
+            | {"_is_aside": self._is_diverged.copy()}
             | streams_state(self.stream, self._streams)
         )
 
@@ -508,6 +512,7 @@ class PlainEngine:
                 into[...] = state[f"_demons/{name}"]
         self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
         put_back(self, state, *_OWN_STATE)
+        self._is_diverged = state["_is_aside"].copy()
         self.stream, self._streams = restored_streams(state)
 
     def to_plain(self) -> PlainEngine:
@@ -515,7 +520,7 @@ class PlainEngine:
         return self
 
     def take_over(
-        self, learned: dict[str, Reals], is_aside: NDArray[np.bool_], tiles: Integers
+        self, learned: dict[str, Reals], is_diverged: NDArray[np.bool_], tiles: Integers
     ) -> None:
         """Continue at `tiles`, (n_active,), from another engine's arrays, by name: `SpanEngine.to_plain`."""
         demons = self._demons
@@ -528,6 +533,6 @@ class PlainEngine:
             if array.size:
                 array[:] = numbers
         demons.alive[:] = learned["e"].any(axis=1)
-        self._is_aside[:] = is_aside
+        self._is_diverged[:] = is_diverged
         self._phi = self._features(tiles)
         self.latest = demons.prediction.copy()

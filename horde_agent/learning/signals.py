@@ -15,16 +15,17 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import Signals
-from horde_agent.kernels.vectors import bind, hold
+from horde_agent.kernels.vectors import bind, pack
+from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.offsets import Offsets, Readings, Slots
-from horde_agent.learning.soundness import Soundness
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
     PolicyTable,
     StateValues,
+    distinct,
     identity,
     number,
 )
@@ -94,15 +95,9 @@ class SignalMaker:
             )
         self.cohort = cohort
         self.n_features = n_features
-        keys = [
-            (identity(q.target_policy), identity(q.continuation), identity(q.lam), int(k))
-            for q, k in zip(questions, cohort, strict=True)
-        ]
-        self.group, firsts = number(keys)
-        leaders = [questions[i] for i in firsts]
-        self.policy, policy_firsts = number([identity(q.target_policy) for q in leaders])
+        leaders = self._set_groups(questions)
         self._policies = PolicyTable(
-            [leaders[i].target_policy for i in policy_firsts], n_features, n_gibbs
+            distinct([q.target_policy for q in leaders]), n_features, max_finite(dtype), n_gibbs
         )
         self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
@@ -116,43 +111,58 @@ class SignalMaker:
             self._policies.n_actions,
             real_valued=real_valued,
         )
-        value_sources = (
-            self._policies,
-            self._continuation,
-            self._lam,
-            self._outcome,
-            self._interest,
-        )
-        self._asks_functions = (
-            any(s.has_functions for s in value_sources) or not self._cumulants.is_read_off
-        )
+        self._asks_functions = self._has_functions()
         self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
         self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
-        arrays = self._arrays
-        # As the questions define them
+        self._outcomes = self._arrays.z  # as the questions define them
+        self.signals = self._new_signals()
         if self.offsets.is_on:
             self._outcomes = self.offsets.outcome
-        else:
-            self._outcomes = arrays.z
-        action_signals = np.ones(1), np.zeros(1, dtype=np.int64), self._interest.constant.copy()
-        is_fixed = not self._asks_functions and self.offsets.is_fixed
-        self.signals = Signals(
-            arrays.rho,
-            arrays.gamma,
-            arrays.lam,
-            arrays.c,
-            arrays.z,
-            *action_signals,
-            is_fixed=is_fixed,
-        )
-        if self.offsets.is_on:
             self._write_offsets()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._finish: Any = None
+
+    def _set_groups(self, questions: Sequence[GVF]) -> list[GVF]:
+        """Set the trace group of each demon and the policy of each group; return the first question of each group."""
+        keys = []
+        for question, cohort in zip(questions, self.cohort.tolist(), strict=True):
+            policy = identity(question.target_policy)
+            keys.append((policy, identity(question.continuation), identity(question.lam), cohort))
+        self.group, firsts = number(keys)
+        leaders = [questions[i] for i in firsts]
+        self.policy, _ = number([identity(q.target_policy) for q in leaders])
+        return leaders
+
+    def _has_functions(self) -> bool:
+        """Return True if a value is computed in Python."""
+        sources = (
+            self._policies,
+            self._continuation,
+            self._lam,
+            self._outcome,
+            self._interest,
+        )
+        return not self._cumulants.is_read_off or any(s.has_functions for s in sources)
+
+    def _new_signals(self) -> Signals:
+        """Return the signals, which share arrays with `_arrays`."""
+        arrays = self._arrays
+        return Signals(
+            rho_t=arrays.rho,
+            gamma_tp1=arrays.gamma,
+            lam_tp1=arrays.lam,
+            c_tp1=arrays.c,
+            z_tp1=arrays.z,
+            b_t=np.ones(1),
+            action_t=np.zeros(1, dtype=np.int64),
+            interest_t=self._interest.constant.copy(),
+            has_rho=np.ones(self.policy.size, dtype=np.bool_),
+            is_fixed=arrays.is_fixed,
+        )
 
     def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
         """Return initial signal arrays."""
@@ -348,17 +358,21 @@ class SignalMaker:
         self.signals.action_t[0] = action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
+        if self._asks_functions:
+            self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
         state = after
         if self.states.real_valued:
             state = (after[0], NO_TILES)
         if self._finish is None:
             self._finish = bind(
-                checks.finish_signals, hold(self._arrays), like=(*state, action, probability)
+                checks.finish_signals, pack(self._arrays), like=(*state, action, probability)
             )
         findings = self._finish(*state, action, probability)
         if findings & checks.STATE_WRONG:
             self.states.validate(*after)
         if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
+            findings |= checks.BROKEN
+        if self._policies.given:
             findings |= checks.BROKEN
         return int(findings)
 
@@ -380,8 +394,8 @@ class SignalMaker:
         self._cumulants.write(observation, tiles, predict_one, arrays.c)
         self._outcome.write(observation, tiles, self._outcomes)
 
-    def mark_skips(self, soundness: Soundness) -> dict[int, str]:
-        """Mark demons with non-finite signals as skipping; return those whose signals exceed the dtype's range."""
+    def mark_skips(self, divergence: DivergenceMonitor) -> dict[int, str]:
+        """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range."""
         arrays = self._arrays
         group = self.group
         beyond: dict[int, str] = {}
@@ -390,11 +404,14 @@ class SignalMaker:
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
+        rho = arrays.rho.copy()
+        for policy, value in self._policies.given.items():
+            rho[policy] = value
         cumulants = (arrays.c + arrays.reference)[self.cumulant]
         numbers = {
             "cumulant": cumulants,
             "outcome": self._outcomes,
-            "rho = pi(a)/b(a)": arrays.rho[self.policy_of],
+            "rho = pi(a)/b(a)": rho[self.policy_of],
         }
         numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
@@ -405,17 +422,13 @@ class SignalMaker:
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
                 in_range[demon] = False
         for what, values in numbers.items():
-            soundness.skip(~np.isfinite(values) & in_range, what, values)
+            divergence.skip(~np.isfinite(values) & in_range, what, values)
         for what, of_group, values in (
             ("continuation", arrays.gamma, gamma),
             ("lam", arrays.lam, lam),
         ):
-            soundness.skip(np.isnan(of_group)[group] & in_range, what, values[group])
+            divergence.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
-
-    def clear_non_finite_ratios(self) -> None:
-        """Replace non-finite ratios by 0 after the engine skipped their demons."""
-        np.nan_to_num(self._arrays.rho, copy=False, posinf=0.0)
 
     def misfits(self) -> dict[int, str]:
         """Return the demons with invalid target policies, with the returned value; these policies are disabled."""
@@ -428,7 +441,6 @@ class SignalMaker:
                 np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}"
             )
             self._policies.disable(policy)
-            self._arrays.rho[policy] = 0.0
         self._policies.misfits.clear()
         return found
 

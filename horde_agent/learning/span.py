@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import one_at_a_time
-from horde_agent.kernels.checks import DEMON_FLAGGED, Signals
+from horde_agent.kernels.checks import DEMON_DIVERGED, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
-from horde_agent.kernels.vectors import bind, hold
+from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     SMALLEST_SCALE,
@@ -57,7 +57,7 @@ class SpanEngine:
         latest: Predictions at the latest completed step, float64, shape (n_demons,).
         n_waiting: Number of queued steps.
         stream: Number of the selected stream.
-        flags: Bits: DEMON_FLAGGED if a demon is flagged (`pop_flagged`), TAIL_TOO_LONG if a trace
+        flags: Bits: DEMON_DIVERGED if a demon diverged (`pop_diverged`), TAIL_TOO_LONG if a trace
             is too long.
 
     Raises:
@@ -164,7 +164,7 @@ class SpanEngine:
         native = memory.native
         if self._step is None or native is not self._step_of:
             self._step_of = native
-            step = bind(transition.step, native, memory.entry, hold(signals), like=arguments)
+            step = bind(transition.step, native, memory.entry, pack(signals), like=arguments)
             self._step = one_at_a_time(step, memory.span.n_threads)
         findings = self._step(*arguments)
         if n_steps:
@@ -385,7 +385,7 @@ class SpanEngine:
             decay = (learned["gamma_t"] * learned["lam_t"])[:, None]
             learned["e"] = np.where(decay > 0, learned["e"] / np.where(decay > 0, decay, 1), 0)
         tiles = self.memory.feature_of[self._active]
-        return learned, self.memory.is_aside[self.layout.lane], tiles
+        return learned, self.memory.is_diverged[self.layout.lane], tiles
 
     def to_plain(self) -> PlainEngine:
         """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL."""
@@ -417,15 +417,15 @@ class SpanEngine:
 
     # ---- diverged demons ------------------------------------------------------------------------
 
-    def pop_flagged(self) -> dict[int, str]:
-        """Return the demons flagged since the last call, with the reason: not finite, or above a bound.
+    def pop_diverged(self) -> dict[int, str]:
+        """Return the demons that diverged since the last call, with the reason: not finite, or above a bound.
 
         Queued steps are not included.
         """
-        if not self.flags & DEMON_FLAGGED:
+        if not self.flags & DEMON_DIVERGED:
             return {}
-        self.flags &= ~DEMON_FLAGGED
-        is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_aside & (self.layout.demon >= 0)
+        self.flags &= ~DEMON_DIVERGED
+        is_new = (self.arrays.is_flagged != 0) & ~self.memory.is_diverged & (self.layout.demon >= 0)
         span = self.arrays
         lanes = np.flatnonzero(is_new)
         reasons = dict[int, str]()
@@ -440,14 +440,14 @@ class SpanEngine:
                 reasons[int(self.layout.demon[lane])] = fault(theta, w, m, *numbers)
         return dict(sorted(reasons.items()))
 
-    def freeze(self, demon: int) -> None:
-        """Freeze one demon's weights at zero permanently; other demons do not change."""
+    def mark_diverged(self, demon: int) -> None:
+        """Set one demon's weights to zero for good; other demons do not change."""
         self.catch_up()
         self.memory.clear(demon)
         self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
-        """Set the |theta| above which a demon is flagged, shape (n_demons,), also for queued steps."""
+        """Set the |theta| above which a demon has diverged, shape (n_demons,), also for queued steps."""
         self.arrays.bound[self.layout.lane] = np.minimum(bound, max_finite(self.dtype))
 
     def reset_weights(self, theta: Reals | None = None) -> None:
@@ -463,7 +463,7 @@ class SpanEngine:
             stop = int(self.layout.start[b + 1])
             demon = self.layout.demon[start:stop]
             rows = self.memory.rows("theta", b)
-            learns = (demon >= 0) & ~self.memory.is_aside[start:stop]
+            learns = (demon >= 0) & ~self.memory.is_diverged[start:stop]
             values = np.zeros((rows.size // (stop - start), stop - start))
             if theta is not None:
                 values[: features.size, learns] = theta[np.ix_(demon[learns], features)].T

@@ -32,7 +32,7 @@ from horde_agent.kernels.span.arrays import (
     TREE_BACKUP,
     SpanArrays,
 )
-from horde_agent.kernels.vectors import entry_of, hold
+from horde_agent.kernels.vectors import entry_of, pack
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -121,7 +121,7 @@ ARRAYS: dict[str, Array] = {
     **dict.fromkeys(
         ("is_flagged", "base", "base_w", "d_sum", "h_sum", "q_sum", "w_left"), Array(LANE)
     ),
-    **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest"), Array(LANE)),
+    **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest", "skips"), Array(LANE)),
     **dict.fromkeys(("flushed_at", "tail_from"), Array(GROUP, of_stream=True)),
     **dict.fromkeys(("n_pending", "limit", "kind"), Array(GROUP)),
     **dict.fromkeys(("tail_needed", "w_at"), Array(BLOCK)),
@@ -129,11 +129,12 @@ ARRAYS: dict[str, Array] = {
         ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)
     ),
     **dict.fromkeys(
-        ("signal_interest", "signal_b", "signal_changes", "predictions"), Array(SIGNAL)
+        ("signal_interest", "signal_skips", "signal_b", "signal_changes", "predictions"),
+        Array(SIGNAL),
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
-    **dict.fromkeys(("overlap", "table", "foreseen", "n_runs"), Array(SCRATCH, is_saved=False)),
+    **dict.fromkeys(("overlap", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Array(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_ends", "run_time", "run_place"), Array(SCRATCH, is_saved=False)),
 }
@@ -158,7 +159,7 @@ _OF_STREAM = arrays_per(*{array.per for array in ARRAYS.values()}, of_stream=Tru
 # ---- lanes --------------------------------------------------------------------------------------
 
 
-class Seating(NamedTuple):
+class LaneAssignment(NamedTuple):
     """Assignment of demons to blocks and flush groups, which determines rounding.
 
     Attributes:
@@ -187,7 +188,7 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return WIDEST
 
 
-def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
+def assign_lanes(group: Integers, policy: Integers, widest: int) -> LaneAssignment:
     """Assign the demons of a policy to adjacent lanes, in blocks of even width.
 
     A policy with many demons gets its own flush group, because a group whose ratios are all 0 can
@@ -220,7 +221,7 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> Seating:
     sizes_of_groups = sizes_of_groups + shares
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
     has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
-    return Seating(
+    return LaneAssignment(
         np.concatenate(blocks),
         sizes_of_blocks,
         np.array(sizes_of_groups, dtype=np.int64),
@@ -235,14 +236,14 @@ class ShardLayout(NamedTuple):
     time of its flushes.
 
     Attributes:
-        seating: Lane assignment of these demons.
+        assignment: Lane assignment of these demons.
         groups: Index of each of their flush groups among those of the rule in the whole Horde,
             (n_flush_groups,).
         n_groups: Number of the rule's flush groups in the whole Horde.
         may_idle: True if one of these has only one policy.
     """
 
-    seating: Seating
+    assignment: LaneAssignment
     groups: Integers
     n_groups: int
     may_idle: bool
@@ -282,11 +283,11 @@ class Layout:
         only_policy: Policy of each flush group, or -1 if it has several, shape (n_flush_groups,).
     """
 
-    def __init__(self, policy_of: Integers, seating: Seating) -> None:
-        order, sizes, n_blocks, has_one_policy = seating
+    def __init__(self, policy_of: Integers, assignment: LaneAssignment) -> None:
+        order, sizes, n_blocks, has_one_policy = assignment
         self.flush_group = np.repeat(np.arange(n_blocks.size), n_blocks)
         self.first_block = np.concatenate([[0], np.cumsum(n_blocks)]).astype(np.int64)
-        self.start = np.concatenate([[0], np.cumsum(seating.widths)]).astype(np.int64)
+        self.start = np.concatenate([[0], np.cumsum(assignment.widths)]).astype(np.int64)
         self.n_lanes = int(self.start[-1])
         self.n_blocks = sizes.size
         first = np.cumsum(sizes) - sizes  # in `order`, of each block
@@ -407,10 +408,10 @@ class Allocation:
         self._tail = tail
         self._has_w = "w" in self._rule.WEIGHTS
         most_lanes = widest_block or widest(group.size, is_deferred=batch > 1)
-        seating = assign_lanes(group, policy, most_lanes)
+        assignment = assign_lanes(group, policy, most_lanes)
         if share:
-            seating = share.seating
-        self.layout = Layout(policy[group], seating)
+            assignment = share.assignment
+        self.layout = Layout(policy[group], assignment)
         self.period = max(period or _PERIODS[batch > 1], batch)
         self.n_times = _power_of_two(tail + _WAIT * self.period + batch + 2)
         # Pending updates are written after these steps in any case; later if a group can be idle.
@@ -510,6 +511,7 @@ class Allocation:
             "signal_lam": self.zeros(batch + 1, policy.size + 1),
             "signal_z": self.zeros(batch, group.size + 1),
             "signal_interest": self.zeros(batch + 1, group.size + 1),
+            "signal_skips": np.zeros((batch + 1, policy.size + 1), dtype=np.uint8),
             "signal_b": np.zeros(batch),
             "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(group.size),
@@ -568,7 +570,7 @@ class Allocation:
             "run_place": np.zeros(n_times + 2, dtype=np.int32),
             "n_runs": np.zeros(2, dtype=np.int64),
             "table": self.zeros(n_threads, (n_times + 2) * n_kinds * _VECTOR),
-            "foreseen": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
+            "precomputed": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
             "n_active": n_active,
         }
 
@@ -587,7 +589,7 @@ class SpanMemory:
         demons: Trace group of each demon, policy of each group, cumulant of each demon.
         span: The arrays that the kernels read and write.
         layout: Lane of each demon.
-        is_aside: True for lanes of diverged demons, shape (n_lanes,).
+        is_diverged: True for lanes of diverged demons, shape (n_lanes,).
         stream: Number of the selected stream.
         others: The arrays of the other streams.
     """
@@ -620,7 +622,7 @@ class SpanMemory:
         self.clock[NOW] = -1
         self.stream = 0
         self.others = dict[int, State]()
-        self._held: Any = None
+        self._packed: Any = None
         self.entry: Any = None
         self._lay_out(demons, 0)
 
@@ -631,7 +633,7 @@ class SpanMemory:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
-        return vars(self) | {"_held": None, "entry": None}
+        return vars(self) | {"_packed": None, "entry": None}
 
     @property
     def native(self) -> Any:
@@ -643,15 +645,15 @@ class SpanMemory:
             n_threads = 1
         else:
             n_threads = threads_here(self.n_threads)
-        if self._held is None or n_threads != self.span.n_threads:
+        if self._packed is None or n_threads != self.span.n_threads:
             self.span = self.span._replace(n_threads=n_threads)
-            self._held = hold(self.span)
+            self._packed = pack(self.span)
             self.entry = self.entry_of(transition.do_task)
-        return self._held
+        return self._packed
 
     def entry_of(self, task: Any) -> Any:
         """Return the address by which kernels call a task on each thread."""
-        entry = entry_of(task, self._held)
+        entry = entry_of(task, self._packed)
         if self.span.n_threads == 1 and isinstance(entry, int):
             return np.uint64(entry)  # kernels are then compiled without a parallel loop
         return entry
@@ -678,12 +680,12 @@ class SpanMemory:
         )
         self.allocation = of = Allocation(demons, *sizes)
         self.layout = of.layout
-        self.is_aside = np.zeros(self.layout.n_lanes, dtype=bool)
+        self.is_diverged = np.zeros(self.layout.n_lanes, dtype=bool)
         self.span = of.arrays(
             n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock
         )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
-        self._held = None
+        self._packed = None
         prefault(self.span.c, self.span.d, self.span.h, self.span.q, n_threads=self.n_threads)
         self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -691,7 +693,7 @@ class SpanMemory:
         """Set the number of active features at the first call; raise ValueError if it changes later."""
         if not self.span.n_active:
             self.span = self.span._replace(**self.allocation.shared(n_active))
-            self._held = None
+            self._packed = None
             self.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
             raise ValueError(
@@ -773,14 +775,14 @@ class SpanMemory:
             for name in arrays.keys() & set(OF_LANES) - {"bound", "max_trace"}:
                 arrays[name][lane] = 0
             arrays["numbers"][lane :: layout.n_lanes] = 0
-        self.is_aside[lane] = True
+        self.is_diverged[lane] = True
         span.predictions[demon] = 0.0
         self._disconnect()
 
     def _disconnect(self) -> None:
         """Give lanes of diverged demons no signals."""
         for name in _SIGNALS_OF_LANE:
-            getattr(self.span, name)[self.is_aside] = -1
+            getattr(self.span, name)[self.is_diverged] = -1
 
     def select_stream(self, stream: int) -> None:
         """Exchange the selected stream's arrays for those of another one; no update is pending."""
@@ -812,7 +814,7 @@ class SpanMemory:
         arrays = {name: a for name, a in self.span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
-        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_aside.copy()}
+        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_diverged.copy()}
         return {
             **saved,
             **rows,
@@ -823,7 +825,7 @@ class SpanMemory:
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
-        self._held = None
+        self._packed = None
         tail = int(state.get("tail", self._tail))
         n_active = int(state["n_active"])
         if (tail, n_active) != (self._tail, self.span.n_active):
@@ -835,9 +837,23 @@ class SpanMemory:
         for name in SpanArrays._fields:
             if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
                 getattr(self.span, name)[...] = state[name]
-        self.is_aside = state["_is_aside"].copy()
+        if "signal_skips" not in state:
+            self._convert_queued_ratios()
+        self.is_diverged = state["_is_aside"].copy()
         self.stream, self.others = restored_streams(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
+
+    def _convert_queued_ratios(self) -> None:
+        """Convert queued ratios of a state of version 0.1.0, in which a policy without a ratio had NaN."""
+        span = self.span
+        is_missing = ~np.isfinite(span.signal_rho)
+        if not is_missing.any():
+            return
+        (_, policy, _) = self.demons
+        span.signal_skips[:-1, :-1] = is_missing[:, policy]
+        span.signal_rho[is_missing] = 0.0
+        span.signal_changes[:, 0] = 1
+        span.signal_gamma[-1, :-1] = np.nan  # so that the next transition's gamma counts as changed
 
     # ---- adding and removing demons -------------------------------------------------------------
 
@@ -849,7 +865,7 @@ class SpanMemory:
         """
         old = self.layout
         old_span = self.span
-        was_aside = self.is_aside
+        was_diverged = self.is_diverged
         streams = {**self.others, self.stream: self._of_stream()}
         self._share = None
         self._tail = max(self._tail, self._tail_for(mapping.largest_decay))
@@ -872,7 +888,7 @@ class SpanMemory:
             self._copy_rows(rows.pop(name), old, getattr(self.span, name), moved)
         for name in (*OF_LANES, "numbers"):
             self._copy_lanes(getattr(old_span, name), old, getattr(self.span, name), mapping)
-        self._copy_lanes(was_aside, old, self.is_aside, mapping)
+        self._copy_lanes(was_diverged, old, self.is_diverged, mapping)
         self._disconnect()
         self.set_step_sizes(self.layout.lane[mapping.is_new], mapping.alpha, mapping.alpha_w)
         self.span.w_at[:] = NO_TIME

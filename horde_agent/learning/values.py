@@ -7,7 +7,7 @@ range.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
 Observation = NDArray[Any]
+T = TypeVar("T")
 
 # Gibbs policies below which float64 sums from scratch on each step are fast enough
 _FEW_POLICIES = 32
@@ -49,24 +50,35 @@ def n_actions_of(policies: Iterable[Policy]) -> int:
 class PolicyTable:
     """The distinct target policies of a Horde and their importance sampling ratios.
 
-    `n_gibbs` is the number of Gibbs policies of the whole Horde, if this is a shard.
+    Args:
+        policies: The policies.
+        n_features: Number of features.
+        max_finite: Largest ratio; a policy with a larger one, or none, has no ratio in the step.
+        n_gibbs: Number of Gibbs policies of the whole Horde, if this is a shard.
 
     Attributes:
         n_actions: Number of actions, 0 if no policy defines it.
         n_policies: Number of policies.
         constant_action: Action of each constant policy, `checks.ON_POLICY` for the behaviour policy
             itself, or `checks.ELSEWHERE`, shape (n_policies,).
+        has_ratio: False for policies without a ratio in the latest step, shape (n_policies,).
+        given: The values in place of these ratios, by policy: NaN, infinite or too large.
         misfits: Descriptions of invalid probabilities, by policy; the caller clears them.
 
     Raises:
         ValueError: If the policies disagree about the number of actions or features.
     """
 
-    def __init__(self, policies: Sequence[Policy], n_features: int, n_gibbs: int = 0) -> None:
+    def __init__(
+        self, policies: Sequence[Policy], n_features: int, max_finite: float, n_gibbs: int = 0
+    ) -> None:
+        self._max_finite = max_finite
         self.n_actions = n_actions_of(policies)
         self.n_policies = len(policies)
         self.constant_action = np.full(self.n_policies, checks.ELSEWHERE)
         self._others: list[tuple[int, Policy]] = []
+        self.has_ratio = np.ones(self.n_policies, dtype=np.bool_)
+        self.given: dict[int, float] = {}
         self.misfits: dict[int, str] = {}
         self._n_asked = 0
         gibbs = dict[int, Gibbs]()
@@ -115,23 +127,29 @@ class PolicyTable:
     def write_ratios(
         self, action: int, probability: float, observation: Observation, tiles: Tiles, out: Floats
     ) -> None:
-        """Write rho = pi(a)/b(a) of all policies except constant ones, (n_policies,); NaN if a probability is invalid.
+        """Write rho = pi(a)/b(a) of all policies except constant ones, (n_policies,), and set `has_ratio`.
 
-        `observation` and `tiles` are those of the state in which `action` was taken with
-        `probability` b(a).
+        rho is finite: 0 for a policy without a ratio. `observation` and `tiles` are those of the
+        state in which `action` was taken with `probability` b(a).
         """
         for table in self._tables:
             table.ratios(tiles, action, probability, out)
         is_due = self._n_asked % _CHECKED_EVERY == 0
         self._n_asked += 1
+        if self.given:
+            self.given.clear()
+            self.has_ratio[:] = True
         for i, policy in self._others:
             if isinstance(policy, Gaussian):
-                out[i] = policy.ratio(observation, tiles)
+                ratio = policy.ratio(observation, tiles)
             else:
-                out[i] = (
-                    self._probability(i, policy.probabilities(observation, tiles), action, is_due)
-                    / probability
-                )
+                probabilities = policy.probabilities(observation, tiles)
+                ratio = self._probability(i, probabilities, action, is_due) / probability
+            if not abs(ratio) <= self._max_finite:  # NaN is not
+                self.given[i] = ratio
+                self.has_ratio[i] = False
+                ratio = 0.0
+            out[i] = ratio
 
     def _probability(self, i: int, given: Any, action: int, is_due: bool) -> float:
         """Return pi(a) from a policy's probabilities; NaN and an entry in `misfits` if they are invalid."""
@@ -299,6 +317,12 @@ def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:
     numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     firsts = [int(i) for i in np.unique(numbers, return_index=True)[1]]
     return numbers, firsts
+
+
+def distinct(things: Sequence[T]) -> list[T]:
+    """Return the first of equal objects, in order of appearance."""
+    _, firsts = number([identity(thing) for thing in things])
+    return [things[i] for i in firsts]
 
 
 def identity(thing: object) -> Hashable:

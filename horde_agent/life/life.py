@@ -31,9 +31,9 @@ from horde_agent.life.excursions import (
     Excursions,
 )
 from horde_agent.life.flags import flags_of
+from horde_agent.life.learner import StreamLearner, check_questions
 from horde_agent.life.robot import RobotBody, RobotInfo
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
-from horde_agent.life.student import Student, check_questions
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
 from horde_agent.policies import BehaviourPolicy
@@ -178,7 +178,7 @@ class Life:
         self.robots = [first_robot]
         self.robot = 0
         self.horde = horde
-        self.student = Student(horde, self.interface, excursions)
+        self.student = StreamLearner(horde, self.interface, excursions)
         self._set_excursion_policies()
         self.recorder = recorder
         self.observers = list(observers)

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.learning.rules import config_of, rules_of
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
-from horde_agent.life.student import Student
 from horde_agent.life.timing import duration
 from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.measures.online import effective_sample_size, has_estimate, updates_until_valid
@@ -31,7 +31,7 @@ MOST_WAITING = 36_000  # rows of a follower: an hour at 10 Hz, some 30 MB
 
 _log = logging.getLogger(__name__)
 
-RowObserver = Callable[[Student, int], None]
+RowObserver = Callable[[StreamLearner, int], None]
 """Called with the student and the step after each row of a record that is learned from."""
 
 
@@ -83,7 +83,7 @@ class Sampler(LifeHooks):
         self._numbers = array("d", state["samples"].ravel().tolist())
         self._next = int(state["next"])
 
-    def update(self, student: Student, step: int) -> None:
+    def update(self, student: StreamLearner, step: int) -> None:
         """Sample if it is due."""
         if step >= self._next:
             self._next = step - step % self.every + self.every
@@ -91,14 +91,14 @@ class Sampler(LifeHooks):
             self._numbers.extend(sample(step, student.learning_steps, student.horde))
 
 
-def outside_drives(observer: RowObserver, student: Student) -> RowObserver:
+def outside_drives(observer: RowObserver, student: StreamLearner) -> RowObserver:
     """Return an observer of a record's rows that skips those within a drive, as the observers of a life do.
 
     The student's phase before the first row is used.
     """
     last = student.phase
 
-    def observe(student: Student, step: int) -> None:
+    def observe(student: StreamLearner, step: int) -> None:
         nonlocal last
         if not (student.phase == last and last in DRIVES):
             observer(student, step)
@@ -368,7 +368,7 @@ class Follower(LifeHooks):
 
         local = Horde(few, ...)                                 # used by the robot's policies
         with ShardedHorde(many, ..., mode="deferred") as remote:  # all other questions, on other machines
-            follower = Follower(Student(remote, interface))
+            follower = Follower(StreamLearner(remote, interface))
             with Life(env, local, behaviour, rng, observers=[follower]) as life:
                 life.run(steps)
             follower.close()                                    # waits until every row was learned from
@@ -383,7 +383,7 @@ class Follower(LifeHooks):
         n_left_out: Rows that were dropped.
     """
 
-    def __init__(self, student: Student, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, student: StreamLearner, most_waiting: int = MOST_WAITING) -> None:
         self.student = student
         self.n_left_out = 0
         self._most_waiting = most_waiting

@@ -162,7 +162,10 @@ class RUPEE:
         if signals is not self._copied_from:
             self._copied_from = signals
             self._signals = signals._replace(
-                c_tp1=np.zeros_like(td_error), z_tp1=np.zeros_like(td_error)
+                c_tp1=np.zeros_like(td_error),
+                z_tp1=np.zeros_like(td_error),
+                # w decays also in the steps that the Horde's demons skip for want of a ratio
+                has_rho=np.ones(1, dtype=np.bool_),
             )
         self._signals.c_tp1[:] = td_error
         self._engine.learn(tiles, self._signals, is_last=is_last)

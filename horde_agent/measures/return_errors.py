@@ -12,8 +12,8 @@ import numpy as np
 
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import TAU, final_nmsre, normalise
-from horde_agent.measures.passes import policy_scores
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
+from horde_agent.measures.two_pass_nmsre import policy_scores
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers
 

@@ -140,7 +140,7 @@ def policies_under_test(
         policy_questions = [questions[i] for i in demons]
         name = (names or {}).get(key) or _new_name(policy_questions, used_names)
         used_names.add(name)
-        found.append(_under_test(name, demons, policy_questions))
+        found.append(_policy_under_test(name, demons, policy_questions))
     return found
 
 
@@ -158,26 +158,36 @@ def behaviour_under_test(questions: Sequence[GVF]) -> list[PolicyUnderTest]:
         and not isinstance(question.cumulant, Prediction)
     ]
     if demons:
-        return [_under_test(BEHAVIOUR, demons, [questions[i] for i in demons])]
+        return [_policy_under_test(BEHAVIOUR, demons, [questions[i] for i in demons])]
     return []
 
 
-def _under_test(name: str, demons: Sequence[int], asked: Sequence[GVF]) -> PolicyUnderTest:
-    """Return one policy with the questions asked about it."""
-    target = asked[0].target_policy
+def _policy_under_test(
+    name: str, demons: Sequence[int], questions: Sequence[GVF]
+) -> PolicyUnderTest:
+    """Return one policy with the questions about it."""
+    target = questions[0].target_policy
     action = NO_ACTION
     if isinstance(target, ConstantAction):
         action = target.action
-    channel = np.full(len(asked), NO_CHANNEL, dtype=np.int64)
-    for k, question in enumerate(asked):
+    channels = np.full(len(questions), NO_CHANNEL, dtype=np.int64)
+    continuations: list[Any] = [np.nan] * len(questions)
+    other_questions = []
+    for index, question in enumerate(questions):
         if is_sum_of_channel(question) and isinstance(question.cumulant, Channel):
-            channel[k] = question.cumulant.index
-    gamma = [
-        q.continuation if c != NO_CHANNEL else np.nan for q, c in zip(asked, channel, strict=True)
-    ]
-    other_questions = tuple((k, q) for k, q in enumerate(asked) if channel[k] == NO_CHANNEL)
-    numbers = np.array(demons, dtype=np.int64), channel, np.array(gamma, dtype=np.float64)
-    return PolicyUnderTest(action, *numbers, name, target, other_questions)
+            channels[index] = question.cumulant.index
+            continuations[index] = question.continuation
+        else:
+            other_questions.append((index, question))
+    return PolicyUnderTest(
+        action,
+        np.array(demons, dtype=np.int64),
+        channels,
+        np.array(continuations, dtype=np.float64),
+        name,
+        target,
+        tuple(other_questions),
+    )
 
 
 def is_sum_of_channel(question: GVF) -> bool:
@@ -191,20 +201,23 @@ def is_sum_of_channel(question: GVF) -> bool:
     )
 
 
-def _new_name(asked: Sequence[GVF], taken: set[str]) -> str:
+def _new_name(questions: Sequence[GVF], used_names: set[str]) -> str:
     """Return a name for a policy: its action, else what its questions' names begin with, else that of its class."""
-    target = asked[0].target_policy
-    first, slash, _ = asked[0].name.partition("/")
+    target = questions[0].target_policy
+    first, slash, _ = questions[0].name.partition("/")
     if isinstance(target, ConstantAction):
         return f"action {target.action}"
-    is_family = slash and all(q.name.startswith(first + slash) for q in asked)
+    is_family = slash and all(q.name.startswith(first + slash) for q in questions)
     if is_family:
         name = first
     else:
         name = type(target).__name__
-    return next(
-        unique for n in count(1) if (unique := name if n == 1 else f"{name} {n}") not in taken
-    )
+    candidate = name
+    for number in count(2):
+        if candidate not in used_names:
+            break
+        candidate = f"{name} {number}"
+    return candidate
 
 
 # ---- one excursion's return ------------------------------------------------------------------------------------------

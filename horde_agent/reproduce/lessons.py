@@ -18,7 +18,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
-from horde_agent.life.student import encoder
+from horde_agent.life.learner import encoder
 from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.online import RUPEE
 from horde_agent.measures.returns import policies_under_test

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
-from horde_agent.life.student import encoder
+from horde_agent.life.learner import encoder
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag

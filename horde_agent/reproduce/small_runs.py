@@ -17,7 +17,7 @@ from horde_agent.kernels import rules
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.kernels.rules import learn as update
-from horde_agent.kernels.vectors import hold
+from horde_agent.kernels.vectors import pack
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig, next_lambda
 from horde_agent.problems.markov import Problem
@@ -199,7 +199,7 @@ def learn(problem: Problem, trajectory: Integers, batch: Batch, error: Error, ev
     )
     errors = np.zeros((-(-stream.state_t.size // every), d))
     parameters = rules.rule(variant.algorithm).parameters(**variant.parameters)
-    _learn(parameters, hold(demons), hold(stream), error, every, errors)
+    _learn(parameters, pack(demons), pack(stream), error, every, errors)
     return errors.reshape(len(errors), len(questions), -1)
 
 

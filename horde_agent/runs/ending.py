@@ -266,7 +266,7 @@ def handling_signals() -> Iterator[SignalHandler]:
         signals.close()
 
 
-class Unfailing:
+class SafeStream:
     """A text stream that never raises: after its first error, output is dropped.
 
     Its file is then replaced by the null device, because the interpreter flushes the rest when it
@@ -317,9 +317,9 @@ class Unfailing:
 
 @contextmanager
 def unfailing() -> Iterator[None]:
-    """Replace standard output and error by `Unfailing` streams in this context; closed ones (None) stay None."""
+    """Replace standard output and error by `SafeStream` streams in this context; closed ones (None) stay None."""
     streams = sys.stdout, sys.stderr
-    out, err = (Unfailing(stream) if stream is not None else None for stream in streams)
+    out, err = (SafeStream(stream) if stream is not None else None for stream in streams)
     sys.stdout = out
     sys.stderr = err
     try:

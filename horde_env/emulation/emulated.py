@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.lines import Line, PtyLine
 from horde_env.emulation.lockstep import BATCH, LockstepClock, MemoryLine
 from horde_env.errors import opened
-from horde_env.hardware.backend import PhysicalBody
+from horde_env.hardware.backend import LINK_KEYS, PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import spec_of
@@ -37,6 +37,7 @@ class EmulatedRobot(Backend):
     make_emulator: Any  # a class of RobotEmulator
     make_body: type[PhysicalBody]
     of_the_body: Mapping[str, Any] = MappingProxyType({})
+    info_keys = (*LINK_KEYS, *POSE_KEYS)
     batch = BATCH  # in lockstep: ticks between two reads
 
     def __init__(

@@ -162,12 +162,15 @@ class RobotEmulator:
     def _cycle(self, look: bool) -> tuple[bytes, bool]:
         """Run the robot for one tick; return its output after faults, and whether its parity is wrong."""
         self._faults.tick()
-        self._plug()
-        data = b"".join(line.read() for line in self.lines)
+        if self._absent or self._faults.is_on("unplug"):
+            self.update_plugs()
+        data = b""
+        for line in self.lines:
+            data += line.read()
         self.robot.receive(*self._faults.damage_input(data))
         return self._faults.damage_output(self.robot.cycle(look))
 
-    def _plug(self) -> None:
+    def update_plugs(self) -> None:
         """Unplug or plug in the lines according to the faults; retry a line if its address is in use."""
         is_unplugged = self._faults.is_on("unplug")
         if is_unplugged and not self._absent:

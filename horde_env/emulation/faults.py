@@ -73,7 +73,10 @@ class LineFaults:
                 raise ValueError(
                     f"invalid rate {part!r}: write {kind}=NUMBER, per second"
                 ) from None
-            rates |= dict.fromkeys(cls.kinds, rate) if kind == "all" else {kind: rate}
+            if kind == "all":
+                rates |= dict.fromkeys(cls.kinds, rate)
+            else:
+                rates[kind] = rate
         return cls.checked(rates)
 
     @classmethod
@@ -162,7 +165,7 @@ class LineFaults:
 
     def damage_input(self, data: bytes) -> tuple[bytes, int]:
         """Return a tick's bytes from the host as they arrive at the robot, and the error flags set."""
-        if self.is_on("stall") or self.is_on("unread"):
+        if "stall" in self._ends or "unread" in self._ends:
             return b"", 0
         errors = 0
         waiting = self._pending
@@ -178,7 +181,7 @@ class LineFaults:
 
     def damage_output(self, data: bytes) -> tuple[bytes, bool]:
         """Return a tick's bytes from the robot as they arrive at the host, and whether their parity is wrong."""
-        if self.is_on("stall"):
+        if "stall" in self._ends:
             return b"", False
         bad_parity = False
         while self._pending and data:

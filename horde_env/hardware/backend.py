@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import Backend, Floats, Frame, InfoKey
 from horde_env.clock import Clock
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, opened
 from horde_env.hardware.checks import Supervising
@@ -30,6 +30,16 @@ LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a
 REST_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+LINK_KEYS = (
+    InfoKey("packets", "1", "packets received during the step"),
+    InfoKey("skipped_bytes", "1", "bytes skipped during the step"),
+    InfoKey("reconnects", "1", "reconnections since the robot was opened"),
+    InfoKey("link_losses", "1", "losses of the link during the step"),
+    InfoKey("s_without_link", "s", "time without a link during the step"),
+)
+"""The extras of a physical body."""
 
 
 class Mark(NamedTuple):
@@ -79,6 +89,7 @@ class PhysicalBody(Backend):
     """
 
     can_be_placed = False
+    info_keys = LINK_KEYS
     notes: tuple[str, ...] = ()  # caveats of results from this robot, for the report
 
     # ---- what a robot adds -------------------------------------------------------------------------------------------
@@ -154,7 +165,9 @@ class PhysicalBody(Backend):
         self.supervisor = type(self).make_supervisor(self.spec)
         self._monotonic = monotonic
         self._sleep = sleep
-        self._connect: dict[str, Any] = {} if connect is None else {"connect": connect}
+        self._connect: dict[str, Any] = {}
+        if connect is not None:
+            self._connect["connect"] = connect
         self._link: Link | None = None
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
@@ -191,9 +204,11 @@ class PhysicalBody(Backend):
             BackendUnavailable: If no robot answers; the message describes the answer, if any.
             EmergencyStop: While the latch is set; nothing is opened.
         """
-        if self.latch is not None and (stop := self.latch.reason):
-            self.close()
-            raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
+        if self.latch is not None:
+            stop = self.latch.reason
+            if stop:
+                self.close()
+                raise EmergencyStop(stop, self.latch.path, self.latch.remedy)
         if self._link is None or not self._link.is_open:
             self.close()
             connect = partial(
@@ -235,22 +250,27 @@ class PhysicalBody(Backend):
             stop = ""
             if self.latch is not None:
                 stop = self.latch.reason
-            self._keep_still(f"the emergency stop is set: {stop}" if stop else self._stop_reason)
-            if self.reason:
-                asked = self.dialect.halt
+            if stop:
+                self._keep_still(f"the emergency stop is set: {stop}")
             else:
-                asked = self.steer(control)
-            has_left = link.command(asked)
+                self._keep_still(self._stop_reason)
+            if self.reason:
+                control = self.dialect.halt
+            else:
+                control = self.steer(control)
+            has_left = link.command(control)
         obeyed = has_left and not self.reason and not link.lapsed
         if self.latch is not None and stop and has_left and not self._has_answered:
             self.latch.answer()
         self._has_answered = bool(stop) and has_left
         if not self.settings.threaded:
-            link.tend()
+            link.poll()
         self.send_state_commands(link)
         self.clock.wait()
         share = self.spec.shares(command)
-        frame = self.annotate(self._make_frame(link, share, applied=obeyed and link.is_open), asked)
+        frame = self.annotate(
+            self._make_frame(link, share, applied=obeyed and link.is_open), control
+        )
         self._watch(link, frame)
         self._judge(frame)
         return frame
@@ -424,7 +444,7 @@ class PhysicalBody(Backend):
         # At least two periods: after a pause of this machine packets have arrived that are not read
         # yet.
         if self._n_stale >= 2 and frame.sensor_age_s > self.settings.silence_s and link.is_open:
-            link.lose(f"no packet for {frame.sensor_age_s:.2f} s")
+            link.disconnect(f"no packet for {frame.sensor_age_s:.2f} s")
         limit_s = self.settings.frame_timeout_s
         if not link.is_open and (link.given_up or frame.sensor_age_s > limit_s):
             n_packets = link.stats.packets
@@ -443,7 +463,8 @@ class PhysicalBody(Backend):
     def _keep_still(self, reason: str) -> None:
         """Hold the robot still for a reason, or release it if there is none; log changes."""
         if reason != self.reason:
-            _log.warning(
-                "%s", f"the robot is kept still: {reason}" if reason else "the robot may move again"
-            )
+            if reason:
+                _log.warning("the robot is kept still: %s", reason)
+            else:
+                _log.warning("the robot may move again")
         self.reason = reason

@@ -26,9 +26,13 @@ class Supervising(Protocol):
 
 def held(reason: str, text: str, *, begins: bool, ends: bool) -> str:
     """Return a supervisor's reason after a frame: `text` once it begins, which then stays the same until it ends."""
+    if reason and ends:
+        return ""
     if reason:
-        return "" if ends else reason
-    return text if begins else ""
+        return reason
+    if begins:
+        return text
+    return ""
 
 
 class Verdict(StrEnum):

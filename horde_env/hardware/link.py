@@ -10,7 +10,7 @@ What stops the motors:
     SIGTERM, SIGHUP         not handled here; by default they end the program as SIGKILL does. The command-line programs
                             turn them into SystemExit
     the program hangs       `KeepAlive` sends the stop `hold_s` after the last command
-    SIGKILL, power, cable   the robot's own timeout (`Dialect.stops`) or a guardian process
+    SIGKILL, power, cable   the robot's own timeout (`Dialect.stops`) or a watchdog process
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def pause(
 
 # ---- the link --------------------------------------------------------------------------------------------------------
 
-TICK_S = 0.01  # interval of `Link.tend`
+TICK_S = 0.01  # interval of `Link.poll`
 # Between two packets that must both act: the Critterbot executes the last one of each 10 ms
 APART_S = 0.02
 
@@ -205,13 +205,13 @@ class Link:
                 next(steps)
                 self._sleep(TICK_S)
         except StopIteration as done:
-            self._adopt(done.value)
+            self.attach(done.value)
         finally:
             steps.close()
         atexit.register(self.close)
         if self._settings.threaded:
             self._thread = threading.Thread(
-                target=self._tend_until_closed, name="link to the robot", daemon=True
+                target=self._poll_until_closed, name="link to the robot", daemon=True
             )
             self._thread.start()
 
@@ -286,7 +286,7 @@ class Link:
             interval_s = min(2.0 * interval_s, self._settings.longest_pause_s)
         return (yield from self._open_port())
 
-    def _adopt(self, port: Port) -> None:
+    def attach(self, port: Port) -> None:
         """Make `port` the current connection; the robot stands still until the next command."""
         with self._lock:
             if not self._closing.is_set():
@@ -323,7 +323,7 @@ class Link:
                     self._port.write(data)
                     return True
             except PortLost as lost:
-                self.lose(lost.reason)
+                self.disconnect(lost.reason)
             return False
 
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
@@ -362,7 +362,7 @@ class Link:
 
     # ---- loss and reconnection ---------------------------------------------------------------------------------------
 
-    def lose(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Treat the port as lost: try once to stop the motors through it, then start to reconnect."""
         with self._lock:
             if self._port is None or self._closing.is_set():
@@ -379,15 +379,17 @@ class Link:
             self._reopening = self._reopen_port()
         _log.warning("the link to the robot was lost: %s; reconnecting", reason)
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Repeat the command if due, detect a lost port, or advance the reconnection by one step."""
         with self._lock:
             if self._closing.is_set():
                 return
             if self._port is not None:
                 if self._port.lost:
-                    self.lose(self._port.lost)
-                elif data := self._keep_alive.due():
+                    self.disconnect(self._port.lost)
+                    return
+                data = self._keep_alive.due()
+                if data:
                     self.send(data)
                 return
             steps = self._reopening
@@ -396,21 +398,21 @@ class Link:
             try:
                 next(steps)  # without the lock, because connecting may take long
             except StopIteration as done:
-                self._adopt(done.value)
+                self.attach(done.value)
                 _log.warning("the link to the robot is back")
             except BackendUnavailable as refusal:
                 self.given_up = True
                 self._reopening = None
                 self.refusal = str(refusal)
 
-    def _tend_until_closed(self) -> None:
+    def _poll_until_closed(self) -> None:
         try:
             while not self._closing.is_set():
-                self.tend()
+                self.poll()
                 self._sleep(TICK_S)
         except Exception as error:  # without this thread nothing ends the last command
             _log.exception("the link to the robot failed")
-            self.lose(f"{type(error).__name__}: {error}")
+            self.disconnect(f"{type(error).__name__}: {error}")
             self.given_up = True
             self.refusal = f"{type(error).__name__}: {error}"
         self._close_all()

@@ -126,8 +126,14 @@ class Port:
 
     def readings(self, after: int = 0) -> tuple[Reading, ...]:
         """Return the readings with a number greater than `after`, older first; no more than the last 32."""
+        readings = []
         with self._taking:
-            return tuple(reading for reading in self._readings if reading.number > after)
+            for reading in reversed(self._readings):
+                if reading.number <= after:
+                    break
+                readings.append(reading)
+        readings.reverse()
+        return tuple(readings)
 
     def newest(self, after: int = 0) -> Reading | None:
         """Return the newest reading if its number is greater than `after`, else None.

@@ -150,8 +150,10 @@ def save(file: RobotFile, path: Path) -> None:
         f"{key} = {_text(getattr(file, key))}" for key in ("backend", "port", "parity", "baudrate")
     ]
     lines = [line for line in lines if line != 'parity = ""']
-    lines += [f"kind = {_text(file.kind)}"] if file.kind else []
-    lines += ["swapped_encoders = true"] if file.swapped_encoders else []
+    if file.kind:
+        lines.append(f"kind = {_text(file.kind)}")
+    if file.swapped_encoders:
+        lines.append("swapped_encoders = true")
     lines += ["", "[signs]  # 1 as specified, -1 for a channel with reversed sign"]
     lines += [f"{name} = {sign}" for name, sign in file.signs.items()]
     lines += ["", "[ranges]  # measured: lowest, highest, SI units"]
@@ -179,9 +181,8 @@ def _checked(table: dict[str, Any], spec: RobotSpec) -> RobotFile:
         names = table.get(section, {})
         if not isinstance(names, dict):
             raise ValueError(f"{section} must be a table, not {names!r}")
-        if section != "measured" and (
-            unknown := [name for name in names if name not in channel_names]
-        ):
+        unknown = [name for name in names if name not in channel_names]
+        if unknown and section != "measured":
             raise ValueError(f"unknown channel {unknown[0]!r} in [{section}]")
     ranges = {
         name: tuple(v) if isinstance(v, list) else v for name, v in table.get("ranges", {}).items()

@@ -57,7 +57,7 @@ class LinkSettings:
         attempts: Largest number of reconnection attempts.
         first_pause_s: Pause after the first attempt; it doubles with each.
         longest_pause_s: The longest pause.
-        threaded: Run `Link.tend` in a thread. Otherwise each exchange calls it, for a clock that
+        threaded: Run `Link.poll` in a thread. Otherwise each exchange calls it, for a clock that
             stands still between exchanges.
 
     Raises:

@@ -42,7 +42,15 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         """Return the sums of both."""
-        return Counts._make(x + y for x, y in zip(self, other, strict=True))
+        return Counts(
+            n_bytes=self.n_bytes + other.n_bytes,
+            packets=self.packets + other.packets,
+            crc_errors=self.crc_errors + other.crc_errors,
+            skipped_bytes=self.skipped_bytes + other.skipped_bytes,
+            losses=self.losses + other.losses,
+            reconnects=self.reconnects + other.reconnects,
+            lost_s=self.lost_s + other.lost_s,
+        )
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:

@@ -31,7 +31,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env.backend import Floats, Frame, Ints
+from horde_env.backend import Floats, Frame, InfoKey, Ints
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, default_robot
 
@@ -41,6 +41,14 @@ VERSION = 2
 GAP = 1
 NOT_APPLIED = 2
 STALE = 16
+RECORDED_KEYS = (
+    InfoKey("action", "1", "the action that led to the frame, or -1; in a run's recording only"),
+    InfoKey("b", "1", "the behaviour's probability of it, or NaN; in a run's recording only"),
+    InfoKey("x_m", "m", "the body's place, to the east of the middle; if it was recorded"),
+    InfoKey("y_m", "m", "the body's place, to the north of the middle; if it was recorded"),
+    InfoKey("heading_rad", "rad", "its heading, counter-clockwise from east; if it was recorded"),
+)
+"""The extras of a recorded body."""
 _LONGEST_LINE = 1 << 24
 _CRC_BYTES = 4
 
@@ -81,6 +89,8 @@ class Recording(ABC):
     NaN, and `applied` is False: nothing is learned from that step. `notes` are remarks for a reader
     of results; faults of the file are added as they are read.
     """
+
+    info_keys = RECORDED_KEYS
 
     def __init__(self, path: Path, spec: RobotSpec | None) -> None:
         self.path = path
@@ -162,19 +172,21 @@ class RecordedRun(Recording):
     """
 
     def __init__(self, run: str | Path, spec: RobotSpec | None = None) -> None:
-        super().__init__(
-            Path(run) if Path(run).suffix == ".rec" else Path(run) / "log" / "life.rec", spec
-        )
+        path = Path(run)
+        if path.suffix != ".rec":
+            path = path / "log" / "life.rec"
+        super().__init__(path, spec)
         self._files = _files(self.path)
         if not self._files:
             raise BackendUnavailable(
                 f"there is no recording at {self.path}; give the folder of a run"
             )
         names = [channel["name"] for channel in self._header(self._files[0]).get("channels", [])]
-        if names != (mine := [channel.name for channel in self.spec.channels]):
+        expected = [channel.name for channel in self.spec.channels]
+        if names != expected:
             raise BackendUnavailable(
                 f"{self.path} was recorded with another robot: it has {len(names)} channels, {', '.join(names[:3])} "
-                f"..., expected {len(mine)}, {', '.join(mine[:3])} ..."
+                f"..., expected {len(expected)}, {', '.join(expected[:3])} ..."
             )
 
     def read(self) -> Iterator[Piece]:

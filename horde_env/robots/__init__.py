@@ -1,10 +1,5 @@
-"""The robots, one folder each. Shared modules load these from it, by `robot.part` and `robot.environments`.
+"""The robots, one folder each; `registry.robot` returns the `ROBOT` of its module `robot`.
 
-    __init__   ENVIRONMENTS: backend -> `robot.Environment`, registered with Gymnasium
-    drives     DRIVES: the drive to the middle and the stay at the dock (`drives.Drives`)
-    place      place_of(body), plan(spec, place): where the robot is, for pictures and drives
-    checks     CHECKS: its part of `horde-robot` (`hardware.checks.RobotChecks`)
-    emulator   emulator.EMULATOR: its `RobotEmulator`, for `horde-robot emulate`
-
-Its numbers are `assets/NAME.toml` and `assets/layouts/NAME.toml`. No robot imports another.
+A new robot is a new folder, with a subclass of `registry.Robot`, and its numbers in
+`assets/NAME.toml` and `assets/layouts/NAME.toml`. No robot imports another.
 """

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from horde_env.backend import Floats, Observation
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.spaces import discrete_requests, velocity_request
 
 Bools = NDArray[np.bool_]
@@ -39,7 +39,7 @@ def check_vector_arguments(
 
 
 class PenVectorEnv(VectorEnv[Observation, Any, Any]):
-    """Many robots, each bit for bit as in a `PenEnv` with the same seed; a step is one call of a parallel kernel.
+    """Many robots, each bit for bit as in a `RobotEnv` with the same seed; a step is one call of a parallel kernel.
 
     Observations, rewards, flags and infos are those of `gymnasium.vector.SyncVectorEnv` over such
     environments. An episode ends by `max_episode_steps` alone. The number of threads is numba's
@@ -63,7 +63,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
     def __init__(
         self,
-        env: PenEnv,
+        env: RobotEnv,
         make_fleet: Any,
         *,
         num_envs: int = 1,

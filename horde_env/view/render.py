@@ -80,7 +80,7 @@ class View(NamedTuple):
         return [(column, row) for column, row in pixels.tolist()]
 
 
-class Painter:
+class Renderer:
     """Draws the frames of a robot; `plan` has its outline and its place, as `spaces.picture` returns them."""
 
     def __init__(self, spec: RobotSpec, plan: dict[str, Any]) -> None:
@@ -102,9 +102,10 @@ class Painter:
     def draw(self, frame: Frame, trail: Sequence[tuple[float, float]] = ()) -> Picture:
         """Return the picture of a frame, uint8 (480, 720, 3); `trail` has earlier positions in metres, oldest first."""
         pose = frame.extras
-        surface = (self._place if "x_m" in pose else self._floor).copy()
+        surface = self._floor.copy()
         view = View(CLOSE_PX_PER_M, heading=np.pi / 2)
         if "x_m" in pose:
+            surface = self._place.copy()
             if len(trail) > 1:
                 pygame.draw.lines(surface, PATH, False, self._world.px(np.array(trail)), 2 * SCALE)
             view = self._world._replace(x=pose["x_m"], y=pose["y_m"], heading=pose["heading_rad"])

@@ -2,7 +2,7 @@
 
 A *learner* is an engine, or a reference with the same methods (`tests/oracles/engine.py`). The
 events are steps with every kind of signal, gaps, ends of streams, other streams, demons that are
-added, removed, reordered and frozen, new weights, copies, and restored states.
+added, removed, reordered and diverge, new weights, copies, and restored states.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Event(Enum):
     END = auto()  # a last step, after which the stream begins again
     CHANGE = auto()  # demons are removed, added and reordered
     RESET = auto()  # theta is set
-    FREEZE = auto()  # a demon is frozen at 0
+    DIVERGE = auto()  # a demon is marked as diverged: it stays at 0
     COPY = auto()  # the engines are replaced by copies
     RESTORE = auto()  # the engines are replaced by copies that learned something else, restored
     SELECT = auto()  # another stream is selected
@@ -51,7 +51,7 @@ FREQUENCIES = {
     Event.END: 1,
     Event.CHANGE: 1,
     Event.RESET: 1,
-    Event.FREEZE: 1,
+    Event.DIVERGE: 1,
     Event.COPY: 1,
     Event.RESTORE: 1,
 }
@@ -117,7 +117,7 @@ class EngineStream:
         group: Trace group of each demon, shape (n_demons,).
         leader: One demon of each group, shape (n_groups,).
         alpha, alpha_w: Step sizes at the beginning, shape (n_demons,).
-        is_frozen: Whether a demon was frozen, shape (n_demons,).
+        is_diverged: Whether a demon was marked as diverged, shape (n_demons,).
         is_marked: A mask of the caller's, which follows the demons, shape (n_demons,).
         learners: The engines under test, which are copied and restored.
         references: What they are compared with.
@@ -139,7 +139,7 @@ class EngineStream:
         n = self.policy.size
         self.variant = rng.integers(0, 2, n)
         self.born = np.zeros(n, dtype=np.int64)
-        self.is_frozen = np.zeros(n, dtype=bool)
+        self.is_diverged = np.zeros(n, dtype=bool)
         self.is_marked = np.zeros(n, dtype=bool)
         self.n_changes = 0
         self.group, self.leader = self._groups()
@@ -206,6 +206,7 @@ class EngineStream:
             z_tp1=np.zeros(n),
             b_t=np.ones(1),
             interest_t=np.ones(n),
+            has_rho=np.ones(n_groups, dtype=bool),
         )
 
     # ---- events -----------------------------------------------------------------------------------------------------
@@ -235,8 +236,8 @@ class EngineStream:
                 self.change()
             case Event.RESET:
                 self.reset()
-            case Event.FREEZE:
-                self.freeze()
+            case Event.DIVERGE:
+                self.mark_diverged()
             case Event.COPY:
                 for learner in self.learners:
                     learner.engine = copy.deepcopy(learner.engine)
@@ -288,6 +289,10 @@ class EngineStream:
         for values in signals[:5]:
             is_broken = rng.random(values.size) < choices.p_broken
             values[is_broken] = rng.choice([np.nan, np.inf, -np.inf], is_broken.sum())
+        # A demon without a ratio is told so; engines receive finite ratios
+        has_ratio = np.isfinite(signals.rho_t)
+        signals.rho_t[~has_ratio] = 0.0
+        signals.has_rho[:] = has_ratio[self.policy_of_group]
         return signals
 
     def learn(self, *, is_last: bool = False) -> None:
@@ -312,7 +317,7 @@ class EngineStream:
         self.variant = np.r_[self.variant[old_index], rng.integers(0, 2, 2 * n_new)]
         self.born = np.r_[self.born[old_index], np.full(2 * n_new, self.n_changes)]
         none_of_new = np.zeros(2 * n_new, dtype=bool)
-        self.is_frozen = np.r_[self.is_frozen[old_index], none_of_new]
+        self.is_diverged = np.r_[self.is_diverged[old_index], none_of_new]
         self.is_marked = np.r_[self.is_marked[old_index], none_of_new]
         self.group, self.leader = self._groups()
         index = np.r_[old_index, np.full(2 * n_new, NEWCOMER)]
@@ -336,19 +341,19 @@ class EngineStream:
         self._allocate()
 
     def reset(self) -> None:
-        """Set theta; a frozen demon ignores it and stays at zero."""
+        """Set theta; a diverged demon ignores it and stays at zero."""
         theta = None
         if self.rng.random() < 0.7:
             theta = self.rng.normal(0, 0.1, (self.policy.size, N))
         for engine in self._all():
             engine.reset_weights(theta)
 
-    def freeze(self) -> None:
-        """Freeze one demon at zero."""
+    def mark_diverged(self) -> None:
+        """Mark one demon as diverged."""
         demon = int(self.rng.integers(self.policy.size))
-        self.is_frozen[demon] = True
+        self.is_diverged[demon] = True
         for engine in self._all():
-            engine.freeze(demon)
+            engine.mark_diverged(demon)
 
     def restore(self) -> None:
         """Replace each engine by a copy that learned something else, and has its state again."""

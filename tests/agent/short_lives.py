@@ -63,6 +63,6 @@ def weights() -> list[np.ndarray]:
 if __name__ == "__main__":
     if sys.argv[1:]:
         np.savez(sys.argv[1], *weights())
-        print(vectors.hold.__module__.split(".")[-1])
+        print(vectors.pack.__module__.split(".")[-1])
     else:
         print(*hashes(), sep="\n")

@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_env.robot import part
+from horde_env import registry
 
 QUESTIONS = """
 [[family]]
@@ -101,7 +101,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         has_feed: Whether the live feed works; an error ends it before the press otherwise.
     """
     run = folder / "run"
-    with part(kind, "emulator.emulator").EMULATOR(seed=1) as emulator:
+    with registry.robot(kind).emulator()(seed=1) as emulator:
         port = emulator.open_pty()
         emulator.start()
         process = start_life(kind, folder, port)

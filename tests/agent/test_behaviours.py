@@ -12,7 +12,7 @@ from gymnasium.wrappers import TransformObservation
 
 from horde_agent import GVF, Behaviour, Channel, Interface, Life, StickyRandom, Uniform
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.student import relearn
+from horde_agent.life.learner import relearn
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
 from tests.agent.doubles import (

@@ -35,10 +35,10 @@ MAY_DIFFER = {
     "Life.is_cut": "about the drive with which this run ended",
     "Worker": "a thread of this process",
     "Durations": "times measured in this process",
-    "Student._untimed_s": "a time measured in this process",
+    "StreamLearner._untimed_s": "a time measured in this process",
     **dict.fromkeys(
         (
-            "SpanMemory._held",
+            "SpanMemory._packed",
             "SpanMemory.entry",
             "SpanEngine._step",
             "SpanEngine._step_of",
@@ -57,7 +57,7 @@ MAY_DIFFER = {
         + [
             "SpanArrays.n_runs",
             "SpanArrays.table",
-            "SpanArrays.foreseen",
+            "SpanArrays.precomputed",
             "SignalArrays.seen",
             "InputChecker._seen",
         ],

@@ -23,7 +23,7 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.life.life import Life
 from horde_agent.record import read
-from horde_agent.runs.ending import ENDING, Ended, Unfailing, handling_signals
+from horde_agent.runs.ending import ENDING, Ended, SafeStream, handling_signals
 from horde_agent.runs.jobs import job as jobs
 from horde_agent.runs.jobs import tables
 from horde_agent.runs.showing import report
@@ -111,7 +111,7 @@ def test_sigterm_ends_a_run_without_drawing_pictures(
 
 def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    stream = Unfailing(file)
+    stream = SafeStream(file)
     stream.write("time · 5 µs")
     file.flush()
     assert file.buffer.getvalue() == b"time \\xb7 5 \\xb5s"  # type: ignore[attr-defined]
@@ -120,7 +120,7 @@ def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
 
 def test_output_of_a_signal_handler_during_a_print_is_dropped() -> None:
     """Python refuses a second writer inside the first: RuntimeError, "reentrant call"."""
-    stream = Unfailing(
+    stream = SafeStream(
         Broken(RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>"))
     )
     assert stream.write("stopping") == 8

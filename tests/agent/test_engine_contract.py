@@ -213,7 +213,7 @@ class Trial:
         """Assert that at most the demon with the tiny bound is flagged; then give that bound to another one."""
         stream = self.stream
         self.engine.catch_up()
-        flagged = list(self.engine.pop_flagged())
+        flagged = list(self.engine.pop_diverged())
         assert stream.is_marked[flagged].all()
         stream.is_marked = np.arange(stream.policy.size) == stream.rng.integers(stream.policy.size)
         self.engine.set_bounds(np.where(stream.is_marked, TINY, 1e9))
@@ -315,7 +315,7 @@ def id_of(case: Case) -> str:
 def test_an_engine_equals_the_oracle_through_random_events(
     kind: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gaps, ends, other streams, resets, copies, restored states, demons added, removed and frozen.
+    """Gaps, ends, other streams, resets, copies, restored states, demons added, removed and marked as diverged.
 
     Each event happens in the middle of a batch, too. Each transition of a stream is one update of
     the weights that all streams share; traces are each stream's own.
@@ -575,6 +575,6 @@ def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) 
     for bad in (np.nan, 1e300):
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)
-        assert not engine.pop_flagged()
+        assert not engine.pop_diverged()
         weights.append(engine.weights()[0])
     np.testing.assert_array_equal(*weights)

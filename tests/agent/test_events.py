@@ -192,7 +192,7 @@ def failing(error: BaseException) -> Callable[[], Env]:
 
 
 class Lost(ToyBody):
-    """A robot that is gone at step 300, as with `PenEnv`: the episode is truncated, and the next reset raises."""
+    """A robot that is gone at step 300, as with `RobotEnv`: the episode is truncated, and the next reset raises."""
 
     def __init__(self, error: HordeEnvError) -> None:
         super().__init__({300: {"truncated": 1}})

@@ -11,8 +11,8 @@ from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
+from horde_agent.life.learner import predict_along, relearn
 from horde_agent.life.life import Life
-from horde_agent.life.student import predict_along, relearn
 from horde_agent.policies import Behaviour
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import BROKEN, Phase, Recorder

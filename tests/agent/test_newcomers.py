@@ -10,9 +10,9 @@ import pytest
 
 from horde_agent import GVF, Channel, EpsilonGreedy, Horde, Interface, Life, Prediction, Uniform
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
-from horde_agent.life.student import Student
 from horde_agent.measures import excursion_table
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
@@ -296,10 +296,12 @@ def test_an_invalid_change_of_questions_changes_nothing() -> None:
 
 def test_objects_that_were_not_notified_raise_with_advice() -> None:
     horde = horde_of(toy_questions(), FACE, **CONFIG)
-    student = Student(horde, FACE)
+    student = StreamLearner(horde, FACE)
     watch = MspbeWatch(horde)
     horde.remove([horde.names[0]])
-    with pytest.raises(RuntimeError, match=r"use Life.add and Life.remove, or make a new Student"):
+    with pytest.raises(
+        RuntimeError, match=r"use Life.add and Life.remove, or make a new StreamLearner"
+    ):
         student.observe(np.zeros(3, np.float32), 0)
     with pytest.raises(
         RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"

@@ -17,8 +17,8 @@ from horde_agent import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning import LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.observers import Follower, MspbeWatch, Progress, sample
-from horde_agent.life.student import Student, relearn
 from horde_agent.life.timing import Durations
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
@@ -32,7 +32,7 @@ OFTEN = ExcursionConfig(0.05, 10)
 def test_a_follower_learns_the_same_as_from_the_record() -> None:
     """With gaps, broken steps, drives and excursions: weights, scores and counts are the same to the bit."""
     follower_horde, record_horde = (horde_of(toy_questions(), FACE, "deferred") for _ in range(2))
-    follower = Follower(Student(follower_horde, FACE, OFTEN))
+    follower = Follower(StreamLearner(follower_horde, FACE, OFTEN))
     recorder = Recorder(3)
     body = ToyBody({90: {"gap": 1}, 200: {"applied": 0}, 333: {"stale": 1}})
     further: dict[str, Any] = {"excursions": OFTEN, "recorder": recorder, "observers": [follower]}
@@ -67,7 +67,7 @@ class Slow(SpyHorde):
 def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
     """Fifty rows wait while the life runs and nothing is learned; the stream then continues after a gap."""
     slow: Any = Slow()
-    follower = Follower(Student(slow, FACE, ExcursionConfig(0.0)), most_waiting=50)
+    follower = Follower(StreamLearner(slow, FACE, ExcursionConfig(0.0)), most_waiting=50)
     with toy_life(ToyBody(), SpyHorde(toy_questions()), observers=[follower]) as life:
         life.run(1)
         assert slow.has_begun.wait(60.0)  # the first row was taken from the queue
@@ -84,7 +84,7 @@ def test_rows_that_exceed_the_queue_are_counted_and_leave_a_gap() -> None:
 
 def test_an_error_of_the_student_ends_the_follower_only(caplog: pytest.LogCaptureFixture) -> None:
     broken: Any = SpyHorde(toy_questions(), on_learn=lambda: 1 / 0)
-    follower = Follower(Student(broken, FACE, OFTEN))
+    follower = Follower(StreamLearner(broken, FACE, OFTEN))
     life = live(100, ToyBody(), SpyHorde(toy_questions()), observers=[follower])
     assert life.steps == 100
     with pytest.raises(ZeroDivisionError):
@@ -232,7 +232,7 @@ def test_progress_shows_speed_scores_and_time_left() -> None:
 def test_unknown_values_are_shown_in_words() -> None:
     """No question was tested twice, or every demon diverged; "nan" is never shown."""
     horde = SpyHorde(toy_questions())
-    student = Student(horde, FACE)  # type: ignore[arg-type]
+    student = StreamLearner(horde, FACE)  # type: ignore[arg-type]
     progress = Progress(1000, 0.1, Console(file=io.StringIO()))
     progress.watch = SimpleNamespace(is_valid=np.zeros(horde.n_demons, dtype=bool))  # type: ignore[assignment]
 
@@ -285,7 +285,7 @@ def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.Mo
     """Deferring a step takes 1 ms, a batch of four 9 ms more, and the last batch of two 4 ms."""
     clock_s = [0.0]
     monkeypatch.setattr(
-        "horde_agent.life.student.time", SimpleNamespace(perf_counter=lambda: clock_s[0])
+        "horde_agent.life.learner.time", SimpleNamespace(perf_counter=lambda: clock_s[0])
     )
     horde = SpyHorde(toy_questions())
 
@@ -301,7 +301,7 @@ def test_the_time_of_a_batch_is_divided_among_its_updates(monkeypatch: pytest.Mo
 
     horde.on_learn = note
     monkeypatch.setattr(horde, "catch_up", take)
-    student = Student(horde, FACE)
+    student = StreamLearner(horde, FACE)
     student.observe(np.zeros(3, dtype=np.float32), 0)
     for age in range(1, 7):
         student.set_action(Phase.BEHAVE, 0, 0.5, age)

@@ -334,7 +334,7 @@ def test_a_table_of_every_kind_of_policy() -> None:
         PolicyFunction(lambda *_: [0.5, 0.5], 3),
         *small[2:],
     ]
-    table = PolicyTable(all_policies, N_FEATURES)
+    table = PolicyTable(all_policies, N_FEATURES, max_finite=1e300)
     (tiles,) = walk(1, 3)
     rho = np.full(len(all_policies), -1.0)
     table.write_ratios(1, 0.6, np.zeros(3), tiles, rho)
@@ -345,7 +345,10 @@ def test_a_table_of_every_kind_of_policy() -> None:
     assert rho[[1, 4]].tolist() == [-1.0, -1.0]
     assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
     assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
-    assert np.isnan(rho[7])  # two numbers for three actions
+    # Two numbers for three actions
+    assert rho[7] == 0.0
+    assert np.flatnonzero(~table.has_ratio).tolist() == [7]
+    assert list(table.given) == [7]
     assert len(calls) == 1
 
 

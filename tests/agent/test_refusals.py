@@ -31,7 +31,7 @@ from horde_agent import (
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
-from horde_agent.life.student import Student
+from horde_agent.life.learner import StreamLearner
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.problems.markov import SmallMDP
@@ -177,7 +177,7 @@ class NoPolicy:
             "unknown channel 'smell'; there are age,",
         ),
         (
-            lambda: Student(Horde(toy_questions(), n_features=9, n_active=2), FACE),
+            lambda: StreamLearner(Horde(toy_questions(), n_features=9, n_active=2), FACE),
             "the Horde expects 9 features, 2 of them active, but the interface's tile coder makes 385, 37 of them",
         ),
     ],

@@ -17,8 +17,8 @@ import pytest
 from horde_agent import cli
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes, final_nmsre
-from horde_agent.measures.passes import curves, policy_scores
 from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.measures.two_pass_nmsre import curves, policy_scores
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.jobs.tables import QUESTION_COLUMNS

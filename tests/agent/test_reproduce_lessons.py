@@ -12,7 +12,7 @@ from horde_agent import questions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.student import relearn
+from horde_agent.life.learner import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
 from horde_agent.reproduce import lives
 from horde_agent.reproduce.excursions.problem import Variant, VariantResult, learn_variant

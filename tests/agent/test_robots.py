@@ -16,10 +16,10 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life import robots as module
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.robot_stream import RobotCounts, RobotStream
 from horde_agent.life.robots import Robots
-from horde_agent.life.student import Student
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
 from horde_agent.runs.jobs.relearn import complete
@@ -147,13 +147,13 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     by_hand = horde(engine="plain")
     streams = {}
     assert life.recorder is not None
-    student = Student(by_hand, INTERFACE, OFTEN)
+    student = StreamLearner(by_hand, INTERFACE, OFTEN)
     for row in rows(life):
         robot = int(row["robot"])
         if robot not in streams:
             streams[robot] = student
             if robot != 0:
-                streams[robot] = Student(by_hand, INTERFACE, OFTEN)
+                streams[robot] = StreamLearner(by_hand, INTERFACE, OFTEN)
         by_hand.select_stream(robot)
         fields = [row[name].item() for name in ("action", "b", "phase", "flags", "step", "policy")]
         streams[robot].take_row(row["observation"], *fields)

@@ -23,8 +23,8 @@ from horde_agent import (
 )
 from horde_agent.learning.rules import PAPER_CONFIG
 from horde_agent.life.flags import flags_of
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.robot import RobotInfo
-from horde_agent.life.student import Student
 from horde_agent.record import NO_ACTION, Flag, Phase
 from tests.agent.doubles import horde_of
 from tests.agent.hordes import engine_of
@@ -291,7 +291,7 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
     horde = horde_of([PLACE], face)
     twin = horde_of([PLACE], face)
     ppo(env).learn(64, callback=Keeping(horde, face))
-    student = Student(twin, face)
+    student = StreamLearner(twin, face)
     student.observe(np.zeros(1, np.float32), Flag.GAP)
     for action, b, observation, flags in kept:
         student.set_action(Phase.END if action == NO_ACTION else Phase.BEHAVE, action, b, 0)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.measures import excursion_table, passes
+from horde_agent.measures import excursion_table, two_pass_nmsre
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
-from horde_agent.measures.passes import curves, dots, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, returns_along
+from horde_agent.measures.two_pass_nmsre import curves, dots, nmsre_along, policy_scores
 from horde_agent.record import RecordLost
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
@@ -255,7 +255,7 @@ def test_a_long_curve_is_thinned_to_what_a_picture_shows(
     small: ExcursionTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both policies at the same numbers of excursions, so that a mean over all can be drawn; and each one's last."""
-    monkeypatch.setattr(passes, "MOST_POINTS", 20)
+    monkeypatch.setattr(two_pass_nmsre, "MOST_POINTS", 20)
     outcomes = small.outcomes()
     pictured = curves(small, policy_scores(small))
     for curve, outcome in zip(pictured, outcomes, strict=True):
@@ -269,7 +269,7 @@ def test_a_long_curve_is_thinned_to_what_a_picture_shows(
 def test_dots_are_some_of_the_second_half(
     small: ExcursionTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "MOST_DOTS", 9)
+    monkeypatch.setattr(two_pass_nmsre, "MOST_DOTS", 9)
     outcome = small.outcomes()[0]
     ((k, (predictions, returns)),) = dots(
         small, policy_scores(small), {0: np.array([2, 0])}

@@ -15,11 +15,11 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Interface
 from horde_agent.life.flags import are_followed
-from horde_agent.life.student import Student
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.timing import Durations
-from horde_agent.measures.passes import PolicyScores, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
+from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import LearnConfig
@@ -352,7 +352,7 @@ def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action:
 
 
 def learn_and_score(
-    stream: Stream, student: Student, passes: int, observer: Any = None, size: int = 13
+    stream: Stream, student: StreamLearner, passes: int, observer: Any = None, size: int = 13
 ) -> Holdout:
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
     holdout.learn(rows, student, passes, observer)
@@ -382,7 +382,7 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
     horde.predict = lambda tiles: np.zeros(3)
     seen: list[int] = []
-    student = Student(horde, FACE)
+    student = StreamLearner(horde, FACE)
     stream = stream_of([0.1] * n, {0: Flag.NONE})
     score = learn_and_score(
         stream, student, passes=2, observer=lambda student, step: seen.append(step)
@@ -400,7 +400,7 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     """Row 30 is broken in the part that is learned, row 80 in the other: the row before each leads nowhere."""
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
     horde.predict = lambda tiles: np.zeros(3)
-    student = Student(horde, FACE)
+    student = StreamLearner(horde, FACE)
     score = learn_and_score(stream_of([1.0] * 100, {30: flag, 80: flag}), student, passes=1)
     assert [call[1] for call in horde.learned] == [k for k in range(69) if k != 29]
     assert score.shown[1][:, 0].tolist() == [k - 70 for k in range(70, 99) if k != 79]
@@ -417,7 +417,9 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
     readings[90] = 0.9
     horde: Any = SpyHorde([GVF("next", Behaviour(), Channel(1), 0.0)])
     horde.predict = lambda tiles: np.full(1, 0.75)
-    score = learn_and_score(stream_of(readings, {90: Flag.GAP}), Student(horde, FACE), passes=1)
+    score = learn_and_score(
+        stream_of(readings, {90: Flag.GAP}), StreamLearner(horde, FACE), passes=1
+    )
     variance = 15 / 28 * 13 / 28
     assert score.n_scored == 28
     assert score.variance[0] == pytest.approx(variance)
@@ -439,7 +441,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     stream = stream_of(rewards, flags)
     horde: Any = SpyHorde(nexting(FACE, (0.5, 0.9)))
     horde.predict = lambda tiles: np.full(6, 0.3)
-    score = learn_and_score(stream, Student(horde, FACE), 0, size=size)
+    score = learn_and_score(stream, StreamLearner(horde, FACE), 0, size=size)
     learned = stream[:140]
     held_out = stream[140:]
     channel, gamma = known_returns(horde)
@@ -471,7 +473,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     peaks = []
     for n_parts in (20, 20, 80):  # the first one imports modules
         tracemalloc.start()
-        holdout.score(Log(n_parts), Student(horde, FACE))
+        holdout.score(Log(n_parts), StreamLearner(horde, FACE))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 2.0 * peaks[1]  # 3.6 times if each part stayed
@@ -513,7 +515,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
     gaps = dict.fromkeys(range(100), int(Flag.GAP))
     with pytest.raises(ValueError, match="no two consecutive rows"):
-        learn_and_score(stream_of([0.0] * 100, gaps), Student(horde, FACE), passes=1)
+        learn_and_score(stream_of([0.0] * 100, gaps), StreamLearner(horde, FACE), passes=1)
     assert horde.calls == [], "nothing was learned before it was found out"
     for question in (
         GVF("f", Behaviour(), lambda o, t: 0.0, 0.5),

@@ -1,4 +1,4 @@
-"""Vectors of lanes, held arrays and entries: native and portable versions of `kernels/vectors` agree with NumPy."""
+"""Vectors of lanes, packed arrays and entries: native and portable versions of `kernels/vectors` agree with NumPy."""
 
 from __future__ import annotations
 
@@ -152,21 +152,21 @@ def test_kernels_take_16_lanes_at_a_time_only_if_no_block_is_wide(most_lanes: in
     """They are then compiled for one width instead of four."""
 
     @njit
-    def wide(held: Any, b: int, how: Any) -> None:
+    def wide(packed: Any, b: int, how: Any) -> None:
         how[b] = 128
 
     @njit
-    def narrow(held: Any, b: int, how: Any) -> None:
+    def narrow(packed: Any, b: int, how: Any) -> None:
         how[b] = 16
 
     chosen = native.by_most_lanes(wide, narrow)
 
     @njit
-    def call(held: Any, how: Any) -> None:
-        chosen(held, 1, how)
+    def call(packed: Any, how: Any) -> None:
+        chosen(packed, 1, how)
 
     widths = np.zeros(2)
-    call(native.hold(Width(Constant(most_lanes))), widths)
+    call(native.pack(Width(Constant(most_lanes))), widths)
     assert widths.tolist() == [0, most_lanes]
 
 
@@ -236,22 +236,22 @@ def some(is_odd: bool = True) -> Parts:
 
 
 @njit
-def read(held: Any, out: NDArray[np.float64]) -> None:
-    out[0] = held.first[4]
-    out[1] = held.rows[1, 2, 1]
-    out[2] = held.factor
-    out[3] = held.is_odd
-    out[4] = held.count
-    out[5] = held.rows.shape[1]
-    out[6] = held.rows[1, 0].sum()
+def read(packed: Any, out: NDArray[np.float64]) -> None:
+    out[0] = packed.first[4]
+    out[1] = packed.rows[1, 2, 1]
+    out[2] = packed.factor
+    out[3] = packed.is_odd
+    out[4] = packed.count
+    out[5] = packed.rows.shape[1]
+    out[6] = packed.rows[1, 0].sum()
 
 
 @IN_BOTH
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
-    """Its arrays are held, not copied, and stay alive with it."""
+    """Its arrays are packed, not copied, and stay alive with it."""
     parts = some(is_odd)
-    handle = MODULES[module].hold(parts)
+    handle = MODULES[module].pack(parts)
     out = np.zeros(7)
     rows = parts.rows
     del parts
@@ -263,10 +263,10 @@ def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     assert out[1] == -7
 
 
-def record_visit(held: Parts, thread: int, task: int) -> int:
-    held.visits[thread, 0] += 1
-    held.visits[thread, 1] = thread
-    held.visits[thread, 2] = task
+def record_visit(packed: Parts, thread: int, task: int) -> int:
+    packed.visits[thread, 0] += 1
+    packed.visits[thread, 1] = thread
+    packed.visits[thread, 2] = task
     return 0
 
 
@@ -275,7 +275,7 @@ def record_visit(held: Parts, thread: int, task: int) -> int:
 def test_each_thread_is_called_once_with_its_number(module: str, n_threads: int) -> None:
     parts = some()
     implementation = MODULES[module]
-    handle = implementation.hold(parts)
+    handle = implementation.pack(parts)
     implementation.on_threads(implementation.entry_of(record_visit, handle), handle, n_threads, -8)
     np.testing.assert_array_equal(
         parts.visits, [[1, t, -8] for t in range(n_threads)] + [[0] * 3] * (4 - n_threads)
@@ -292,6 +292,6 @@ def test_both_modules_have_every_name() -> None:
     assert len(names) >= 16
     for of in MODULES.values():
         assert all(hasattr(of, name) for name in names)
-    chosen = vectors.hold.__module__.split(".")[-1]
+    chosen = vectors.pack.__module__.split(".")[-1]
     assert chosen == ("native" if "native" in MODULES else "portable")
     assert all(getattr(vectors, name) is getattr(MODULES[chosen], name) for name in names)

@@ -11,8 +11,8 @@ import numpy as np
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface
 from horde_agent.bench import workload
 from horde_agent.learning.gibbs import GibbsTable
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Follower
-from horde_agent.life.student import Student
 from horde_agent.policies import Gibbs
 from tests.agent.doubles import N_ACTIONS, ToyBody, toy_life
 from tests.agent.short_lives import Recorded
@@ -77,7 +77,7 @@ def live_with_follower() -> str:
     ]
     size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
     near, follower_horde = (Horde(toy_questions, **size, mode="deferred") for _ in range(2))
-    follower = Follower(Student(follower_horde, interface))
+    follower = Follower(StreamLearner(follower_horde, interface))
     with toy_life(ToyBody(), near, observers=[follower]) as life:
         life.run(500)
     follower.close()

@@ -21,8 +21,8 @@ import numpy as np
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
+from horde_agent.life.learner import encoder
 from horde_agent.life.robots import Robots
-from horde_agent.life.student import encoder
 from horde_agent.measures.nmsre import NO_VARIANCE
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from horde_env import cli
-from horde_env.commands.running import Target
-from horde_env.commands.serving import serve
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
+from horde_env.tools.running import Target
+from horde_env.tools.serving import serve
 from tests.env.hardware.peers import LIMIT_S, Served, Serving, Terminal
 from tests.env.healthy import Instead, Robot, Run
 
@@ -32,7 +32,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def instead(monkeypatch: pytest.MonkeyPatch) -> Instead:
 
     def put(robot: Robot) -> Robot:
-        monkeypatch.setattr(Target, "make", lambda self, realtime: PenEnv(robot))
+        monkeypatch.setattr(Target, "make", lambda self, realtime: RobotEnv(robot))
         return robot
 
     return put

@@ -11,7 +11,7 @@ import numpy as np
 from horde_env.backend import Frame
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot import checks
-from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.safety import VoltageMonitor
 from tests.env.toy import ToyBody
 
 SPEC = critterbot()
@@ -34,7 +34,7 @@ def setting(**channels: float) -> Harm:
 class Robot(ToyBody):
     """The toy body with the readings of a healthy robot, changed by `harm`; `motion` maps the request to its motion."""
 
-    obedience = VoltageObedience
+    command_monitor = VoltageMonitor
 
     def __init__(
         self,

@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_env import make_simulator_env
-from horde_env.env import PenEnv
+from horde_env import make_simulator_env, registry
+from horde_env.env import RobotEnv
 from horde_env.make import make_env, make_vector_env
-from horde_env.robot import ROBOTS, environments
+from horde_env.robot import ROBOTS
 from tests.env.toy import ToyBody
 
 WRONG: list[Any] = [object(), -1, math.nan, math.inf, b"x", [()], {"a": 2}, np.zeros(2)]
@@ -44,7 +44,7 @@ OF_ITS_OWN: dict[str, list[Any]] = {
 CASES = [
     (kind, backend, name)
     for kind in ROBOTS
-    for backend, entry in environments(kind).items()
+    for backend, entry in registry.robot(kind).environments.items()
     for name in (*entry.arguments, *SHARED)
 ]
 
@@ -63,7 +63,7 @@ def test_a_wrong_argument_is_refused_in_a_sentence_that_names_the_parameter(
 
 @pytest.mark.parametrize("kind", ROBOTS)
 def test_an_argument_that_an_environment_does_not_have_is_refused_by_name(kind: str) -> None:
-    for entry in environments(kind).values():
+    for entry in registry.robot(kind).environments.values():
         with pytest.raises(
             TypeError, match=f"{entry.id} has no argument 'colour'; it has {entry.arguments[0]}"
         ):
@@ -105,7 +105,7 @@ def test_numbers_of_numpy_and_none_where_it_is_the_default_are_accepted() -> Non
 def test_wrong_reset_options_are_refused_and_nothing_is_opened(options: Any) -> None:
     body = ToyBody()
     with pytest.raises(ValueError, match=r"option|manoeuvre|charge_s"):
-        PenEnv(body).reset(options=options)
+        RobotEnv(body).reset(options=options)
     assert body.log == []
 
 
@@ -115,4 +115,4 @@ def test_an_unknown_choice_of_any_type_is_refused_by_the_environment_itself(
     name: str, value: Any
 ) -> None:
     with pytest.raises(ValueError, match=f"unknown {name} {re.escape(repr(value))}"):
-        PenEnv(ToyBody(), **{name: value})
+        RobotEnv(ToyBody(), **{name: value})

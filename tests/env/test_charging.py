@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Floats, Frame
-from horde_env.env import PenEnv
+from horde_env.battery import BatteryMonitor
+from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost
 from horde_env.robot import RobotSpec, create2, critterbot
-from horde_env.robots.critterbot.drives import SLOW, DockStay
 from horde_env.robots.critterbot.log import RecordedLife
-from horde_env.sim.gauge import BatteryGauge
+from horde_env.robots.critterbot.manoeuvres import SLOW, CritterbotStay
 from tests.env.recording import packets, write
 from tests.env.toy import ToyBody, begun
 
@@ -75,7 +75,7 @@ class DockedBody(ToyBody):
         )
 
 
-def stay_of(body: DockedBody, **options: Any) -> tuple[PenEnv, dict[str, Any]]:
+def stay_of(body: DockedBody, **options: Any) -> tuple[RobotEnv, dict[str, Any]]:
     env = begun(body)
     return env, env.reset(options={"manoeuvre": "dock", **options})[1]
 
@@ -89,13 +89,13 @@ def voltage(lowest_v: float) -> Floats:
     return values
 
 
-def read(gauge: BatteryGauge, lowest_v: float, n: int) -> None:
+def read(gauge: BatteryMonitor, lowest_v: float, n: int) -> None:
     for _ in range(n):
         gauge.read(voltage(lowest_v))
 
 
 def test_low_begins_at_14_and_a_half_volts_of_the_lowest_and_ends_at_15() -> None:
-    gauge = BatteryGauge(SPEC)
+    gauge = BatteryMonitor(SPEC)
     is_low = []
     for lowest_v in (14.6, 14.4, 14.6, 14.9, 15.1, 14.6):
         read(gauge, lowest_v, 1000)
@@ -105,7 +105,7 @@ def test_low_begins_at_14_and_a_half_volts_of_the_lowest_and_ends_at_15() -> Non
 
 def test_a_short_sag_is_not_a_low_battery() -> None:
     """A second at 13.0 V under load moves the smoothed 15.0 V to 15 - 2 (1 - .98^10) = 14.63 V."""
-    gauge = BatteryGauge(SPEC)
+    gauge = BatteryMonitor(SPEC)
     read(gauge, 15.0, 100)
     read(gauge, 13.0, 10)
     assert not gauge.is_low
@@ -118,7 +118,7 @@ def test_a_short_sag_is_not_a_low_battery() -> None:
 @pytest.mark.parametrize(("bus_v", "battery_v"), [(0.0, 12.0), (16.0, 1000.0), (16.0, 25.7)])
 def test_an_impossible_battery_is_ignored(bus_v: float, battery_v: float) -> None:
     """The original simulator's counts from 10,000 down: 1000 V, after 98 s a low voltage, with 0 V on the bus."""
-    gauge = BatteryGauge(SPEC)
+    gauge = BatteryMonitor(SPEC)
     values = voltage(14.5)
     read(gauge, 12.0, 1000)
     assert gauge.is_urgent
@@ -140,7 +140,7 @@ def test_ten_seconds_held_by_the_charger_make_the_battery_low(
     spec: RobotSpec, dock: dict[str, float]
 ) -> None:
     """An applied step, or a step without the dock's power, restarts the count; no battery is below its limit."""
-    gauge = BatteryGauge(spec)
+    gauge = BatteryMonitor(spec)
     full = 0.5 * (spec.low + spec.high)
     full[spec.group("battery_voltage")] = 16.0
     for name in dock:
@@ -169,7 +169,7 @@ def test_a_robot_without_battery_channels_has_no_battery_info() -> None:
         period_s = 0.1
         battery = SPEC.battery
 
-    gauge = BatteryGauge(Bare())  # type: ignore[arg-type]
+    gauge = BatteryMonitor(Bare())  # type: ignore[arg-type]
     gauge.read(np.zeros(54))
     assert gauge.info() == {}
 
@@ -260,7 +260,7 @@ def test_a_robot_that_cannot_leave_ends_its_stay(
 ) -> None:
     """Below 14.5 V the firmware charges even if the host forbids it."""
     body = DockedBody()
-    stay = DockStay(SPEC, body, charge_s=0.0)
+    stay = CritterbotStay(SPEC, body, charge_s=0.0)
     frame = dataclasses.replace(body.reset(np.random.default_rng(0)), applied=applied)
     frame.values[SPEC.index("ir_distance_8")] = behind
     requests = []
@@ -290,13 +290,13 @@ def test_a_drive_without_a_dock_ends_after_a_minute() -> None:
 
 def test_a_body_that_cannot_be_charged_cannot_dock(tmp_path: Any) -> None:
     """A recorded life refuses before anything happens, and its metadata does not list the manoeuvre."""
-    env = PenEnv(RecordedLife(write(tmp_path / "life.csv", packets())))
+    env = RobotEnv(RecordedLife(write(tmp_path / "life.csv", packets())))
     assert env.metadata["manoeuvres"] == ["centre", "stay"]
     env.reset(seed=0)
     with pytest.raises(ValueError, match="manoeuvre 'dock'"):
         env.reset(options={"manoeuvre": "dock"})
     env.step(0)
-    assert PenEnv(DockedBody()).metadata["manoeuvres"] == ["centre", "dock", "stay"]
+    assert RobotEnv(DockedBody()).metadata["manoeuvres"] == ["centre", "dock", "stay"]
 
 
 @pytest.mark.parametrize("charge_s", [-1.0, float("inf"), "long"])

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.commands.check import Check, judge_stops
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost
 from horde_env.hardware.checks import Line, Verdict
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot import checks
+from horde_env.tools.check import Check, judge_stops
 from tests.env.healthy import Harm, Robot, setting
 from tests.facts import states
 
@@ -25,7 +25,7 @@ WHEELS = SPEC.group("motor_velocity")
 
 
 def check(robot: Robot, may_move: str = "") -> tuple[dict[str, Line], Check]:
-    env = PenEnv(robot)
+    env = RobotEnv(robot)
     env.reset(seed=1)
     inspection = Check(env, lambda: may_move)
     lines = list(inspection.lines())

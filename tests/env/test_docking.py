@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.make import make_env
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
@@ -74,7 +74,7 @@ def critterbot_before_dock(
         less.
     """
     body = kind(battery_scale=0.005, physics="planar")
-    with PenEnv(body, getattr(body, "clock", None)) as env:
+    with RobotEnv(body, getattr(body, "clock", None)) as env:
         env.reset(seed=0, options=STAY)
         if isinstance(body, EmulatedBody):
             machine = body.emulator.robot.machine
@@ -83,7 +83,7 @@ def critterbot_before_dock(
         x, y, ux, uy, nose_m = machine.face[:5]
         machine.body.place(x + ux * (nose_m + 0.02), y + uy * (nose_m + 0.02), math.atan2(-uy, -ux))
         machine.power.charge[:] = charge
-        env.gauge.forget()  # discard the readings of another charge
+        env.battery.forget()  # discard the readings of another charge
         yield env, machine
 
 
@@ -131,7 +131,7 @@ def create_before_dock(
 ) -> Iterator[Any]:
     """Yield a Create 2 that faces its dock 0.4 m before it, with its body."""
     body = kind(physics="planar")
-    with PenEnv(body, getattr(body, "clock", None), spec=create2()) as env:
+    with RobotEnv(body, getattr(body, "clock", None), spec=create2()) as env:
         env.reset(seed=0, options=STAY)
         if isinstance(body, EmulatedCreate):
             firmware = body.emulator.robot
@@ -152,7 +152,7 @@ CREATES = pytest.mark.parametrize(
 )
 
 
-def drive_onto_dock(env: PenEnv) -> None:
+def drive_onto_dock(env: RobotEnv) -> None:
     """Drive forward until the charger ends Safe."""
     for _ in range(60):
         if not env.step(FORWARD)[4]["applied"]:

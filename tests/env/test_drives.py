@@ -9,7 +9,7 @@ import pytest
 
 from horde_env.backend import Frame
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.drives import (
+from horde_env.robots.critterbot.manoeuvres import (
     FAST,
     SLOW,
     SPEED,

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,10 +18,11 @@ from gymnasium.utils.env_checker import check_env
 import horde_env
 from horde_env.backend import Floats, Frame
 from horde_env.clock import ManualClock, RealTimeClock
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost, BackendUnavailable
-from horde_env.robot import RobotSpec, critterbot
+from horde_env.robot import critterbot
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.sim.observer import Observer
 from horde_env.tasks import TASKS, task
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write
@@ -112,7 +112,8 @@ def test_an_invalid_action_is_refused_and_sends_nothing(
 def test_readings_outside_their_range_are_clipped_and_counted() -> None:
     """Light of 0.9 (range .8), -3 V, and a NaN: three clips; the rest of the observation is untouched."""
     env = begun(ToyBody())
-    values = env._frame.values.copy()  # type: ignore[union-attr]
+    assert env.frame is not None
+    values = env.frame.values.copy()
     index = env.robot.index
     values[[index("light_0"), index("bus_voltage"), index("thermal_3")]] = 0.9, -3.0, np.nan
     env.backend = Robot(lambda frame, _: dataclasses.replace(frame, values=values))  # type: ignore[assignment]
@@ -179,7 +180,7 @@ def test_only_a_seed_or_a_closed_body_makes_a_drive_start_anew() -> None:
     """Otherwise it starts where the body stands; nothing is opened before the first reset."""
     body = ToyBody()
     drive = {"manoeuvre": "centre"}
-    env = PenEnv(body)
+    env = RobotEnv(body)
     assert body.log == []
     for seed, options, n_resets in (
         (None, drive, 1),
@@ -252,7 +253,7 @@ def test_a_tasks_reward_is_that_of_the_observation_after_the_step() -> None:
 
 
 def test_metadata_describes_channels_actions_period_and_tiles() -> None:
-    env = PenEnv(ToyBody())
+    env = RobotEnv(ToyBody())
     channels = env.metadata["channels"]
     assert len(channels) == 57
     assert sum(channel["sensor"] for channel in channels) == 53
@@ -267,15 +268,15 @@ def test_metadata_describes_channels_actions_period_and_tiles() -> None:
     ]
     assert env.metadata["period_s"] == 0.1
     assert env.metadata["tile_layout"] == env.robot.tile_layout
-    assert "channels" not in PenEnv.metadata
+    assert "channels" not in RobotEnv.metadata
 
 
 def test_a_window_needs_a_display_before_anything_is_opened() -> None:
     body = ToyBody()
     with pytest.raises(BackendUnavailable, match=r'needs a display.*"rgb_array"'):
-        PenEnv(body, render_mode="human")
+        RobotEnv(body, render_mode="human")
     assert body.log == []
-    assert PenEnv(body).metadata["render_modes"] == ["rgb_array"]
+    assert RobotEnv(body).metadata["render_modes"] == ["rgb_array"]
 
 
 def test_closing_stops_the_motors_first_and_always_closes_the_window() -> None:
@@ -287,8 +288,8 @@ def test_closing_stops_the_motors_first_and_always_closes_the_window() -> None:
             done.append("body")
             raise BackendUnavailable("it was closed already")
 
-    env = PenEnv(Body())
-    env._window = SimpleNamespace(close=lambda: done.append("window"))  # type: ignore[assignment]
+    env = RobotEnv(Body())
+    env.display.close = lambda: done.append("window")  # type: ignore[method-assign]
     with pytest.raises(BackendUnavailable):
         env.close()
     assert done == ["body", "window"]
@@ -302,22 +303,25 @@ def test_nothing_is_compiled_between_the_first_frame_and_the_first_step(
 
     def note(kind: type, name: str) -> None:
         method = getattr(kind, name)
-        monkeypatch.setattr(
-            kind, name, lambda *arguments: (order.append(name), method(*arguments))[1]
-        )
 
-    note(RobotSpec, "scale")
+        def noted(*arguments: Any, **options: Any) -> Any:
+            order.append(name)
+            return method(*arguments, **options)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    note(Observer, "observe")
     note(RealTimeClock, "start")
     note(ToyBody, "reset")
-    with PenEnv(ToyBody(), RealTimeClock(0.1)) as env:
+    with RobotEnv(ToyBody(), RealTimeClock(0.1)) as env:
         env.reset(seed=0)
-    assert order == ["scale", "start", "reset", "scale"]
+    assert order == ["observe", "start", "reset", "observe"]
 
 
 def test_importing_the_package_stays_light() -> None:
     """No engine, compiler or learner is loaded before a body is made, nor by reading the robot's description."""
     code = (
-        "import sys, horde_env; horde_env.critterbot(); horde_env.PenEnv; "
+        "import sys, horde_env; horde_env.critterbot(); horde_env.RobotEnv; "
         "print(sorted({'pybullet', 'numba', 'torch', 'pygame', 'matplotlib', 'serial'} & set(sys.modules)))"
     )
     out = subprocess.run(
@@ -348,7 +352,7 @@ class StandingBody(ToyBody):
 
 def test_a_real_robot_drives_to_the_middle_in_every_reset_and_stays_only_on_request() -> None:
     body = StandingBody()
-    env = PenEnv(body)
+    env = RobotEnv(body)
     _, info = env.reset(seed=1)
     assert info["manoeuvre_steps"] == body.log.count("exchange") > 0
     assert np.hypot(*body.pose[:2]) < 0.3
@@ -362,9 +366,9 @@ def test_a_real_robot_drives_to_the_middle_in_every_reset_and_stays_only_on_requ
 
 def test_an_emergency_stop_reaches_the_body_that_has_one() -> None:
     body: Any = ToyBody()
-    assert PenEnv(body).emergency_stop("smoke") is False
+    assert RobotEnv(body).emergency_stop("smoke") is False
     body.emergency_stop = lambda reason: reason == "smoke"
-    assert PenEnv(body).emergency_stop("smoke") is True
+    assert RobotEnv(body).emergency_stop("smoke") is True
 
 
 SPEC = critterbot()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horde_env.commands.terminal import Style, Tally, block
 from horde_env.robot import Floats, critterbot
+from horde_env.tools.terminal import Style, Tally, block
 
 SPEC = critterbot()
 MIDDLE = 0.5 * (SPEC.low + SPEC.high)

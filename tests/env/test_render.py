@@ -8,14 +8,15 @@ import gymnasium
 import numpy as np
 import pytest
 
+from horde_env import registry
 from horde_env.backend import Frame
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, create2, critterbot
-from horde_env.robots.create2.place import load_room
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.create2.arena import load_room
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.spaces import picture
-from horde_env.view.render import GROUPS, INK, SHELL, Painter, pygame
+from horde_env.view.render import GROUPS, INK, SHELL, Renderer, pygame
 from tests.env.toy import ToyBody, begun
 
 SPEC = critterbot()
@@ -46,9 +47,10 @@ PLACES: dict[str, tuple[RobotSpec, Any]] = {
 }
 
 
-def painter(robot: str) -> Painter:
-    spec, place = PLACES[robot]
-    return Painter(spec, picture(spec, place))
+def renderer(robot: str) -> Renderer:
+    spec, arena = PLACES[robot]
+    plan = registry.robot(robot).plan(arena)
+    return Renderer(spec, picture(spec, plan))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_the_body_is_drawn_where_it_stands(
     robot: str, pose: tuple[float, float, float], centre_m: tuple[float, float], px_per_m: float
 ) -> None:
     """The world's x is right, its y up, around the middle (240, 240)."""
-    drawn = painter(robot).draw(frame(PLACES[robot][0], pose))
+    drawn = renderer(robot).draw(frame(PLACES[robot][0], pose))
     assert (drawn.shape, drawn.dtype) == ((480, 720, 3), np.uint8)
     x, y = places(drawn, SHELL).mean(axis=1)
     assert x == pytest.approx(240 + centre_m[0] * px_per_m, abs=8)
@@ -74,11 +76,11 @@ def test_the_body_is_drawn_where_it_stands(
 def test_a_body_without_a_pose_is_drawn_large_whatever_it_reads(robot: str) -> None:
     spec = PLACES[robot][0]
     large, small = (
-        painter(robot).draw(frame(spec, pose)) for pose in (None, (0.0, 0.0, 0.5 * np.pi))
+        renderer(robot).draw(frame(spec, pose)) for pose in (None, (0.0, 0.0, 0.5 * np.pi))
     )
     assert places(large, SHELL).shape[1] > 2.5 * places(small, SHELL).shape[1]
     unknown = Frame(values=np.full(spec.n_channels, np.nan), t=0.0)
-    assert painter(robot).draw(unknown).shape == (480, 720, 3)
+    assert renderer(robot).draw(unknown).shape == (480, 720, 3)
 
 
 @pytest.mark.parametrize("pose", [(0.0, 0.0, 0.5 * np.pi), None])
@@ -86,14 +88,14 @@ def test_the_critterbots_tail_points_away_from_the_heading(
     pose: tuple[float, float, float] | None,
 ) -> None:
     """Facing north, or forward up: the shell's lowest pixel is twice as far as its highest."""
-    _, rows = places(painter("critterbot").draw(frame(SPEC, pose)), SHELL)
+    _, rows = places(renderer("critterbot").draw(frame(SPEC, pose)), SHELL)
     assert rows.max() - 240 > 1.8 * (240 - rows.min())
 
 
 def test_a_near_wall_shows_as_a_longer_ray_and_a_longer_bar() -> None:
     """Of the front sensor, to the east, in its group's colour."""
     near_rgb, far_rgb = (
-        painter("critterbot").draw(frame(SPEC, (0.0, 0.0, 0.0), ir_distance_0=d))
+        renderer("critterbot").draw(frame(SPEC, (0.0, 0.0, 0.0), ir_distance_0=d))
         for d in (0.9, 0.1)
     )
     colour = GROUPS[SPEC.groups.index("ir_distance") % len(GROUPS)]
@@ -105,11 +107,12 @@ def test_a_near_wall_shows_as_a_longer_ray_and_a_longer_bar() -> None:
 
 
 def test_the_path_stays_in_the_picture() -> None:
-    env = PenEnv(ToyBody(), render_mode="rgb_array")
+    env = RobotEnv(ToyBody(), render_mode="rgb_array")
     env.reset(seed=1)
     fresh = env.render()
     for _ in range(20):
         env.step(0)
+    assert len(env.display.trail) == 21
     assert (env.render() != fresh).any()
     env.reset(seed=1)
     np.testing.assert_array_equal(env.render(), fresh)
@@ -139,7 +142,8 @@ def test_a_window_shows_every_step_until_it_is_closed(monkeypatch: pytest.Monkey
     for action in (0, 3):
         env.step(action)
         shown.append(pygame.surfarray.array3d(pygame.display.get_surface()).transpose(1, 0, 2))
-        np.testing.assert_array_equal(shown[-1], env._picture())
+        assert env.frame is not None
+        np.testing.assert_array_equal(shown[-1], env.display.picture(env.frame))
     assert (shown[0] != shown[1]).any()
     pygame.event.post(pygame.event.Event(pygame.QUIT))
     env.step(0)
@@ -156,7 +160,7 @@ def test_without_a_display_the_error_says_so_and_the_body_is_not_reset(
     monkeypatch.setenv("SDL_VIDEODRIVER", "no_such_driver")
     body = ToyBody()
     with pytest.raises(BackendUnavailable, match="no window can be opened"):
-        PenEnv(body, render_mode="human").reset(seed=0)
+        RobotEnv(body, render_mode="human").reset(seed=0)
     assert body.log == []
 
 

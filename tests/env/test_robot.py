@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 
 import horde_env
+from horde_env import registry
 from horde_env.emulation.emulator import RobotEmulator
+from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.checks import RobotChecks
 from horde_env.make import make_env
-from horde_env.robot import ROBOTS, RobotSpec, asset, create2, critterbot, environments, part
+from horde_env.robot import ROBOTS, RobotSpec, asset, create2, critterbot
+from horde_env.robots.create2 import wire as create2_wire
+from horde_env.robots.critterbot import wire as critterbot_wire
 
 SPEC = critterbot()
 
@@ -85,13 +89,27 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         asset("nothing.toml")
 
 
-@pytest.mark.parametrize("robot", ROBOTS)
-def test_a_robots_folder_has_all_that_shared_modules_load_from_it(robot: str) -> None:
-    for entry in environments(robot).values():
-        assert callable(part(robot, entry.body))
-    assert part(robot, "drives").DRIVES.stay is not None
-    assert isinstance(part(robot, "checks").CHECKS, RobotChecks)
-    assert issubclass(part(robot, "emulator.emulator").EMULATOR, RobotEmulator)
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_robots_folder_has_all_that_shared_modules_load_from_it(name: str) -> None:
+    robot = registry.robot(name)
+    assert robot.name == robot.spec.name == name
+    for backend, entry in robot.environments.items():
+        if entry.is_on_port:
+            assert issubclass(robot.connect(backend), PhysicalBody)
+    assert robot.manoeuvres().stay is not None
+    assert isinstance(robot.checks(), RobotChecks)
+    assert isinstance(robot.emulator(), type)
+    assert issubclass(robot.emulator(), RobotEmulator)
+
+
+def test_a_robot_without_recordings_or_batches_says_so() -> None:
+    with pytest.raises(ValueError, match="the create2 has no recordings"):
+        registry.robot("create2").replay(log="life.csv")
+    with pytest.raises(ValueError, match="the create2 has no kernel for many robots"):
+        registry.robot("create2").make_batch(None, 2)
+
+
+DRIVE = {"critterbot": critterbot_wire.drive, "create2": create2_wire.drive}
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
@@ -104,7 +122,7 @@ def test_a_request_that_is_not_three_finite_numbers_is_refused(robot: str, bad: 
         env.reset(seed=0)
         for ask in (
             env.backend.exchange,
-            lambda request: part(robot, "wire").drive(request, env.robot),
+            lambda request: DRIVE[robot](request, env.robot),
         ):
             with pytest.raises(ValueError, match="three finite numbers"):
                 ask(np.array(bad))
@@ -113,11 +131,22 @@ def test_a_request_that_is_not_three_finite_numbers_is_refused(robot: str, bad: 
 def test_modules_that_robots_share_name_none_of_them() -> None:
     package = Path(horde_env.__file__).parent
     shared = [
-        package / f"{name}.py" for name in ("env", "make", "drives", "spaces", "tasks", "cli")
+        package / f"{name}.py"
+        for name in (
+            "env",
+            "registry",
+            "make",
+            "docking",
+            "commands",
+            "battery",
+            "spaces",
+            "tasks",
+            "cli",
+        )
     ]
     shared += [
         file
-        for folder in ("sim", "commands", "replay", "view")
+        for folder in ("sim", "tools", "replay", "view")
         for file in (package / folder).glob("*.py")
     ]
     assert [

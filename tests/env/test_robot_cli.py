@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from horde_env import cli
-from horde_env.commands.running import Target
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost, BackendUnavailable
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.robot import critterbot
+from horde_env.tools.running import Target
 from tests.env.hardware.peers import raising
 from tests.env.healthy import Instead, Robot, Run, setting
 from tests.env.recording import packets, write
@@ -195,7 +195,9 @@ def test_what_is_said_goes_before_the_robots_file(
 ) -> None:
     robot_file.save(RobotFile("serial", "/dev/old", "none", 9600), robot_file.default_path())
     made: list[Target] = []
-    monkeypatch.setattr(Target, "make", lambda self, realtime: made.append(self) or PenEnv(Robot()))
+    monkeypatch.setattr(
+        Target, "make", lambda self, realtime: made.append(self) or RobotEnv(Robot())
+    )
     for words in ("", "--port /dev/new", "--backend simulator"):
         run(f"monitor --once {words}")
     assert [(t.backend, t.file.port, t.file.parity) for t in made] == [
@@ -280,5 +282,5 @@ def test_an_emergency_stop_a_lost_link_and_a_robot_that_obeys_nothing_are_shown(
     robot.loss = "no packet for 0.31 s"
     assert "link lost: no packet for 0.31 s" in run("monitor --once").out
     instead(Robot())
-    monkeypatch.setattr(PenEnv, "disobedience", "it does nothing")
+    monkeypatch.setattr(RobotEnv, "disobedience", "it does nothing")
     assert run("monitor --once").out.rstrip().endswith("\nit does nothing")

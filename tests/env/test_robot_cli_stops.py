@@ -18,7 +18,6 @@ import pytest
 
 from horde_env import cli
 from horde_env.backend import Frame
-from horde_env.commands import running
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import RobotFile
@@ -36,6 +35,7 @@ from horde_env.robots.critterbot.wire import (
     MotorMode,
     encode_control,
 )
+from horde_env.tools import running
 from tests.env.critterbot.emulated import wake
 from tests.env.hardware.packets import packet_of
 from tests.env.hardware.peers import Terminal, open_port, raising, until
@@ -309,7 +309,7 @@ def test_an_emulator_runs_until_a_signal(
         assert words["stop"].is_set()
         return {"loss": 3, "flip": 0}
 
-    monkeypatch.setattr("horde_env.commands.serving.serve", serve)
+    monkeypatch.setattr("horde_env.tools.serving.serve", serve)
     out = run("emulate --drops --faults loss=1 --speed 2 --seed 5", code=code).out
     assert out == "serial   /dev/pts/7\nfaults: loss 3\n"
     assert (asked["tcp"], asked["drops"], asked["faults"]) == (None, "", "loss=1")

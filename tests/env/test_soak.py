@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Frame
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robot import Floats
 from horde_env.robots.critterbot.body import SerialBody
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, EmulatedBody, Faults
@@ -150,7 +150,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(
             is_whole = info["applied"] and not info["stale"] and not info["gap"]
             whole[body.n_reconnects] = whole.get(body.n_reconnects, 0) + is_whole
 
-    with PenEnv(body, body.clock, spec=body.spec) as env:
+    with RobotEnv(body, body.clock, spec=body.spec) as env:
         env.reset(seed=1)  # that of seed 0 falls into a reboot, and is refused
         while sum(body.emulator.fault_counts.values()) < n_faults:
             live(50)

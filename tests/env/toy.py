@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot.checks import expected_wheels
-from horde_env.robots.critterbot.drives import wall_distances
+from horde_env.robots.critterbot.manoeuvres import wall_distances
 
 
 class ToyBody:
@@ -109,7 +109,7 @@ class ToyBody:
         return Frame(values=values, t=self._t * self.period_s, extras=pose)
 
 
-def begun(body: Backend, *clock: Any, **rest: Any) -> PenEnv:
-    env = PenEnv(body, *clock, **rest)
+def begun(body: Backend, *clock: Any, **rest: Any) -> RobotEnv:
+    env = RobotEnv(body, *clock, **rest)
     env.reset(seed=0)
     return env

@@ -63,9 +63,8 @@ class SlowSignals:
             self.rho[p] = rho = ratios.get(
                 constant, 1.0 / probability if constant == action else 0.0
             )
-            if self._is_sound(rho):
-                self.totals[:, p] += rho > 0, rho, rho**2
-        inputs = [*signals.z, *self.rho, *signals.gamma, *signals.lam]
+            self.totals[:, p] += rho > 0, rho, rho**2
+        inputs = [*signals.z, *signals.gamma, *signals.lam]
         for g, gamma in enumerate(signals.gamma):
             if math.isfinite(gamma):
                 self.longest[g] = max(self.longest[g], gamma)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.robots.create2.place import Room
+from horde_env.robots.create2.arena import Room
 from horde_env.robots.create2.simulator import world
 
 TICK_S = 1 / 64

@@ -1,4 +1,4 @@
-"""The dense GTD(lambda) with the methods of an engine: demons come and go, are frozen, and share several streams."""
+"""The dense GTD(lambda) with the methods of an engine: demons come and go, diverge, and share several streams."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DenseEngine:
         self.gtd = self._new_gtd(group.size)
         self.gtd.alpha = np.broadcast_to(alpha, group.size)[:, None]
         self.gtd.alpha_w = np.broadcast_to(alpha_w, group.size)[:, None]
-        self._is_frozen = np.zeros(group.size, dtype=bool)
+        self._is_diverged = np.zeros(group.size, dtype=bool)
 
     def _set_demons(self, group: Integers, policy: Integers) -> None:
         self._group = group
@@ -75,14 +75,15 @@ class DenseEngine:
         gamma = signals.gamma_tp1[self._group]
         if is_last:
             gamma = np.where(np.isfinite(gamma), 0.0, gamma)
+        rho = np.where(signals.has_rho[self._group], signals.rho_t[self._policy], np.nan)
         numbers = (
-            signals.rho_t[self._policy],
+            rho,
             gamma,
             signals.lam_tp1[self._group],
             signals.c_tp1,
             signals.z_tp1,
         )
-        of_live_demons = [np.where(self._is_frozen, 0.0, values) for values in numbers]
+        of_live_demons = [np.where(self._is_diverged, 0.0, values) for values in numbers]
         return self.gtd.learn(self._phi(tiles), *of_live_demons)
 
     def catch_up(self) -> None:
@@ -117,14 +118,14 @@ class DenseEngine:
                 rearranged = np.zeros_like(getattr(new, name))
                 rearranged[is_old] = arrays[name][old_index]
                 arrays[name] = rearranged
-        is_frozen = np.zeros(n, dtype=bool)
-        is_frozen[is_old] = self._is_frozen[old_index]
-        self._is_frozen = is_frozen
+        is_diverged = np.zeros(n, dtype=bool)
+        is_diverged[is_old] = self._is_diverged[old_index]
+        self._is_diverged = is_diverged
         self.gtd = new
         self._set_demons(mapping.group, mapping.policy)
 
-    def freeze(self, demon: int) -> None:
-        self._is_frozen[demon] = True
+    def mark_diverged(self, demon: int) -> None:
+        self._is_diverged[demon] = True
         for name in ("theta", "w", "e", "m", "s", "delta"):
             getattr(self.gtd, name)[demon] = 0.0
         for arrays in self._other_streams.values():
@@ -133,7 +134,7 @@ class DenseEngine:
     def reset_weights(self, theta: Floats | None = None) -> None:
         self.gtd.theta = np.zeros_like(self.gtd.theta)
         if theta is not None:
-            self.gtd.theta[~self._is_frozen] = theta[~self._is_frozen]
+            self.gtd.theta[~self._is_diverged] = theta[~self._is_diverged]
 
     # ---- results ----------------------------------------------------------------------------------------------------
 

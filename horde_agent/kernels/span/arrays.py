@@ -116,6 +116,7 @@ class SpanArrays(NamedTuple):
     c_tp1: Reals  # c_{t+1} + (1 - gamma_{t+1}) z_{t+1}
     w_left: Reals  # product of the factors of w over pending steps
     interest: Reals  # i(s_t)
+    skips: Reals  # 1 in a step in which the demon's policy has no ratio, otherwise 0
     w_at: Integers  # (B,): time of base_w's feature vector
 
     # Signals of queued steps: those of the step to time t at place t mod the batch.
@@ -125,8 +126,10 @@ class SpanArrays(NamedTuple):
     signal_lam: Reals  # (batch + 1, n_groups + 1)
     signal_z: Reals  # (batch, n_demons + 1)
     signal_interest: Reals  # (batch + 1, n_demons + 1): the last row is the latest
+    # (batch + 1, n_groups + 1): 1 without a ratio; the last row is the latest
+    signal_skips: NDArray[np.uint8]
     signal_b: Floats  # (batch,): b(a_t)
-    # (batch, 2): whether gamma, lambda or interest differ from before; whether an outcome is not 0.
+    # (batch, 2): whether gamma, lambda, skips or interest differ from before; whether an outcome is not 0.
     signal_changes: Integers
 
     # History shared by all demons.
@@ -152,7 +155,7 @@ class SpanArrays(NamedTuple):
 
     # Scratch of each thread, (threads, ...).
     table: Reals  # (threads, (T + 2) kinds lanes of a vector)
-    foreseen: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
+    precomputed: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
 
     predictions: Floats  # (n_demons,): at the latest completed step
 

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
 from horde_agent.kernels.lanes import (
     Lanes,
@@ -238,7 +240,7 @@ def next_lambda(span: SpanArrays, now: int, lam: Lanes, rho: Lanes, zero: Lanes)
 
 @inner_kernel
 def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
-    """Copy this step's rho, cumulants, gamma, lambda and outcomes into lanes [first, last)."""
+    """Copy this step's rho, cumulants, gamma, lambda, skips and outcomes into lanes [first, last)."""
     rho = span.signal_rho[slot]
     c = span.signal_c[slot]
     for i in range(first, last):  # one array at a time: numba vectorises only such loops
@@ -251,6 +253,9 @@ def load_signals(span: SpanArrays, first: int, last: int, slot: int) -> None:
         for i in range(first, last):
             span.gamma_tp1[i] = gamma[span.trace_group[i]]
             span.lam_tp1[i] = lam[span.trace_group[i]]
+        skips = span.signal_skips[slot]
+        for i in range(first, last):
+            span.skips[i] = skips[span.trace_group[i]]
         if span.has_interest:
             interest = span.signal_interest[slot]
             for i in range(first, last):
@@ -301,8 +306,9 @@ def skip_step(span: SpanArrays, lane: int, zero: Lanes) -> None:
 def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: Lanes) -> None:
     """Learn from the transition from phi_t, t = `now`, to phi_{t+1}, given the latter's overlaps, shape (T,).
 
-    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane with a non-finite signal skips the
-    step: its trace is cleared, its weights do not change, and its TD error is 0.
+    base and base_w are theta_0.phi_{t+1} and w_0.phi_t. A lane without a ratio, or with a
+    non-finite signal, skips the step: its trace is cleared, its weights do not change, and its TD
+    error is 0.
     """
     w_phi = w_value_of(span, lane, load_sums(span, lane, zero), zero)
     past_trace, sums = scan(span, b, lane, now, overlap, zero)
@@ -310,7 +316,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     step = signals_of(span, lane, value, w_phi, past_trace, overlap[now - span.clock[OLDEST]], zero)
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
-        step, is_small = sound_step(span, lane, now, step, zero)
+        step, is_small = step_within_range(span, lane, now, step, zero)
         trace = trace_products(
             span, lane, step, trace_source(span.rule, span, lane, step, zero), zero
         )
@@ -344,10 +350,11 @@ def signals_of(
     gamma = load(span.gamma_tp1, lane, zero)
     lam = load(span.lam_tp1, lane, zero)
     c_tp1 = load(span.c_tp1, lane, zero)
-    total = rho + gamma + lam + c_tp1
+    total = gamma + lam + c_tp1
     if span.has_interest:
         total = total + load(span.interest, lane, zero)
-    is_finite = absolute(total) <= span.max_finite
+    has_rho = load(span.skips, lane, zero) < 1.0
+    is_finite = absolute(choose(has_rho, total, zero + np.inf)) <= span.max_finite
     gamma = choose(is_finite, gamma, zero)
     delta = c_tp1 + gamma * value - load(span.prediction, lane, zero)
     return LaneStep(
@@ -408,7 +415,7 @@ def update_estimates(
 
 
 @inlined_kernel
-def sound_step(
+def step_within_range(
     span: SpanArrays, lane: int, now: int, signals: LaneStep, zero: Lanes
 ) -> tuple[LaneStep, Mask]:
     """Return a step with lambda_{t+1} of the trace rule, and with delta 0 where it is too large; and where it is not.

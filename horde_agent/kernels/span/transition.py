@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from horde_agent.kernels._jit import inner_kernel, kernel
-from horde_agent.kernels.checks import DEMON_FLAGGED, TAIL_TOO_LONG, Signals
+from horde_agent.kernels.checks import DEMON_DIVERGED, TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import changes
 from horde_agent.kernels.span.arrays import (
     BATCH,
@@ -38,11 +38,11 @@ from horde_agent.kernels.span.step import (
 )
 from horde_agent.kernels.span.writing import (
     flush_block,
-    foresee,
     move_base,
+    precompute_bases,
     sum_base,
     sum_trace,
-    tabulate,
+    tabulate_coefficients,
     write_lanes,
 )
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
@@ -74,7 +74,7 @@ def enqueue_signals(
 
 @inner_kernel
 def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool) -> None:
-    """Queue gamma, lambda and outcomes; record whether gamma or lambda changed and whether an outcome is not 0."""
+    """Queue gamma, lambda, skips and outcomes; record whether one of the former changed, or an outcome is not 0."""
     gamma = span.signal_gamma[slot]
     lam = span.signal_lam[slot]
     z = span.signal_z[slot]
@@ -84,12 +84,17 @@ def enqueue_states(span: SpanArrays, signals: Signals, slot: int, is_last: bool)
     continues = np.float64(not is_last)
     gamma_before = span.signal_gamma[latest]
     lam_before = span.signal_lam[latest]
+    skips = span.signal_skips[slot]
+    skips_before = span.signal_skips[latest]
     for g in range(signals.gamma_tp1.shape[0]):
         gamma[g] = continues * signals.gamma_tp1[g]
         lam[g] = signals.lam_tp1[g]
         n_changed += not (gamma[g] == gamma_before[g] and lam[g] == lam_before[g])
         gamma_before[g] = gamma[g]
         lam_before[g] = lam[g]
+        skips[g] = not signals.has_rho[min(g, signals.has_rho.shape[0] - 1)]
+        n_changed += skips[g] != skips_before[g]
+        skips_before[g] = skips[g]
     for i in range(signals.z_tp1.shape[0]):
         z[i] = signals.z_tp1[i]
         n_outcomes += signals.z_tp1[i] != 0
@@ -197,15 +202,15 @@ def advance_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zer
     n = lanes_of(zero)
     first_time = span.clock[NOW] - n_steps
     g = span.flush_group[b]
-    of_theta = span.foreseen[thread, 0]
-    of_w = span.foreseen[thread, 1]
+    of_theta = span.precomputed[thread, 0]
+    of_w = span.precomputed[thread, 1]
     is_behind = False
     if n_steps > 1:
         store(of_theta, 0, load(span.base, lane, zero))
-        foresee(span, span.theta, b, lane, n_steps, of_theta, zero)
+        precompute_bases(span, span.theta, b, lane, n_steps, of_theta, zero)
         if span.has_w:
             store(of_w, 0, load(span.base_w, lane, zero))
-            foresee(span, span.w, b, lane, n_steps, of_w, zero)
+            precompute_bases(span, span.w, b, lane, n_steps, of_w, zero)
     for k in range(n_steps):
         load_signals(span, lane, lane + n, (first_time + k + 1) % span.signal_rho.shape[0])
         if span.kind[g, (first_time + k) & mask] == IDLE and k + 1 < n_steps:
@@ -309,7 +314,7 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
     n = 0
     for i in range(span.is_flagged.shape[0]):
         n += span.is_flagged[i] > 0
-    return DEMON_FLAGGED * (n > 0) + TAIL_TOO_LONG * (longest_tail > span.largest_tail)
+    return DEMON_DIVERGED * (n > 0) + TAIL_TOO_LONG * (longest_tail > span.largest_tail)
 
 
 @inner_kernel
@@ -471,7 +476,7 @@ def read_lanes(
     """Add lanes' pending updates to copies of their block's rows, each of shape (rows in use times lanes,)."""
     start = span.start[b]
     table = span.table[0]
-    tabulate(span, b, lane, span.clock[NOW], table, zero)
+    tabulate_coefficients(span, b, lane, span.clock[NOW], table, zero)
     write_lanes(
         span, b, lane, table, weights, lane - start, CHUNK * (span.start[b + 1] - start), zero
     )

@@ -127,7 +127,7 @@ sum_base = over_block(sum_lanes, row_zeros)
 
 
 @inner_kernel
-def foresee(
+def precompute_bases(
     span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any
 ) -> None:
     """Write sums over lanes' active rows at each of the next steps, shape (n_steps + 1, lanes), given the first.
@@ -170,7 +170,9 @@ def foresee(
 
 
 @inner_kernel
-def tabulate(span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: Any) -> None:
+def tabulate_coefficients(
+    span: SpanArrays, b: int, lane: int, now: int, table: Reals, zero: Any
+) -> None:
     """Write prefix sums of some lanes, shape (kinds, places, lanes): coefficients of theta, then w, then m."""
     g = span.flush_group[b]
     n = lanes_of(zero)
@@ -366,7 +368,7 @@ def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero:
     time, thread = how
     table = span.table[thread]
     weights = (span.theta, span.w, span.m)
-    tabulate(span, b, lane, time, table, zero)
+    tabulate_coefficients(span, b, lane, time, table, zero)
     write_lanes(
         span, b, lane, table, weights, (CHUNK - 1) * span.start[b] + lane, stride_of(span), zero
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.measures.passes import Curve
+from horde_agent.measures.two_pass_nmsre import Curve
 from horde_agent.reproduce.excursions import problem
 from horde_agent.reproduce.excursions.problem import Data
 from horde_agent.reproduce.experiment import Table

@@ -13,7 +13,7 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.flags import are_broken
-from horde_agent.life.student import Student, predict_along, relearn
+from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour
 from horde_agent.record import Stream, read, row_dtype
@@ -132,7 +132,7 @@ def learn_in_turn(stream: Stream, interface: Interface, asked: list[GVF]) -> lis
         The predictions made at each row of each minute, shape (n_rows, n_questions).
     """
     horde = new_horde(interface, asked, config=CONFIG)
-    student = Student(horde, interface)
+    student = StreamLearner(horde, interface)
     made: list[Floats] = []
     for k, piece in enumerate(pieces(len(stream))):
         if is_held_out(k):
@@ -140,7 +140,7 @@ def learn_in_turn(stream: Stream, interface: Interface, asked: list[GVF]) -> lis
             continue
         seen: list[Floats] = []
 
-        def observe(student: Student, _step: int, seen: list[Floats] = seen) -> None:
+        def observe(student: StreamLearner, _step: int, seen: list[Floats] = seen) -> None:
             seen.append(np.array(student.predictions, dtype=np.float64))
 
         relearn(stream[piece], horde, interface, student=student, observer=observe)

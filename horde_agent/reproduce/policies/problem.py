@@ -14,8 +14,8 @@ from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
+from horde_agent.life.learner import encoder
 from horde_agent.life.observers import sound_demons
-from horde_agent.life.student import encoder
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read

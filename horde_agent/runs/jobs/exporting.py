@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from horde_agent.life.student import predict_along
+from horde_agent.life.learner import predict_along
 from horde_agent.record import FORMAT, OnFault, Stream, read_in_parts
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput, imported

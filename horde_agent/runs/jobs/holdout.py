@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.life.flags import are_followed, flags_of
+from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo
-from horde_agent.life.student import Student, predict_along, relearn
 from horde_agent.measures.nmsre import normalise
 from horde_agent.measures.returns import NO_CHANNEL, is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
@@ -104,7 +104,7 @@ def returns_of(
 
 
 def learn(
-    rows: Iterable[Stream], student: Student, passes: int, observer: RowObserver | None = None
+    rows: Iterable[Stream], student: StreamLearner, passes: int, observer: RowObserver | None = None
 ) -> None:
     """Learn from the first 70 % of a log, in several passes; raise BadInput if it is too short."""
     known_returns(student.horde)
@@ -119,7 +119,7 @@ def learn(
         relearn(part, student.horde, student.interface, student=student, observer=observer)
 
 
-def score(rows: Iterable[Stream], student: Student) -> Holdout:
+def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
     """Score the predictions on the last 30 % of a log. Rows without a next row are not scored."""
     horde = student.horde
     interface = student.interface

@@ -15,8 +15,8 @@ from typing import Any
 
 from rich.console import Console
 
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
-from horde_agent.life.student import Student
 from horde_agent.runs.ending import Cause, Ended, SignalHandler, signal_text
 from horde_agent.runs.jobs.tables import Outcome, write_tables
 from horde_agent.runs.jobs.warm import warm_up
@@ -54,7 +54,11 @@ class Job(ABC):
     is_rebuilt = False
 
     def __init__(
-        self, run: Run, student: Student, console: Console, signals: SignalHandler | None = None
+        self,
+        run: Run,
+        student: StreamLearner,
+        console: Console,
+        signals: SignalHandler | None = None,
     ) -> None:
         self.run = run
         self.student = student

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
-from horde_agent.life.student import predict_along
+from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, read, row_dtype
 from horde_agent.runs.config import BadInput, LearnConfig, resolve

@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.feed import Feed
+from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, Sampler, outside_drives
-from horde_agent.life.student import Student, rows_of
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import (
     DRIVES,
@@ -209,7 +209,7 @@ class Replay(Job):
         run = self.run
         self._reached = min(self.life.steps, self.total or 0)  # if no row follows the snapshot
 
-        def observe(student: Student, step: int) -> None:
+        def observe(student: StreamLearner, step: int) -> None:
             self._reached = step
             sample(student, step)
             if progress.is_due(run.horde):
@@ -456,7 +456,7 @@ class Log(Job):
 
     def __init__(self, run: Run, console: Console, signals: SignalHandler | None = None) -> None:
         holdout.known_returns(run.horde)
-        student = Student(run.horde, run.interface)
+        student = StreamLearner(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
         student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student, console, signals)
@@ -469,7 +469,7 @@ class Log(Job):
     def _learn(self, progress: Progress) -> None:
         """Learn from the first part in several passes."""
 
-        def observe(student: Student, _: int) -> None:
+        def observe(student: StreamLearner, _: int) -> None:
             self._n_learned += 1
             if progress.is_due(self.run.horde):
                 progress.show(student.learning_steps, self.run.horde)

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from horde_agent.horde import Horde
 from horde_agent.life.feed import Feed
+from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.robots import Robots
-from horde_agent.life.student import relearn
 from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files

@@ -13,8 +13,8 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
 from horde_agent.life.feed import shards_of
+from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
-from horde_agent.life.student import Student, predict_along
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
     NO_VARIANCE,
@@ -23,9 +23,9 @@ from horde_agent.measures.nmsre import (
     nmsre_text,
     quantisation_steps,
 )
-from horde_agent.measures.passes import PolicyScores, nmsre_along, policy_scores
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import returns_along
+from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs.ending import End
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
 
 
 def write_tables(
-    run: Run, student: Student, outcome: Outcome, wall_s: float | None
+    run: Run, student: StreamLearner, outcome: Outcome, wall_s: float | None
 ) -> dict[str, Any]:
     """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
     student.catch_up()
@@ -115,7 +115,7 @@ class _Results(NamedTuple):
     n_excursions: int | None
 
 
-def _tests(run: Run, student: Student, outcome: Outcome) -> _Results:
+def _tests(run: Run, student: StreamLearner, outcome: Outcome) -> _Results:
     horde = run.horde
     interface = run.interface
     folder = run.folder
@@ -209,7 +209,7 @@ def _how_a_log_is_scored(
 
 
 def _summary(
-    run: Run, student: Student, outcome: Outcome, results: _Results, wall_s: float | None
+    run: Run, student: StreamLearner, outcome: Outcome, results: _Results, wall_s: float | None
 ) -> dict[str, Any]:
     """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
     horde = run.horde

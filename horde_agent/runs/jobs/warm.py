@@ -34,8 +34,8 @@ from horde_agent.learning.rules import (
 )
 from horde_agent.life.bodies import ROBOTS, make_body
 from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.learner import encoder
 from horde_agent.life.life import Life
-from horde_agent.life.student import encoder
 from horde_agent.policies import Behaviour, Greedy, Policy, StickyRandom, Uniform
 
 _STEPS = 150

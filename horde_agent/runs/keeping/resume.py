@@ -22,8 +22,8 @@ from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
-from horde_agent.life.student import check_questions
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config

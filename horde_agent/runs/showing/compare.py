@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.passes import MOST_POINTS
+from horde_agent.measures.two_pass_nmsre import MOST_POINTS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.keeping.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.showing.html import element, figure, notes, page, section, table

@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.passes import MOST_DOTS, Curve, PolicyScores, curves, dots
+from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.record import Stream
 from horde_agent.runs.jobs.holdout import shown_demons
 from horde_agent.runs.keeping.folder import RunFolder, read_csv

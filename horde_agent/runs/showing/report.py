@@ -17,7 +17,7 @@ from rich.console import Console
 from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.passes import PolicyScores, policy_scores
+from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.jobs.relearn import complete, has_gone_on, missing_tables

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Floats, Frame
-from horde_env.drives import Obedience
+from horde_env.commands import CommandMonitor
 from horde_env.errors import BackendUnavailable, opened
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
@@ -20,11 +20,11 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
-from horde_env.robots.create2 import guardian, wire
-from horde_env.robots.create2.guardian import GuardedPort
-from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2 import watchdog, wire
+from horde_env.robots.create2.mode_controller import ModeController
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.stream import FrameParser
+from horde_env.robots.create2.watchdog import GuardedPort
 
 # ---- error messages --------------------------------------------------------------------------------------------------
 
@@ -32,10 +32,10 @@ NOTES = (
     "The encoders have one channel: their sign is the command's, so pushing by hand counts forward, and the "
     "last counts after a reversal have the wrong sign.",
     "A frame's checksum is one byte: damage that keeps it and every reading within its range is not detected.",
-    "The robot has no command timeout: if the program and its guardian both die, the wheels turn on.",
+    "The robot has no command timeout: if the program and its watchdog both die, the wheels turn on.",
 )
-NO_GUARDIAN = (
-    "a Create 2 has no command timeout, so it is driven through a guardian process, which stops the wheels if this "
+NO_WATCHDOG = (
+    "a Create 2 has no command timeout, so it is driven through a watchdog process, which stops the wheels if this "
     "program ends or hangs; that needs Linux or macOS, and this system has no modules fcntl and termios: use one of "
     "those, or --backend simulator"
 )
@@ -178,7 +178,7 @@ class CreateBody(PhysicalBody):
     dialect = CREATE2
     make_supervisor = CreateSupervisor
     notes = NOTES
-    obedience = Obedience
+    command_monitor = CommandMonitor
     may_stand_on_dock = False
 
     @classmethod
@@ -188,10 +188,10 @@ class CreateBody(PhysicalBody):
         """Return how the port is opened, and further arguments of the body; defaults come from the robot's file.
 
         Raises:
-            BackendUnavailable: If the port is to be guarded and this system has no guardian.
+            BackendUnavailable: If the port is to be guarded and this system has no watchdog.
         """
-        if guarded and not guardian.IS_SUPPORTED:
-            raise BackendUnavailable(NO_GUARDIAN)
+        if guarded and not watchdog.IS_SUPPORTED:
+            raise BackendUnavailable(NO_WATCHDOG)
         config, more = super().line_of(port, replace(file, parity=""), latch, **line)
         more["swapped_encoders"] = file.swapped_encoders
         if guarded:
@@ -209,7 +209,7 @@ class CreateBody(PhysicalBody):
         if swapped_encoders:
             self.dialect = CREATE2._replace(parser=partial(FrameParser, swapped_encoders=True))
         self.may_stand_on_dock = may_stand_on_dock
-        self.pilot = Pilot(self.spec)
+        self.mode_controller = ModeController(self.spec)
         # Connection and newest frame when the last command was sent
         self._sent: tuple[int, int] = (0, 0)
 
@@ -219,7 +219,7 @@ class CreateBody(PhysicalBody):
         Raises:
             BackendUnavailable: If no robot answers, or it is on its dock and left there to charge.
         """
-        self.pilot.reset()
+        self.mode_controller.reset()
         frame = super().reset(rng)
         if frame.values[self.spec.index("docked")] and not self.may_stand_on_dock:
             self.close()
@@ -235,9 +235,9 @@ class CreateBody(PhysicalBody):
         return wire.drive(command, self.spec)
 
     def steer(self, control: wire.Wheels) -> wire.Wheels | None:
-        """Return the pilot's override of a request, or the request.
+        """Return the mode controller's override of a request, or the request.
 
-        A robot that charges or drives to its dock is sent only the zeros that the guardian needs: a
+        A robot that charges or drives to its dock is sent only the zeros that the watchdog needs: a
             damaged byte may
         become the opcode for sleep or reset.
         """
@@ -245,9 +245,13 @@ class CreateBody(PhysicalBody):
         readings: tuple[Any, ...] = ()
         if self._link is not None:
             readings = self._link.readings()
-        if self.pilot.is_charging and readings and readings[-1].state.mode == wire.PASSIVE:
+        if (
+            self.mode_controller.is_charging
+            and readings
+            and readings[-1].state.mode == wire.PASSIVE
+        ):
             return None
-        return self.pilot.override or control
+        return self.mode_controller.override or control
 
     def is_at_rest(self, reading: Reading) -> bool:
         """Return whether no encoder counts."""
@@ -258,8 +262,11 @@ class CreateBody(PhysicalBody):
     def send_state_commands(self, link: Link) -> None:
         """Send the commands that the robot's mode requires."""
         readings = link.readings()
-        if readings and (said := self.pilot.state_commands(readings[-1].state, self._monotonic())):
-            link.send(said)
+        if not readings:
+            return
+        commands = self.mode_controller.state_commands(readings[-1].state, self._monotonic())
+        if commands:
+            link.send(commands)
 
     def annotate(self, frame: Frame, control: wire.Wheels | None) -> Frame:
         """Return `frame` with `applied`, `gap` and `refusal` by the robot's reported mode and speeds."""
@@ -270,7 +277,7 @@ class CreateBody(PhysicalBody):
         if epoch == self._sent[0]:
             n_since = number - self._sent[1]
         state = self._mark.newest.state
-        obeys, came_back, refusal = self.pilot.judge(
+        obeys, came_back, refusal = self.mode_controller.judge(
             state, control, n_since, is_kept_still=bool(self.reason)
         )
         obeys = obeys and frame.sensor_age_s <= GAP_S  # its state since then is unknown
@@ -295,7 +302,7 @@ class CreateBody(PhysicalBody):
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""
         self._charging_wanted = enabled
-        self.pilot.charge(enabled)
+        self.mode_controller.charge(enabled)
 
     def _newest_frame(self) -> tuple[int, int]:
         link = self._link

@@ -78,11 +78,10 @@ class CreateSupervisor:
     def _judge_stall(self, is_over: bool, t: float) -> None:
         if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time starts again
             self._rest_until = float("-inf")
-        self._stalled_t = (
-            (t if self._stalled_t is None or t < self._stalled_t else self._stalled_t)
-            if is_over
-            else None
-        )
+        if not is_over:
+            self._stalled_t = None
+        elif self._stalled_t is None or t < self._stalled_t:
+            self._stalled_t = t
         if self._stalled_t is not None and t - self._stalled_t >= STALLED_S:
             self._stalled = "a wheel motor's current is too high; the robot pauses for a second"
             self._rest_until = t + RESTED_S

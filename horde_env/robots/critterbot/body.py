@@ -19,7 +19,7 @@ from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
 from horde_env.robots.critterbot import stream, wire
-from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageObedience
+from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageMonitor
 
 # ---- error messages --------------------------------------------------------------------------------------------------
 
@@ -119,9 +119,10 @@ def open_critterbot(
     port.write(dialect.encode(wire.COAST))
     yield from start_packets(port, monotonic, wake=dialect.wake)
     yield from pause(dialect.alone_s, monotonic)
-    for control in (
-        [wire.HALT] if stream.is_original_simulator(port.parser) else [wire.HALT, NO_CHARGING]
-    ):
+    controls = [wire.HALT]
+    if not stream.is_original_simulator(port.parser):
+        controls.append(NO_CHARGING)
+    for control in controls:
         port.write(dialect.encode(control))
         yield from pause(dialect.alone_s, monotonic)
     if not (yield from pause(PATIENCE_S, monotonic, lambda: port.newest(after=1))):
@@ -201,7 +202,7 @@ class SerialBody(PhysicalBody):
     parity = "odd"
     dialect = SERIAL
     make_supervisor = Supervisor
-    obedience = VoltageObedience
+    command_monitor = VoltageMonitor
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
 
     def control(self, command: Floats) -> wire.Control:

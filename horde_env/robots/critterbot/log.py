@@ -18,9 +18,9 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,11 +186,10 @@ def _read(path: Path) -> tuple[Floats, bool]:
     lines = list[str]()
     is_torn = False
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as file
-        ):
+        opener: Callable[..., TextIO] = open
+        if path.suffix == ".gz":
+            opener = gzip.open
+        with opener(path, "rt", encoding="utf-8") as file:
             try:
                 lines.extend(file)
             except EOFError:  # a compressed file without its end
@@ -202,9 +201,12 @@ def _read(path: Path) -> tuple[Floats, bool]:
     header = next(csv.reader(lines[:1]), [])
     missing = [name for name in NEEDED if name not in header]
     if missing:
+        names = ", ".join(missing[:3])
+        if len(missing) > 3:
+            names += " ..."
         raise BackendUnavailable(
-            f"{path} is not a recorded life: it has no column {', '.join(missing[:3])}"
-            f"{' ...' if len(missing) > 3 else ''}; expected a CSV file with the header LocalTime, BusVoltage, ..., "
+            f"{path} is not a recorded life: it has no column {names}"
+            f"; expected a CSV file with the header LocalTime, BusVoltage, ..., "
             f"Thermal7, MonitorState, a[0], a[1], a[2], ActionMode"
         )
     columns = [header.index(name) for name in NEEDED]

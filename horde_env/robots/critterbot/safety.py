@@ -1,4 +1,4 @@
-"""Supervisor: stops the robot for heat, bus voltage and charging. VoltageObedience: detects ignored commands.
+"""Supervisor: stops the robot for heat, bus voltage and charging. VoltageMonitor: detects ignored commands.
 
 Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only
     reaching the second
@@ -17,7 +17,7 @@ import numpy as np
 
 from horde_env._jit import kernel
 from horde_env.backend import Floats, Frame, Ints
-from horde_env.drives import Obedience
+from horde_env.commands import CommandMonitor
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.wire import wire_units
@@ -70,13 +70,14 @@ class Supervisor:
         return self._hot or self._low or self._high or self._charging
 
     def _judge_heat(self, values: Floats) -> None:
-        readings = values[self._temperatures].tolist()
+        readings = values[self._temperatures]
         flagged = not values[self._overheating] < 0.5
-        hottest = min(range(len(readings)), key=lambda i: (readings[i] >= 0.0, readings[i]))
-        is_hot = not all(reading >= HOT_BELOW - ROUNDING for reading in readings)
-        is_cool = not flagged and all(reading >= COOL_FROM - ROUNDING for reading in readings)
+        is_hot = not (readings >= HOT_BELOW - ROUNDING).all()
+        is_cool = not flagged and bool((readings >= COOL_FROM - ROUNDING).all())
         text = "the robot reports that its motors are too hot"
         if is_hot:
+            # Of NumPy's minimum NaN is the smallest
+            hottest = int(readings.argmin())
             text = (
                 f"motor {self._motors[hottest]} is too hot: its reading is {255 * readings[hottest]:.0f} of 255, where "
                 f"lower is hotter; the robot waits for {255 * COOL_FROM:.0f}"
@@ -106,7 +107,7 @@ class Supervisor:
                 self._charging = ""
 
 
-# ---- obedience -------------------------------------------------------------------------------------------------------
+# ---- commands -------------------------------------------------------------------------------------------------------
 
 MOVING_UNITS = 10.0  # request of a wheel from which on a motor must have a voltage
 STANDING_UNITS = 0.5  # requests below it count as 0
@@ -139,7 +140,7 @@ def judge_voltages(
     voltages: Floats,
     ok: bool,
 ) -> None:
-    """Evaluate a frame for `VoltageObedience`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
+    """Evaluate a frame for `VoltageMonitor`: the request (m/s, m/s, rad/s) and the motors' voltages, shape (3,).
 
     `counts` changes in place; `to_wheels` is the matrix from requests to the wheels' wire units,
     shape (3, 3); `ok`: the request was applied, and the frame follows the one before.
@@ -179,7 +180,7 @@ def judge_voltages(
         counts[COMPLAINT] = 0
 
 
-class VoltageObedience(Obedience):
+class VoltageMonitor(CommandMonitor):
     """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it."""
 
     saved: ClassVar = ("complaint", "_n_idle", "_n_standing", "_n_adrift")

@@ -57,9 +57,7 @@ class StateParser(IrLightUnwrapper, StreamParser):
     header = wire.HEADER
     size = wire.STATE_SIZE
 
-    def is_sound(self, packet: bytes) -> bool:
-        """Return whether a candidate of the right size and header is a valid state packet."""
-        return wire.is_sound(packet)
+    is_sound = staticmethod(wire.is_sound)
 
     def feed(self, data: bytes) -> list[wire.RobotState]:
         """Add bytes and return the states that are now complete, in order."""

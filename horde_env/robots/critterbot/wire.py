@@ -247,18 +247,21 @@ def encode_control(control: Control) -> bytes:
     Raises:
         ValueError: If a number does not fit into its byte.
     """
-    mode, *values, led_mode = control
-    if not all(-128 <= v <= 127 for v in values) or not all(
-        0 <= v <= 255 for v in (mode, led_mode)
+    mode, a, b, c, led_mode = control
+    if (
+        min(a, b, c) < -128
+        or max(a, b, c) > 127
+        or min(mode, led_mode) < 0
+        or max(mode, led_mode) > 255
     ):
         raise ValueError(f"modes must be 0..255 and a, b, c -128..127: {control}")
-    return HEADER + bytes([mode, *(v & 0xFF for v in values), led_mode])
+    return HEADER + bytes([mode, a & 0xFF, b & 0xFF, c & 0xFF, led_mode])
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:
     """Return the control for a checked request (m/s, m/s, rad/s), rounded to wire units and clipped to +-127."""
     units = np.array(checked_request(request)) / wire_units(spec)
-    x, y, theta = (int(v) for v in np.clip(np.rint(units), -127, 127))
+    x, y, theta = np.clip(np.rint(units), -127, 127).astype(int).tolist()
     return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
 
 

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
@@ -22,7 +22,7 @@ def test_a_robot_without_a_drawing_of_its_own_cannot_be_drawn() -> None:
     spec = copy.copy(SPEC)
     spec.name = "own"
     with pytest.raises(ValueError, match="the own cannot be drawn"):
-        PenEnv(ToyBody(), spec=spec, render_mode="rgb_array")
+        RobotEnv(ToyBody(), spec=spec, render_mode="rgb_array")
 
 
 def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
@@ -37,7 +37,7 @@ def test_no_message_promises_that_this_robot_stops_by_itself() -> None:
 
 
 def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
-    env = PenEnv(SimulatedCreate(), spec=SPEC, action_type="velocity")
+    env = RobotEnv(SimulatedCreate(), spec=SPEC, action_type="velocity")
     assert env.action_space.shape == (2,)
     env.reset(seed=0, options=STAY)
     env.step(np.array([0.5, -0.5], np.float32))
@@ -49,7 +49,7 @@ def test_velocities_are_two_shares_for_a_robot_that_cannot_move_aside() -> None:
 
 @pytest.mark.hardware
 def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(
-    emulated: tuple[PenEnv, EmulatedCreate],
+    emulated: tuple[RobotEnv, EmulatedCreate],
 ) -> None:
     """Nothing of the stay, and nothing across it, is learned from; it is back half a second after the floor."""
     env, body = emulated
@@ -71,7 +71,7 @@ def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(
 
 @pytest.mark.hardware
 def test_speeds_that_are_not_echoed_are_not_applied(
-    emulated: tuple[PenEnv, EmulatedCreate],
+    emulated: tuple[RobotEnv, EmulatedCreate],
 ) -> None:
     """A robot that takes no drive command and stays in Safe: 41 and 42 keep their last values."""
     env, body = emulated
@@ -119,7 +119,7 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
         return emulator
 
     body.switch_on = left  # type: ignore[method-assign]
-    with PenEnv(body, body.clock, spec=SPEC) as env:
+    with RobotEnv(body, body.clock, spec=SPEC) as env:
         _, info = env.reset(seed=0, options=STAY)
         assert info["applied"] == 1
         assert not body.emulator.robot.is_driven
@@ -129,7 +129,7 @@ def test_a_robot_is_found_in_whatever_state_it_was_left(state: str) -> None:
 
 @pytest.mark.hardware
 def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(
-    emulated: tuple[PenEnv, EmulatedCreate],
+    emulated: tuple[RobotEnv, EmulatedCreate],
 ) -> None:
     """Opcode 133, which a damaged byte may be: it sleeps until RTS, wired to BRC, falls."""
     env, body = emulated
@@ -143,7 +143,7 @@ def test_a_robot_that_was_put_to_sleep_is_woken_by_its_cable(
 
 @pytest.mark.hardware
 def test_next_to_nothing_is_said_to_a_robot_that_charges(
-    emulated: tuple[PenEnv, EmulatedCreate],
+    emulated: tuple[RobotEnv, EmulatedCreate],
 ) -> None:
     """One zero in a period and 50 ms later; whatever of it is damaged, an opcode that acts comes of it seldom."""
     env, body = emulated
@@ -169,7 +169,7 @@ def test_next_to_nothing_is_said_to_a_robot_that_charges(
 def test_every_channel_is_alive() -> None:
     """An hour's wandering with a stay at the dock, people about, and the mat, the sill and the rug within reach."""
     body = SimulatedCreate(battery_scale=0.2)
-    env = PenEnv(body, spec=SPEC)
+    env = RobotEnv(body, spec=SPEC)
     rng = np.random.default_rng(0)
     readings = []
     env.reset(seed=0, options=STAY)
@@ -218,7 +218,7 @@ def test_nothing_is_learned_across_a_fault() -> None:
     """Five minutes with every kind of fault: no frame is whole while the robot is held, disconnected or silent."""
     body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"
                           "cliff=0.03,sleep=0.005,mode=0.03,text=0.05,stuck_wheel=0.02")  # fmt: skip
-    env = PenEnv(body, body.clock, spec=SPEC)
+    env = RobotEnv(body, body.clock, spec=SPEC)
     rng = np.random.default_rng(0)
     wrong = []
     env.reset(seed=0, options=STAY)

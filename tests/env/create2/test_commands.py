@@ -13,8 +13,7 @@ import pytest
 
 from horde_agent.cli import main
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_env.commands.check import Check
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Line
 from horde_env.robot import create2
@@ -24,6 +23,7 @@ from horde_env.robots.create2.simulator.backend import SimulatedCreate
 from horde_env.robots.create2.simulator.world import RADIUS_M
 from horde_env.robots.create2.stream import FrameParser
 from horde_env.robots.create2.wire import PASSIVE, Sensors
+from horde_env.tools.check import Check
 from tests.env.hardware.peers import until
 from tests.env.healthy import Run
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 def checked(robot: SimulatedCreate, may_move: str = "", **rest: bool) -> tuple[Check, list[Line]]:
-    with PenEnv(robot, spec=create2()) as env:
+    with RobotEnv(robot, spec=create2()) as env:
         env.reset(seed=1, options={"manoeuvre": "stay"})
         check = Check(env, lambda: may_move, **rest)
         return check, list(check.lines())
@@ -68,7 +68,7 @@ def test_swapped_encoders_are_found_kept_and_put_right() -> None:
 
 @pytest.mark.hardware
 def test_monitor_and_stop_speak_to_a_real_port(robot: tuple[CreateEmulator, str], run: Run) -> None:
-    """Through the guardian; at the end the robot is in Passive, at rest."""
+    """Through the watchdog; at the end the robot is in Passive, at rest."""
     emulator, url = robot
     assert "packets/s" in run(f"monitor --once --robot create2 --backend serial --port {url}").out
     emulator.robot.receive(bytes.fromhex("80 83 91 00 b2 ff 4e"))
@@ -95,7 +95,7 @@ def test_a_stop_uses_the_kind_in_an_invalid_robot_file(
 
 
 @pytest.mark.hardware
-def test_the_real_robots_environment_drives_through_its_guardian(
+def test_the_real_robots_environment_drives_through_its_watchdog(
     robot: tuple[CreateEmulator, str],
 ) -> None:
     """At the robot's own pace, 64 frames a second; at the close it stands in Passive. A busy machine may be late."""

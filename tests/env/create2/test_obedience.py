@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.make import make_env
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
-from horde_env.robots.create2.pilot import Pilot
+from horde_env.robots.create2.mode_controller import ModeController
 from horde_env.robots.create2.stream import CreateState
 from horde_env.robots.create2.wire import FULL, PASSIVE, SAFE, Sensors, Wheels
 
@@ -31,11 +31,11 @@ def judged(
     *steps: tuple[Wheels | None, CreateState], told: int = SAFE, n_since: int = 6, **excuse: bool
 ) -> str:
     """Return the fault after each step: d(eaf), l(ifted), m(ode), or "." for none."""
-    pilot = Pilot(SPEC)
+    controller = ModeController(SPEC)
     faults = ""
-    pilot.is_charging = told == PASSIVE
+    controller.is_charging = told == PASSIVE
     for asked, seen in steps:
-        refusal = pilot.judge(
+        refusal = controller.judge(
             seen, asked, n_since, is_kept_still=excuse.get("is_excused", False)
         ).refusal
         kinds = {"m": "mode (packet 35)", "l": "a wheel has dropped", "d": "packets 41 and 42"}
@@ -91,10 +91,11 @@ def test_a_robot_that_is_kept_still_and_drives_on_is_complained_of() -> None:
 
 
 def test_three_seconds_begin_again_after_a_known_reason() -> None:
-    pilot = Pilot(SPEC)
+    controller = ModeController(SPEC)
     passive_state = state(mode=PASSIVE)
     refusals = [
-        bool(pilot.judge(passive_state, STAND, 6, is_kept_still=k < 40).refusal) for k in range(70)
+        bool(controller.judge(passive_state, STAND, 6, is_kept_still=k < 40).refusal)
+        for k in range(70)
     ]
     assert refusals == [False] * 69 + [True]
 
@@ -108,10 +109,10 @@ def test_three_seconds_begin_again_after_a_known_reason() -> None:
 def test_four_seconds_in_passive_need_a_reason(
     packets: dict[str, int], is_charging: bool, is_found: bool
 ) -> None:
-    pilot = Pilot(SPEC)
-    pilot.charge(is_charging)
+    controller = ModeController(SPEC)
+    controller.charge(is_charging)
     verdicts = [
-        pilot.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False)
+        controller.judge(state(mode=PASSIVE, **packets), AHEAD, 6, is_kept_still=False)
         for _ in range(40)
     ]
     assert bool(verdicts[-1].refusal) == is_found
@@ -127,7 +128,7 @@ def test_a_robot_that_is_sent_to_its_dock_must_leave_safe() -> None:
 
 @pytest.mark.hardware
 def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it(
-    emulated: tuple[PenEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
+    emulated: tuple[RobotEnv, EmulatedCreate], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An empty battery is a known reason: lifted or not, the robot is waited for."""
     env, body = emulated

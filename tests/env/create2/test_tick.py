@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import create2
-from horde_env.robots.create2.place import load_room
+from horde_env.robots.create2.arena import load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.firmware import Firmware
 from horde_env.robots.create2.simulator.machine import Machine

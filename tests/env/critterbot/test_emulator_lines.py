@@ -14,7 +14,6 @@ import pytest
 import serial
 from numpy.random import default_rng
 
-from horde_env.commands.serving import serve
 from horde_env.emulation.lines import PtyLine, SocketLine
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.port import Port, serial_for_url
@@ -23,6 +22,7 @@ from horde_env.robots.critterbot import stream
 from horde_env.robots.critterbot.emulator.driver import DropsLine, PacketCutter
 from horde_env.robots.critterbot.emulator.emulator import LATE_MS, Emulator, packet_delays
 from horde_env.robots.critterbot.wire import Control, encode_control
+from horde_env.tools.serving import serve
 from tests.env.hardware.packets import GOLDEN
 from tests.env.hardware.peers import LIMIT_S, Serving, config, handshake, open_port, raising, until
 

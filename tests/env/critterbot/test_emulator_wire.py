@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.emulator.microcontroller import PARITY, Microcontroller
-from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.stream import IrLightUnwrapper
 from horde_env.robots.critterbot.wire import LED_EXIT, MI_ON, Control, MotorMode, encode_control

@@ -12,10 +12,10 @@ import pytest
 
 from horde_env import make_emulated_env, make_replay_env, make_simulator_env
 from horde_env.backend import Frame
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot.log import RecordedLife
-from horde_env.robots.critterbot.safety import ADRIFT, IDLE, VoltageObedience
+from horde_env.robots.critterbot.safety import ADRIFT, IDLE, VoltageMonitor
 from horde_env.robots.critterbot.simulator import firmware, period
 from tests.env import recording
 
@@ -44,8 +44,8 @@ MIRRORED = LEFT * [1.0, -1.0, 1.0]
 
 def judged(steps: list[tuple[Floats, Frame]]) -> str:
     """The complaint after each step of a life: the first letter of its kind, or a point."""
-    obedience = VoltageObedience(SPEC)
-    return "".join({"": ".", IDLE: "i", ADRIFT: "a"}[obedience.judge(*step)] for step in steps)
+    monitor = VoltageMonitor(SPEC)
+    return "".join({"": ".", IDLE: "i", ADRIFT: "a"}[monitor.judge(*step)] for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_the_real_robot_is_never_suspected(shown: slice) -> None:
     frames = [log.reset(np.random.default_rng(0))]
     while not frames[-1].last:
         frames.append(log.exchange(STAND))
-    obedience = VoltageObedience(SPEC)
+    monitor = VoltageMonitor(SPEC)
     n_still = 0
     for seen in frames:
         values = seen.values.copy()
         values[VOLTAGE] = np.where(np.abs(seen.values[shown]) > 1.5 / 255, 0.5, 0.0)
         request = seen.values[SPEC.group("last_request")] * SPEC.largest_request
-        assert obedience.judge(request, replace(seen, values=values)) == ""
+        assert monitor.judge(request, replace(seen, values=values)) == ""
         n_still += not values[VOLTAGE].any()
     assert len(frames) > 950
     assert n_still == 1
@@ -164,7 +164,7 @@ def test_the_firmwares_stops_are_not_disobedience() -> None:
     assert applied[-5:] == [1] * 5
 
 
-def _environment(body: str, **settings: Any) -> PenEnv:
+def _environment(body: str, **settings: Any) -> RobotEnv:
     return (
         make_simulator_env(**settings)
         if body == "simulator"
@@ -172,7 +172,7 @@ def _environment(body: str, **settings: Any) -> PenEnv:
     )  # type: ignore[arg-type]
 
 
-def cut(env: PenEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut(env: RobotEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     """Discard all commands to the firmware."""
     backend: Any = env.backend
     if hasattr(backend, "emulator"):

@@ -137,7 +137,7 @@ def closing_a_link() -> Words:
     link = Link(
         lambda parser: mouth, SERIAL, LinkSettings(threaded=False), mouth.monotonic, mouth.sleep
     )
-    link._adopt(mouth)  # type: ignore[arg-type]
+    link.attach(mouth)  # type: ignore[arg-type]
     link.command(Control(1, 20))
     mouth.said.clear()
     link.close()

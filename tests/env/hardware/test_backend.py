@@ -405,7 +405,7 @@ def test_closing_at_once_after_a_loss_leaves_no_port_open(
     """The reconnection that would have closed it has not begun."""
     link = body._link
     port = link._port
-    link.lose("a test")
+    link.disconnect("a test")
     body.close()
     assert port.lost == "it was closed"
     assert not robot.end.port.is_open
@@ -421,11 +421,11 @@ def test_attempts_are_bounded_too(robot: VirtualRobot, open_body: Open) -> None:
 
 
 def hang(robot: VirtualRobot, body: SerialBody, seconds: float) -> None:
-    """Call `tend` as the link's thread does, without commands."""
+    """Call `poll` as the link's thread does, without commands."""
     end = robot.now + seconds - 1e-9
     while robot.now < end:
         robot.sleep(0.01)
-        body._link.tend()
+        body._link.poll()
 
 
 def test_a_link_is_told_to_stop_before_it_is_given_up(
@@ -451,7 +451,7 @@ def test_no_old_command_is_repeated_after_a_return(
     """The program hangs while the link comes back, within the time for which a command is held: the robot stands."""
     life(body, 3)
     link = body._link
-    link.lose("a test")
+    link.disconnect("a test")
     life(body, asked_meanwhile)
     n = len(robot.received)
     while not link.is_open:

@@ -100,13 +100,13 @@ class VirtualRobot:
     def unplug(self) -> None:
         """Pull the plug; the host notices at once."""
         self._faults.inject("unplug", 3600.0)
-        self.line._plug()
+        self.line.update_plugs()
         if self.end.port is not None:
             self.end.port.hand_over()
 
     def plug(self) -> None:
         del self._faults._ends["unplug"]
-        self.line._plug()
+        self.line.update_plugs()
 
     # ---- its program -------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pytest
 
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.sensors import Senses

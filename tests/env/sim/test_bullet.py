@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import asset, critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.sim import bullet, planar
 from horde_env.sim.physics import PHYSICS, Body, open_body
 from horde_env.sim.planar import Motion

@@ -17,8 +17,8 @@ from horde_agent.policies import StickyRandom
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.drives import SLOW, DockingDrive
-from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.arena import Pen
+from horde_env.robots.critterbot.manoeuvres import SLOW, DockingDrive
 from horde_env.robots.critterbot.simulator import period
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horde_env.robot import asset, critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.sim import physics as engines

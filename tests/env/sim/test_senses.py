@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import fields, packet
 from tests.oracles import senses as twin
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import packet
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.packet import THERMAL_LAG_S

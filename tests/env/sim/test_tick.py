@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.machine import Machine

@@ -18,8 +18,8 @@ from numpy.random import Generator
 from horde_env.emulation.emulated import EmulatedRobot
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.faults import LineFaults
+from horde_env.robots.create2.arena import Room, load_room
 from horde_env.robots.create2.body import CreateBody
-from horde_env.robots.create2.place import Room, load_room
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import BUTTONS, Firmware
 from horde_env.robots.create2.simulator.machine import Machine, check_physics
@@ -120,9 +120,6 @@ class CreateEmulator(RobotEmulator):
         )
 
 
-EMULATOR = CreateEmulator
-
-
 def _compile(robot: Firmware) -> None:
     """Run a tick and read the sensors before the robot is placed, so that no kernel is compiled while a host waits."""
     robot.cycle()
@@ -140,7 +137,7 @@ class EmulatedCreate(EmulatedRobot):
     of_the_body = MappingProxyType({"may_stand_on_dock": True})
     batch = 1
     notes = CreateBody.notes
-    obedience = CreateBody.obedience
+    command_monitor = CreateBody.command_monitor
 
     def __init__(
         self, *, layout: str | Path | None = None, physics: str | None = None, **common: Any

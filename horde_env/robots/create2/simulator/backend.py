@@ -1,6 +1,6 @@
 """SimulatedCreate: the Create 2 in its room as a Backend. Time is virtual: as fast as it computes.
 
-Its program (`firmware`) receives the same bytes as the real robot, from the same pilot, without a
+Its program (`firmware`) receives the same bytes as the real robot, from the same mode controller, without a
 line between.
 """
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State
-from horde_env.drives import Obedience
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State
+from horde_env.commands import CommandMonitor
 from horde_env.errors import opened
 from horde_env.robot import create2
-from horde_env.robots.create2.pilot import Pilot
-from horde_env.robots.create2.place import load_room
+from horde_env.robots.create2.arena import load_room
+from horde_env.robots.create2.mode_controller import ModeController
 from horde_env.robots.create2.safety import CreateSupervisor
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.firmware import Firmware
@@ -45,7 +45,8 @@ class SimulatedCreate(Backend):
     Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only.
     """
 
-    obedience = Obedience
+    command_monitor = CommandMonitor
+    info_keys = POSE_KEYS
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class SimulatedCreate(Backend):
         self.room = load_room(layout)
         self.period_s = self.spec.period_s
         self.machine = Machine(self.room, battery_scale=battery_scale)
-        self.pilot = Pilot(self.spec)
+        self.mode_controller = ModeController(self.spec)
         self._request = self.spec.group("last_request")
         self._firmware: Firmware | None = None
         self._state: CreateState | None = None
@@ -76,7 +77,7 @@ class SimulatedCreate(Backend):
         firmware = self._firmware = Firmware(self.machine, rng)
         self._supervisor = CreateSupervisor(self.spec)
         self._stop_reason = ""
-        self.pilot.reset()
+        self.mode_controller.reset()
         self._n_steps = 0
         firmware.receive(bytes([Op.START]) + STREAM_ALL + bytes([Op.SAFE]))
         self._live(firmware, SETTLING_TICKS)
@@ -90,18 +91,18 @@ class SimulatedCreate(Backend):
         if self._stop_reason:
             asked = HALT
         else:
-            asked = self.pilot.override or wheels
+            asked = self.mode_controller.override or wheels
         previous = self._state
         firmware.receive(drive_direct(asked))
         assert previous is not None
-        firmware.receive(self.pilot.state_commands(previous, self._t))
+        firmware.receive(self.mode_controller.state_commands(previous, self._t))
         self._n_steps += 1
         # 6.4 ticks: the frame is the newest one at the end of its period.
         due = self._begin_tick + int(self._n_steps * self.period_s / TICK_S + 1e-9)
         n = due - firmware.n_cycles
         state = self._live(firmware, n)
         is_kept_still = bool(self._stop_reason)
-        verdict = self.pilot.judge(state, asked, n, is_kept_still=is_kept_still)
+        verdict = self.mode_controller.judge(state, asked, n, is_kept_still=is_kept_still)
         applied = verdict.applied and previous.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
         frame = self._frame(
@@ -114,7 +115,7 @@ class SimulatedCreate(Backend):
 
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""
-        self.pilot.charge(enabled)
+        self.mode_controller.charge(enabled)
 
     def save(self) -> State:
         """Return the body's state, except the generator passed to `reset`."""
@@ -128,7 +129,7 @@ class SimulatedCreate(Backend):
         return nested(
             machine=self.machine.save(),
             firmware=self.firmware.save(),
-            pilot=self.pilot.save(),
+            pilot=self.mode_controller.save(),
             supervisor=self._supervisor.save(),
             newest=newest,
             own=attributes(self, *_SAVED),
@@ -138,7 +139,7 @@ class SimulatedCreate(Backend):
         """Restore a state from `save`, bit for bit; its owner restores the generator."""
         self.machine.restore(inner(state, "machine"))
         self.firmware.restore(inner(state, "firmware"))
-        self.pilot.restore(inner(state, "pilot"))
+        self.mode_controller.restore(inner(state, "pilot"))
         self._supervisor.restore(inner(state, "supervisor"))
         newest = inner(state, "newest")
         sensors = Sensors(*newest["sensors"].tolist())

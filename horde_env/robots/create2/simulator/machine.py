@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 from horde_env.backend import Floats, Ints, State
 from horde_env.robot import create2
-from horde_env.robots.create2.place import Room, load_room
+from horde_env.robots.create2.arena import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.tick import Rules
 from horde_env.robots.create2.wire import TICK_S

@@ -31,7 +31,9 @@ def run_line(line: bytes) -> tuple[bytes, str]:
     words = text.split()
     command = " ".join(words[:2])
     if words and words[0] in NAMES:
-        return b"\r" + PROMPT, command if command in COMMANDS else ""
+        if command not in COMMANDS:
+            command = ""
+        return b"\r" + PROMPT, command
     return f'\rInvalid command: "{text}"\r'.encode("latin-1") + PROMPT, ""
 
 

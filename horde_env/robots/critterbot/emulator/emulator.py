@@ -114,9 +114,6 @@ class Emulator(RobotEmulator):
         return self.add(DropsLine(host, port, clock=self.drops_time))
 
 
-EMULATOR = Emulator
-
-
 def _compile(robot: Microcontroller) -> None:
     """Run two cycles before `boot`, so that no kernel is compiled while a host waits."""
     robot.in_mi = True
@@ -160,7 +157,7 @@ class EmulatedBody(EmulatedRobot):
     """
 
     make_emulator = Emulator
-    obedience = SerialBody.obedience
+    command_monitor = SerialBody.command_monitor
 
     def __init__(
         self, *, link: LinkKind = "serial", physics: str | None = None, **common: Any

@@ -17,9 +17,9 @@ from numpy.random import Generator
 
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
+from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.place import load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
@@ -197,7 +197,11 @@ class Microcontroller:
         This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light
         (`IrLightUnwrapper`).
         """
-        packet = (b"" if self._is_new else self._sent[0]) or wire.encode_state(self._state())
+        packet = b""
+        if not self._is_new:
+            packet = self._sent[0]
+        if not packet:
+            packet = wire.encode_state(self._state())
         self._sent.append(packet)
         return packet
 

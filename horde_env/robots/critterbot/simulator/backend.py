@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Backend, Floats, Frame, State, checked_request
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State, checked_request
 from horde_env.errors import opened
 from horde_env.robot import critterbot
-from horde_env.robots.critterbot.place import load_pen
-from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.arena import load_pen
+from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.period import N_NOISE
@@ -36,7 +36,8 @@ class SimulatedBody(Backend):
     `period.run_period`.
     """
 
-    obedience = VoltageObedience
+    command_monitor = VoltageMonitor
+    info_keys = POSE_KEYS
 
     def __init__(
         self,

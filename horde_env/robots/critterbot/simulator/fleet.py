@@ -1,7 +1,7 @@
 """Many simulated robots: `SimulatedBody`'s state with a leading axis, stepped by the same kernels.
 
-`step_fleet` is a whole step of `PenEnv` for each robot: noise, `period.run_period`, obedience,
-    battery gauge, scaling.
+`step_fleet` is a whole step of `RobotEnv` for each robot: noise, `period.run_period`, command
+monitor, battery, scaling.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numba import prange
 from numpy.typing import NDArray
 
 from horde_env import _jit
+from horde_env import battery as batteries
 from horde_env._jit import DRAWS_IN_KERNEL, addresses_of, draw_noise, kernel_over, scale_to_unit
 from horde_env.backend import Floats, Observation
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.robots.critterbot import safety
-from horde_env.robots.critterbot.safety import VoltageObedience
+from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.sim import gauge as gauges
 from horde_env.sim import planar
 
 NUMBERS = (
@@ -40,7 +40,7 @@ NUMBERS = (
     *("battery_low", "battery_urgent", "x_m", "y_m", "heading_rad"),
     *("manoeuvre_steps", "docked"),  # 0: many robots have no drives
 )
-"""The columns of `SimulatedFleet.numbers`: the keys of `PenEnv`'s info."""
+"""The columns of `SimulatedFleet.numbers`: the keys of `RobotEnv`'s info."""
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
 # process has one work queue, so its lock is stored in numba, where other packages with parallel
 # loops find it.
@@ -58,7 +58,7 @@ Rows = Any  # tuple of arrays (n_robots, ...), what a step changes; see `Simulat
 Shared = Any  # tuple of arrays that all robots share
 
 
-@kernel_over(_jit, gauges, safety, fields, packet, firmware, motors, power, planar, period)
+@kernel_over(_jit, batteries, safety, fields, packet, firmware, motors, power, planar, period)
 def step_robot(
     i: int, requests: Floats, rows: Rows, shared: Shared, observations: Observation
 ) -> None:
@@ -90,8 +90,7 @@ def step_robot(
     safety.judge_voltages(counts[i], limits, to_wheels, request, voltages, not was_held)
     obeyed = counts[i, safety.COMPLAINT] == 0
     applied = obeyed and not was_held
-    gauges.read_gauge(gauge[i], limits_v, at, values[i], applied)
-    is_held = gauge[i, gauges.N_HELD] >= places[3]
+    batteries.read_battery(gauge[i], limits_v, at, values[i], applied)
     numbers_i[CLIPPED] = scale_to_unit(values[i], low, span, observations[i])
     numbers_i[T] = n_ticks[i] * motors.TICK_S
     numbers_i[GAP] = 0.0
@@ -106,15 +105,15 @@ def step_robot(
         numbers_i[OBEYED] = 1.0
     else:
         numbers_i[OBEYED] = 0.0
-    if is_held or gauge[i, gauges.IS_BELOW] == 1.0:
+    if batteries.is_low(gauge[i], places[3]):
         numbers_i[BATTERY_LOW] = 1.0
     else:
         numbers_i[BATTERY_LOW] = 0.0
-    numbers_i[BATTERY_URGENT] = gauge[i, gauges.IS_URGENT]
+    numbers_i[BATTERY_URGENT] = gauge[i, batteries.IS_URGENT]
 
 
 @kernel_over(
-    _jit, gauges, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
+    _jit, batteries, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
 )
 def step_fleet(
     due: NDArray[np.bool_],
@@ -153,12 +152,12 @@ class SimulatedFleet:
 
     names = NUMBERS
 
-    def __init__(self, env: PenEnv, n_robots: int) -> None:
+    def __init__(self, env: RobotEnv, n_robots: int) -> None:
         body = env.backend
-        obedience = env.obedience
-        gauge = env.gauge
+        monitor = env.command_monitor
+        battery = env.battery
         assert isinstance(body, SimulatedBody)
-        assert isinstance(obedience, VoltageObedience)
+        assert isinstance(monitor, VoltageMonitor)
         machine = body.machine
         senses = body.senses
         spec = env.robot
@@ -172,7 +171,7 @@ class SimulatedFleet:
             *(arm, wheels, motion, force, amounts, marks, engine.state, contacts, *memory),
             *(times, body.normal, body.uniform, body.path),
         )
-        self._judges = obedience.counts, gauge.gauge
+        self._judges = monitor.counts, battery.numbers
         self._machine = machine
         arrays = (
             *self._own,
@@ -184,7 +183,12 @@ class SimulatedFleet:
         self._rows = tuple(np.zeros((n_robots, *array.shape), array.dtype) for array in arrays)
         self.numbers = self._rows[-1]
         lsb, offset, largest, at_request, at_overheating = body.scales
-        places = [at_request, at_overheating, spec.group("motor_voltage").start, gauge.n_held_limit]
+        places = [
+            at_request,
+            at_overheating,
+            spec.group("motor_voltage").start,
+            battery.n_held_limit,
+        ]
         self._shared = (
             *(geometry, *scene, *eyes, steps, lsb, offset, largest, *shape),
             *(
@@ -196,10 +200,10 @@ class SimulatedFleet:
                 spec.high - spec.low,
             ),
             *(
-                gauge.limits,
-                gauge.at,
-                obedience.limits,
-                obedience.to_wheels,
+                battery.limits,
+                battery.channels,
+                monitor.limits,
+                monitor.to_wheels,
                 np.array(places, dtype=np.int64),
             ),
         )

@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
-from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.arena import Pen
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.firmware import Firmware
 from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply

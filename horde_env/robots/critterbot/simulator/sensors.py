@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
-from horde_env.robots.critterbot.place import Pen
+from horde_env.robots.critterbot.arena import Pen
 from horde_env.robots.critterbot.simulator import fields, packet, period
 from horde_env.sim.saving import inner, nested
 

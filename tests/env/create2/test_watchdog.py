@@ -1,4 +1,4 @@
-"""The guardian stops the robot whatever becomes of its life."""
+"""The watchdog stops the robot whatever becomes of its life."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from horde_env.robots.create2.emulator.emulator import CreateEmulator
-from horde_env.robots.create2.guardian import START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
+from horde_env.robots.create2.watchdog import START, STOP, WAKE_AGAIN_S, GuardedPort, Watch, is_set
 from horde_env.robots.create2.wire import PASSIVE, SAFE
 from tests.env.hardware.peers import until
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.hardware
 FORWARD = bytes.fromhex("80 83 00 00 00 00 91 00 c7 00 c7")
 LIFE = """
 import sys, time
-from horde_env.robots.create2.guardian import GuardedPort
+from horde_env.robots.create2.watchdog import GuardedPort
 port = GuardedPort(sys.argv[1], baudrate=115200, timeout=0.05)
 print(port.process.pid, flush=True)
 port.write(bytes([128, 131]))
@@ -83,19 +83,19 @@ def guarded(robot: tuple[CreateEmulator, str]) -> Iterator[Guarded]:
     port.close()
 
 
-@pytest.mark.parametrize("victim", ["life", "life is stopped", "guardian by a signal"])
+@pytest.mark.parametrize("victim", ["life", "life is stopped", "watchdog by a signal"])
 def test_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(
     victim: str, robot: tuple[CreateEmulator, str]
 ) -> None:
-    """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the guardian: 0.3 s of silence and a tick."""
+    """SIGKILL of the life, a life that hangs (SIGSTOP), SIGTERM of the watchdog: 0.3 s of silence and a tick."""
     emulator, url = robot
     life = subprocess.Popen([sys.executable, "-c", LIFE, url], stdout=subprocess.PIPE, text=True)
     try:
-        guardian = int(life.stdout.readline())
+        watchdog = int(life.stdout.readline())
         firmware = emulator.robot
         until(lambda: firmware.is_driven, 5.0)
-        if victim == "guardian by a signal":
-            os.kill(guardian, signal.SIGTERM)
+        if victim == "watchdog by a signal":
+            os.kill(watchdog, signal.SIGTERM)
         else:
             os.kill(life.pid, signal.SIGKILL if victim == "life" else signal.SIGSTOP)
         until(lambda: not firmware.is_driven, 0.6)
@@ -107,7 +107,7 @@ def test_wheels_stop_within_0_6_s_of_every_loss_of_the_learner(
         life.kill()
         life.wait()
         life.stdout.close()
-    until(lambda: _is_dead(guardian), 3.0)
+    until(lambda: _is_dead(watchdog), 3.0)
 
 
 def _is_dead(pid: int) -> bool:
@@ -118,17 +118,17 @@ def _is_dead(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(
+def test_a_life_says_the_stop_itself_when_its_watchdog_is_no_more(
     signum: int, guarded: Guarded
 ) -> None:
-    """A killed guardian is detected by the next read, a stopped one by `close`. The port is free afterwards."""
+    """A killed watchdog is detected by the next read, a stopped one by `close`. The port is free afterwards."""
     emulator, url, port = guarded
     firmware = emulator.robot
     port.write(FORWARD)
     until(lambda: firmware.is_driven, 5.0)
     os.kill(port.process.pid, signum)
     if signum == signal.SIGKILL:
-        with pytest.raises(OSError, match="guardian was killed"):
+        with pytest.raises(OSError, match="watchdog was killed"):
             until(lambda: port.read(4096) is None, 5.0)
         until(lambda: not firmware.is_driven, 0.1)
     port.close()
@@ -136,13 +136,13 @@ def test_a_life_says_the_stop_itself_when_its_guardian_is_no_more(
     GuardedPort(url, baudrate=115200, timeout=0.05).close()
 
 
-def test_signals_to_the_lifes_terminal_do_not_reach_its_guardian(guarded: Guarded) -> None:
-    """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the guardian leads a separate session."""
+def test_signals_to_the_lifes_terminal_do_not_reach_its_watchdog(guarded: Guarded) -> None:
+    """Ctrl-C and Ctrl-Z go to each process of a session's foreground group; the watchdog leads a separate session."""
     pid = guarded[2].process.pid
     assert os.getsid(pid) == os.getpgid(pid) == pid != os.getsid(0)
 
 
-def test_a_guardian_ends_when_its_port_goes_away(guarded: Guarded) -> None:
+def test_a_watchdog_ends_when_its_port_goes_away(guarded: Guarded) -> None:
     """A program that only reads gets the error too."""
     emulator, _, port = guarded
     emulator.inject("unplug", 60.0)
@@ -151,7 +151,7 @@ def test_a_guardian_ends_when_its_port_goes_away(guarded: Guarded) -> None:
     until(lambda: port.process.poll() is not None, 2.0)
 
 
-def test_the_guardian_is_small_and_knows_nothing_of_numpy(guarded: Guarded) -> None:
+def test_the_watchdog_is_small_and_knows_nothing_of_numpy(guarded: Guarded) -> None:
     """Less than 20 MB, whatever the life imports."""
     pid = guarded[2].process.pid
     assert psutil.Process(pid).memory_info().rss < 20e6

@@ -1,12 +1,11 @@
-"""Soundness of a Horde's demons: skipped steps, diverged demons, with times and reasons.
+"""DivergenceMonitor: which demons of a Horde skip a step or have diverged, when, and why.
 
-A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace
-    decay or ratio is
-infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is cleared, its
-weights do not change, and it continues with the next step. Skips have no limit, because the sensor
-may recover.
+A demon skips a step if one of its signals is invalid: a cumulant, outcome, continuation, trace decay or
+ratio is infinite or NaN, or a continuation or trace decay lies outside [0, 1]. Its trace is
+cleared, its weights do not change, and it continues with the next step. Skips have no limit,
+because the sensor may recover.
 
-A demon diverges, and its weights are frozen at zero permanently, if a weight exceeds its bound, if
+A demon diverges, and its weights are zero from then on, if a weight exceeds its bound, if
 a weight, prediction or estimate is not finite, if its target policy returns invalid probabilities,
 or if a finite signal exceeds the range of the engine's dtype.
 """
@@ -21,15 +20,15 @@ from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back, text, untext
 from horde_agent.types import Bools, Floats, Integers
 
-_STATE = ("n_steps", "somebody_skips", "is_aside", "is_skipping", "n_skipped")
+_STATE = ("n_steps", "somebody_skips", "is_skipping", "n_skipped")
 
 
-class Soundness:
+class DivergenceMonitor:
     """Skipped steps and divergence of the demons with these names.
 
     Attributes:
         n_steps: Number of completed transitions; the current one is number n_steps + 1.
-        is_aside: True for diverged demons, shape (n_demons,).
+        is_diverged: True for diverged demons, shape (n_demons,).
         is_skipping: True for demons that skip the current step, shape (n_demons,).
         somebody_skips: True if a demon skips the current step.
         n_skipped: Number of skipped steps, shape (n_demons,).
@@ -40,27 +39,28 @@ class Soundness:
         self.names = names
         self.n_steps = 0
         self.somebody_skips = False
-        self.is_aside, self.is_skipping = (np.zeros(len(names), dtype=bool) for _ in range(2))
+        self.is_diverged = np.zeros(len(names), dtype=bool)
+        self.is_skipping = np.zeros(len(names), dtype=bool)
         self.n_skipped = np.zeros(len(names), dtype=np.int64)
         self.reasons: dict[str, str] = {}
         self._first_skips: dict[str, str] = {}
 
     def rearrange(self, old_index: Integers, names: Sequence[str]) -> None:
-        """Add and remove demons; `old_index`, (n_demons,), is as in `layout.DemonMapping`."""
+        """Add and remove demons; `old_index`, (n_demons,), is as in `engine.DemonMapping`."""
         is_new = old_index == NEWCOMER
         staying = {self.names[i] for i in old_index[~is_new]}
         for texts in (self.reasons, self._first_skips):
             for name in texts.keys() - staying:
                 del texts[name]
-        self.is_aside, self.is_skipping = (
-            ~is_new & mask[old_index] for mask in (self.is_aside, self.is_skipping)
-        )
+        self.is_diverged = ~is_new & self.is_diverged[old_index]
+        self.is_skipping = ~is_new & self.is_skipping[old_index]
         self.n_skipped = np.where(is_new, 0, self.n_skipped[old_index])
         self.names = names
 
     def state(self) -> State:
         """Return the complete state, by name."""
         return attributes(self, *_STATE) | {
+            "is_aside": self.is_diverged.copy(),
             "reasons": text(self.reasons),
             "first_skips": text(self._first_skips),
         }
@@ -68,6 +68,7 @@ class Soundness:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
+        self.is_diverged = state["is_aside"].copy()
         self.reasons = untext(state["reasons"])
         self._first_skips = untext(state["first_skips"])
 
@@ -79,7 +80,7 @@ class Soundness:
 
     def skip(self, mask: Bools, what: str, values: Floats) -> None:
         """Mark demons in `mask`, shape (n_demons,), as skipping; `values`, (n_demons,), are the invalid signals."""
-        new = mask & ~(self.is_aside | self.is_skipping)
+        new = mask & ~(self.is_diverged | self.is_skipping)
         for demon in np.flatnonzero(new & (self.n_skipped == 0)).tolist():
             why = f"its {what} was {values[demon]} at learning step {self.n_steps + 1:,}"
             self._first_skips[self.names[demon]] = why
@@ -89,9 +90,9 @@ class Soundness:
 
     def mark_diverged(self, demon: int, why: str) -> bool:
         """Mark a demon as diverged; return True if it is new. Only the first reason is kept."""
-        is_first = not self.is_aside[demon]
+        is_first = not self.is_diverged[demon]
         if is_first:
-            self.is_aside[demon] = True
+            self.is_diverged[demon] = True
             self.reasons[self.names[demon]] = why
         return is_first
 

@@ -17,10 +17,11 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
+from horde_env import registry
 from horde_env.backend import Backend, Floats
-from horde_env.env import PenEnv
+from horde_env.env import RobotEnv
 from horde_env.hardware.checks import Line, RobotChecks, StepEvent, Verdict
-from horde_env.robot import RobotSpec, part
+from horde_env.robot import RobotSpec
 
 REST_S = 3.0
 DRIVE_S = 0.8  # the wheels reach their speed in 0.35 s
@@ -79,8 +80,8 @@ class Check:
         self, env: gymnasium.Env[Any, Any], may_move: Callable[[], str], *, measures: bool = False
     ) -> None:
         self.env = env
-        self.pen = cast(PenEnv, env.unwrapped)
-        self.spec = self.pen.robot
+        self.robot_env = cast(RobotEnv, env.unwrapped)
+        self.spec = self.robot_env.robot
         self.signs: dict[str, int] = {}  # channel -> 1 or -1, as measured by moving
         self.measured: dict[str, float] = {}  # in SI units
         self.is_swapped = False  # left and right encoder
@@ -97,7 +98,8 @@ class Check:
         failed: list[str] = []
         try:
             for line in self._at_rest():
-                failed += [line.subject] if line.verdict is Verdict.FAIL else []
+                if line.verdict is Verdict.FAIL:
+                    failed.append(line.subject)
                 yield line
             may_not = not set(failed).isdisjoint(NEEDED_TO_MOVE)
             if may_not:
@@ -108,7 +110,8 @@ class Check:
                 yield Line(Verdict.SKIP, "movement", refusal)
             else:
                 for line in self._in_motion():
-                    failed += [line.subject] if line.verdict is Verdict.FAIL else []
+                    if line.verdict is Verdict.FAIL:
+                        failed.append(line.subject)
                     yield line
             if self._measures and (failed or refusal):
                 yield Line(
@@ -123,8 +126,8 @@ class Check:
             yield Line(Verdict.FAIL, "link", str(lost))
 
     def _at_rest(self) -> Iterator[Line]:
-        assert self.pen.frame is not None, "a check begins after a reset"
-        before_t = self.pen.frame.t
+        assert self.robot_env.frame is not None, "a check begins after a reset"
+        before_t = self.robot_env.frame.t
         events = self._hold(self._stop, REST_S)
         self.ranges = measured_ranges(events, self.spec)
         yield from judge_link(events, before_t, self.spec)
@@ -175,17 +178,19 @@ class Check:
 
     def _step(self, action: int) -> StepEvent:
         _, _, _, truncated, info = self.env.step(action)
-        frame = self.pen.frame
-        if self.pen.fault is not None:
-            raise LostDuringCheck(str(self.pen.fault))
+        frame = self.robot_env.frame
+        if self.robot_env.fault is not None:
+            raise LostDuringCheck(str(self.robot_env.fault))
         if truncated or frame is None:
             raise LostDuringCheck("the recording ended before the check was complete")
         if info.get("link_losses", 0):
-            loss = getattr(host_of(self.pen.backend), "loss", "")
+            loss = getattr(host_of(self.robot_env.backend), "loss", "")
             raise LostDuringCheck(
                 f"the link to the robot was lost: {loss}. Look at the cable, then check again"
             )
-        return StepEvent(frame.values, info, kept_still(self.pen.backend) or self.pen.disobedience)
+        return StepEvent(
+            frame.values, info, kept_still(self.robot_env.backend) or self.robot_env.disobedience
+        )
 
     # ---- measurements ------------------------------------------------------------------------------------------------
 
@@ -223,7 +228,7 @@ class Check:
 
     def _try_line(self) -> Iterator[Line]:
         """Measure what only the bytes of the line show, if the body can send zeros."""
-        host: Any = host_of(self.pen.backend)
+        host: Any = host_of(self.robot_env.backend)
         if not hasattr(host, "send_zeros"):
             return
         self.measured["mode_offset"] = host.mode_offset
@@ -232,7 +237,11 @@ class Check:
         self._come_to_rest()
         skips = bool(events[-1].info["applied"])
         self.measured["passes_over_zeros"] = float(skips)
-        verdict, outcome = (Verdict.OK, "follows") if skips else (Verdict.WARN, "does not follow")
+        verdict = Verdict.WARN
+        outcome = "does not follow"
+        if skips:
+            verdict = Verdict.OK
+            outcome = "follows"
         text = f"after {N_ZEROS} zeros it {outcome} commands; it reports modes {host.mode_offset} too high"
         yield Line(verdict, "line", text)
 
@@ -302,7 +311,10 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
     outside = ~((readings >= low - slack) & (readings <= high + slack))  # NaN is outside
     frozen = (np.ptp(readings, axis=0) == 0.0) & (name in checks.lively)
     broken = outside.mean(axis=0) > 0.5
-    span = f"{readings.min():.3g} .. {readings.max():.3g}{'' if unit == '1' else ' ' + unit} of {low:g} .. {high:g}"
+    measured = f"{readings.min():.3g} .. {readings.max():.3g}"
+    if unit != "1":
+        measured += f" {unit}"
+    span = f"{measured} of {low:g} .. {high:g}"
     faults = [
         f"{channels[i].name} is frozen at {readings[-1, i]:.4g}" for i in np.flatnonzero(frozen)
     ]
@@ -311,13 +323,15 @@ def _judge_group(values: Floats, name: str, spec: RobotSpec) -> Line:
         for i in np.flatnonzero(broken & ~frozen)
     ]
     if faults:
-        harmless = name in checks.may_rest and not broken.any()
-        return Line(
-            Verdict.WARN if harmless else Verdict.FAIL, name, f"{span}; {', '.join(faults)}"
-        )
+        verdict = Verdict.FAIL
+        if name in checks.may_rest and not broken.any():
+            verdict = Verdict.WARN
+        return Line(verdict, name, f"{span}; {', '.join(faults)}")
     if outside.any():
         return Line(Verdict.WARN, name, f"{span}; {np.count_nonzero(outside)} readings outside")
-    return Line(Verdict.OK, name, f"{span}, {'alive' if name in checks.lively else 'in range'}")
+    if name in checks.lively:
+        return Line(Verdict.OK, name, f"{span}, alive")
+    return Line(Verdict.OK, name, f"{span}, in range")
 
 
 def judge_motion(
@@ -339,16 +353,20 @@ def judge_motion(
     hint = checks_of(spec).explain(wheels, wheel_requests)
     if hint:
         return Line(Verdict.FAIL, name, f"{text}; {hint}"), True
-    faults = [
-        f"wheel {wheel} {fault}"
-        for wheel, got, goal in zip(names, wheels, wheel_requests, strict=True)
-        if (fault := _fault_of(got, goal, TURNED_M_S))
-    ]
-    if wanted and (fault := _fault_of(turn, wanted, TURNED_RAD_S)):
-        faults.append(f"the gyro {fault}")
+    faults = []
+    for wheel, speed, wheel_request in zip(names, wheels, wheel_requests, strict=True):
+        wheel_fault = _fault_of(speed, wheel_request, TURNED_M_S)
+        if wheel_fault:
+            faults.append(f"wheel {wheel} {wheel_fault}")
+    if wanted:
+        gyro_fault = _fault_of(turn, wanted, TURNED_RAD_S)
+        if gyro_fault:
+            faults.append(f"the gyro {gyro_fault}")
     if not wanted and abs(turn) > STRAIGHT_RAD_S:
         faults.append("it turns during a straight drive")
-    return Line(Verdict.FAIL if faults else Verdict.OK, name, "; ".join([text, *faults])), False
+    if faults:
+        return Line(Verdict.FAIL, name, "; ".join([text, *faults])), False
+    return Line(Verdict.OK, name, text), False
 
 
 def _fault_of(got: float, goal: float, still: float) -> str:
@@ -450,5 +468,4 @@ def _signed(numbers: Floats) -> str:
 
 def checks_of(spec: RobotSpec) -> RobotChecks:
     """Return a robot's own part of a check."""
-    checks: RobotChecks = part(spec.name, "checks").CHECKS
-    return checks
+    return registry.robot(spec.name).checks()

@@ -150,14 +150,15 @@ class Pen:
         names = [lamp.name for lamp in self.lamps]
         if name not in names:
             raise ValueError(f"unknown lamp {name!r}; the pen has {', '.join(names)}")
-        lamps = tuple(
-            lamp._replace(position_m=position_m) if lamp.name == name else lamp
-            for lamp in self.lamps
-        )
-        warm = tuple(
-            w._replace(position_m=position_m[:2]) if w.name == name else w for w in self.warm
-        )
-        return replace(self, lamps=lamps, warm=warm)
+        lamps = list(self.lamps)
+        for index, lamp in enumerate(self.lamps):
+            if lamp.name == name:
+                lamps[index] = lamp._replace(position_m=position_m)
+        warm_objects = list(self.warm)
+        for index, warm in enumerate(self.warm):
+            if warm.name == name:
+                warm_objects[index] = warm._replace(position_m=position_m[:2])
+        return replace(self, lamps=tuple(lamps), warm=tuple(warm_objects))
 
     def _dock_edges(self) -> tuple[float, float, float, float]:
         (x, y) = self.dock.centre_m
@@ -190,16 +191,8 @@ def _read(kind: Any, row: dict[str, Any]) -> Any:
     return kind(**values)
 
 
-def place_of(body: object) -> Pen:
-    """Return a body's pen; that of `assets/pen.toml` if it has none."""
-    pen: Pen | None = getattr(body, "pen", None)
-    if pen is None:
-        return load_pen()
-    return pen
-
-
 def plan(spec: RobotSpec, pen: Pen) -> dict[str, Any]:
-    """Return what `PenEnv.metadata["picture"]` shows of robot and pen."""
+    """Return what `RobotEnv.metadata["picture"]` shows of robot and pen."""
     places = spec.positions("ir_distance").tolist()
     angles = spec.angles("ir_distance").tolist()
     first = spec.group("ir_distance").start

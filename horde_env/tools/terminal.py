@@ -45,7 +45,11 @@ def print_line(line: Line) -> None:
     """Print one verdict, its text wrapped in a column of its own."""
     margin = 8 + SUBJECT
     wrapped = textwrap.wrap(line.text, max(width() - margin, 30)) or [""]
-    colour, plain = (COLOURS[line.verdict], PLAIN) if has_colour() else ("", "")
+    colour = ""
+    plain = ""
+    if has_colour():
+        colour = COLOURS[line.verdict]
+        plain = PLAIN
     print(
         f"  {colour}{line.verdict:<4}{plain}  {line.subject.replace('_', ' '):<{SUBJECT}}{wrapped[0]}"
     )
@@ -182,9 +186,10 @@ def _rows(group: str, values: Floats, spec: RobotSpec, style: Style) -> list[str
             f"{_coloured(text, outside, style)} {_coloured(_bar(share, n_cells), outside, style)} "
         )
     chunks = [cells[k : k + PER_ROW] for k in range(0, len(cells), PER_ROW)]
+    titles = [title, *[""] * (len(chunks) - 1)]
     return [
-        f"{title if k == 0 else '':<{TITLE}}{''.join(chunk)}".rstrip()
-        for k, chunk in enumerate(chunks)
+        f"{row_title:<{TITLE}}{''.join(chunk)}".rstrip()
+        for row_title, chunk in zip(titles, chunks, strict=True)
     ]
 
 

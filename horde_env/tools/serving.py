@@ -6,10 +6,12 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from typing import Any
 
+from horde_env import registry
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.errors import BackendUnavailable
-from horde_env.robot import DEFAULT_ROBOT, part
+from horde_env.robot import DEFAULT_ROBOT
 
 
 def serve(
@@ -38,7 +40,7 @@ def serve(
         BackendUnavailable: If PyBullet is missing, if pseudo terminals are and there is no address,
             or if an address cannot be listened on.
     """
-    make = part(kind, "emulator.emulator").EMULATOR
+    make: Any = registry.robot(kind).emulator()
     drops_port = getattr(make, "drops_port", None)
     if drops is not None and drops_port is None:
         raise ValueError(f"drops is not possible: the {kind} has one line; leave --drops out")
@@ -47,17 +49,7 @@ def serve(
         raise ValueError(f"speed must be positive and finite, not {speed}")
     stop = stop or threading.Event()
     with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
-        lines = []
-        try:
-            lines.append(f"serial   {emulator.open_pty()}   (parity none)")
-        except BackendUnavailable:
-            if tcp is None and drops is None:
-                raise
-        if addresses["tcp"]:
-            lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
-        if addresses["drops"]:
-            lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
-        for line in lines:
+        for line in _open_lines(emulator, addresses):
             say(line)
         emulator.start(speed)
         if typed is not None:
@@ -73,6 +65,21 @@ def serve(
             pass
         counts: dict[str, int] = emulator.fault_counts
         return counts
+
+
+def _open_lines(emulator: Any, addresses: dict[str, tuple[str, int] | None]) -> list[str]:
+    """Open the emulator's lines, and return a text about each."""
+    lines = []
+    try:
+        lines.append(f"serial   {emulator.open_pty()}   (parity none)")
+    except BackendUnavailable:
+        if not any(addresses.values()):
+            raise
+    if addresses["tcp"]:
+        lines.append(f"serial   {emulator.listen(*addresses['tcp'])}")
+    if addresses["drops"]:
+        lines.append(f"drops    {emulator.listen_drops(*addresses['drops'])}")
+    return lines
 
 
 def _begin_typed(emulator: RobotEmulator, typed: int, say: Callable[[str], None]) -> int | None:

@@ -20,13 +20,15 @@ from typing import Any, NamedTuple, Self
 
 import gymnasium
 
-from horde_env.commands.terminal import complain
+from horde_env import registry
 from horde_env.errors import BackendUnavailable, HordeEnvError
 from horde_env.hardware import robot_file
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from horde_env.hardware.robot_file import BACKENDS, RobotFile
 from horde_env.hardware.settings import PARITIES, PortConfig
-from horde_env.robot import DEFAULT_ROBOT, ROBOTS, Environment, environment, environments, part
+from horde_env.registry import Environment
+from horde_env.robot import DEFAULT_ROBOT, ROBOTS
+from horde_env.tools.terminal import complain
 
 # Exit codes
 WELL = 0
@@ -35,13 +37,21 @@ BAD_INPUT = 2
 PATIENCE_S = 1.0  # for the program that drives the robot: it looks for the stop in every step
 
 # The last one comes when the terminal closes, as with a lost ssh session; Windows has none.
-ENDING = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+ENDING = [signal.SIGINT, signal.SIGTERM]
+if hasattr(signal, "SIGHUP"):
+    ENDING.append(signal.SIGHUP)
 
-ON_A_PORT = tuple(
-    dict.fromkeys(
-        b for kind in ROBOTS for b, entry in environments(kind).items() if entry.is_on_port
-    )
-)
+
+def _physical_backends() -> tuple[str, ...]:
+    backends: list[str] = []
+    for robot in registry.all_robots():
+        for backend, entry in robot.environments.items():
+            if entry.is_on_port and backend not in backends:
+                backends.append(backend)
+    return tuple(backends)
+
+
+ON_A_PORT = _physical_backends()
 """The backends that move a real robot."""
 
 OPTIONS = ("port", "parity", "baudrate", "log", "link", "faults")  # that not every environment has
@@ -61,7 +71,9 @@ class Target(NamedTuple):
     @property
     def title(self) -> str:
         """The robot in a few words."""
-        return f"{self.robot} · {f'{self.file.port} ({self.backend})' if self.is_physical else self.backend}"
+        if self.is_physical:
+            return f"{self.robot} · {self.file.port} ({self.backend})"
+        return f"{self.robot} · {self.backend}"
 
     @property
     def is_physical(self) -> bool:
@@ -117,16 +129,19 @@ def target_of(words: argparse.Namespace) -> Target:
         BackendUnavailable: If the robot's file cannot be read.
     """
     settings = robot_file.known(words.robot)
-    backend = words.backend or settings.backend or ("" if words.port else "simulator")
+    backend = words.backend or settings.backend
+    if not backend and not words.port:
+        backend = "simulator"
     if not backend:
         raise ValueError(f"--port {words.port} needs --backend {' or --backend '.join(ON_A_PORT)}")
     kind = robot_file.kind_of(words.robot, settings.kind)
-    entry = environment(kind, backend)
-    options = {name: value for name in OPTIONS if (value := getattr(words, name)) is not None}
+    robot = registry.robot(kind)
+    entry = robot.environment(backend)
+    options = {name: getattr(words, name) for name in OPTIONS if getattr(words, name) is not None}
     for name in options:  # without effect otherwise
         if name not in entry.arguments:
             owners = [
-                other for other, found in environments(kind).items() if name in found.arguments
+                other for other, found in robot.environments.items() if name in found.arguments
             ]
             if not owners:
                 raise ValueError(f"this robot has no --{name}; leave it out")
@@ -135,7 +150,9 @@ def target_of(words: argparse.Namespace) -> Target:
             )
     if words.seed < 0:
         raise ValueError(f"--seed must not be negative, and is {words.seed}")
-    line: dict[str, Any] = {"port": settings.port if backend == settings.backend else ""}
+    line: dict[str, Any] = {"port": ""}
+    if backend == settings.backend:
+        line["port"] = settings.port
     line |= {name: options[name] for name in ("port", "parity", "baudrate") if name in options}
     file = replace(settings, backend=backend, **line)
     if backend in ON_A_PORT and not file.port:
@@ -198,13 +215,15 @@ def opened_robot(target: Target, *, realtime: bool) -> Iterator[gymnasium.Env[An
 @contextmanager
 def _without_log() -> Iterator[None]:
     """Silence the environment's log: the command reports the same itself."""
-    logger = logging.getLogger("horde_env.env")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(f"horde_env.{module}") for module in ("env", "docking")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class SignalHandler:
@@ -259,25 +278,9 @@ def stop_robot(words: argparse.Namespace) -> int:
     with user_errors():
         path = default_path(words.robot)
         if words.clear:
-            if words.port or words.parity or words.reason or words.backend:
-                raise BadInput(
-                    "--clear goes with --robot alone: clearing sends nothing to the robot"
-                )
-            reason = EmergencyLatch(path).clear()
-            if reason:
-                print(f"the emergency stop of {words.robot} is cleared; it was set: {reason}")
-            else:
-                print(f"no emergency stop of {words.robot} was set")
-            for other in _other_latches(path):
-                print(f"that of {other.robot} is set: {other.remedy} ends it")
-            return WELL
-    code = WELL
+            return _clear_stop(words, path)
     latch = EmergencyLatch(path)
-    try:
-        latch.set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
-        print(f"the emergency stop of {words.robot} is set; {latch.remedy} ends it")
-    except BackendUnavailable as error:  # the stop that is sent is then even more important
-        code = complain(str(error), UNWELL)
+    code = _set_stop(words, latch)
     if not is_named:
         other_stops = " or ".join(
             f"`horde-robot stop --robot {name}`" for name in _known_robots() if name != words.robot
@@ -285,40 +288,87 @@ def stop_robot(words: argparse.Namespace) -> int:
         print(
             f"no --robot was given, so this stops the {words.robot} only; another is stopped by {other_stops}"
         )
-    unread = ""
     with user_errors():
-        try:
-            file = robot_file.known(words.robot)
-        except (HordeEnvError, ValueError, OSError) as error:
-            if not words.port:
-                raise
-            # A stop with the defaults of its kind is better than none.
-            file = RobotFile(kind=robot_file.kind_in(robot_file.default_path(words.robot)))
-            unread = str(error)
-        backend = words.backend or (file.backend if file.backend in ON_A_PORT else "serial")
-        port = words.port or (file.port if backend == file.backend else "")
-        if not port:
-            print(
-                "no port is known, so only programs that drive the robot from here receive the stop"
-            )
-            return code
-        kind = robot_file.kind_of(words.robot, file.kind)
-        body = part(kind, environment(kind, backend).body)
-        line = replace(file, parity=words.parity or file.parity)
-        config: PortConfig = body.line_of(port, line, latch)[0]
-    report = part(kind, "checks").CHECKS.send_stop(config, backend)
+        line = _line_for_stop(words, latch)
+    if line is None:
+        print("no port is known, so only programs that drive the robot from here receive the stop")
+        return code
+    report = registry.robot(line.kind).checks().send_stop(line.config, line.backend)
+    driver = ""
+    if report.has_stopped is None:
+        driver = _confirmed_by(latch)
     if report.has_stopped:
         print(report.text)
-    elif report.has_stopped is None and (driver := _confirmed_by(latch)):
+    elif driver:
         print(f"{driver}, which drives the robot, has stopped it and keeps it still")
     else:
         code = complain(report.text, UNWELL)
-    if unread:
+    if line.unread_file:
         complain(
-            f"{unread}; the defaults of a {kind} were used for the stop: --robot KIND names another",
+            f"{line.unread_file}; the defaults of a {line.kind} were used for the stop: --robot KIND names another",
             code,
         )
     return code
+
+
+def _clear_stop(words: argparse.Namespace, path: Path) -> int:
+    """Clear the emergency stop in the file `path`."""
+    if words.port or words.parity or words.reason or words.backend:
+        raise BadInput("--clear goes with --robot alone: clearing sends nothing to the robot")
+    reason = EmergencyLatch(path).clear()
+    if reason:
+        print(f"the emergency stop of {words.robot} is cleared; it was set: {reason}")
+    else:
+        print(f"no emergency stop of {words.robot} was set")
+    for other in _other_latches(path):
+        print(f"that of {other.robot} is set: {other.remedy} ends it")
+    return WELL
+
+
+def _set_stop(words: argparse.Namespace, latch: EmergencyLatch) -> int:
+    """Set the emergency stop, and return an exit code: the stop that is sent matters more if this fails."""
+    try:
+        latch.set(words.reason or f"horde-robot stop, {datetime.now():%Y-%m-%d %H:%M:%S}")
+    except BackendUnavailable as error:
+        return complain(str(error), UNWELL)
+    print(f"the emergency stop of {words.robot} is set; {latch.remedy} ends it")
+    return WELL
+
+
+class StopLine(NamedTuple):
+    """The line over which a robot is stopped."""
+
+    kind: str  # of robot
+    backend: str
+    config: PortConfig
+    unread_file: str  # why the robot's file could not be read; "" if it was
+
+
+def _line_for_stop(words: argparse.Namespace, latch: EmergencyLatch) -> StopLine | None:
+    """Return the robot's line, None if no port is known."""
+    unread_file = ""
+    try:
+        file = robot_file.known(words.robot)
+    except (HordeEnvError, ValueError, OSError) as error:
+        if not words.port:
+            raise
+        # A stop with the defaults of its kind is better than none.
+        file = RobotFile(kind=robot_file.kind_in(robot_file.default_path(words.robot)))
+        unread_file = str(error)
+    backend = words.backend
+    if not backend:
+        backend = file.backend if file.backend in ON_A_PORT else "serial"
+    port = words.port
+    if not port and backend == file.backend:
+        port = file.port
+    if not port:
+        return None
+    kind = robot_file.kind_of(words.robot, file.kind)
+    robot = registry.robot(kind)
+    robot.environment(backend)  # it may have none for the backend
+    line_file = replace(file, parity=words.parity or file.parity)
+    config, _ = robot.connect(backend).line_of(port, line_file, latch)
+    return StopLine(kind=kind, backend=backend, config=config, unread_file=unread_file)
 
 
 def _known_robots() -> list[str]:

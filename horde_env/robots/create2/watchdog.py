@@ -1,15 +1,15 @@
-"""The guardian: a small process that owns the robot's port and stops the robot when its program is silent.
+"""The watchdog: a small process that owns the robot's port and stops the robot when its program is silent.
 
-    program ── socket ── guardian ── port ── robot       python -I -S guardian.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
+    program ── socket ── watchdog ── port ── robot       python -I -S watchdog.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
 
 The robot has no command timeout: a killed or hung program leaves the wheels turning. All bytes
     between program and
-robot pass through the guardian, which sends the stop itself
+robot pass through the watchdog, which sends the stop itself
 
     after 0.3 s without a byte from the program     two stops, 20 ms apart; the robot stays in Safe, so a short pause
                                                     does not change the mode; after 5 s also START
                                                     (Passive)
-    when the program ends for any reason            two stops and START; then the guardian exits
+    when the program ends for any reason            two stops and START; then the watchdog exits
     at any signal that can be caught                likewise
     while the emergency file exists                 and no byte of the program passes
 
@@ -18,8 +18,8 @@ cannot stop the robot if it is killed (SIGKILL) together with the program, or if
 or the computer loses power while the wheels
 turn: for these, put a microcontroller between cable and robot
     (examples/microcontroller/create2_watchdog.py). If only
-the guardian is killed, the program sends the stop itself over the port's descriptor, and starts
-another guardian.
+the watchdog is killed, the program sends the stop itself over the port's descriptor, and starts
+another watchdog.
 
 Only the standard library is imported, because the process runs isolated and takes some 10 MB.
 """
@@ -47,7 +47,7 @@ except ImportError:  # on Windows
     IS_SUPPORTED = False
 else:
     IS_SUPPORTED = True
-"""True on systems on which a guardian can run: Linux and macOS."""
+"""True on systems on which a watchdog can run: Linux and macOS."""
 
 SILENCE_S = 0.3
 LET_GO_S = 5.0
@@ -227,14 +227,18 @@ def guard(life: int, port: int, ended: int, emergency: str) -> int:
             data = read(life)
             if data is None:
                 return 0
-            if data and (failure := put(port, watch.take(data, t))):
-                return failure
+            if data:
+                failure = put(port, watch.take(data, t))
+                if failure:
+                    return failure
         if emergency and t - looked_t >= LOOK_S:
             looked_t = t
             put(port, watch.bar(is_set(emergency), t))
-        said = watch.due(t)
-        if said and (failure := put(port, said)):
-            return failure
+        commands = watch.due(t)
+        if commands:
+            failure = put(port, commands)
+            if failure:
+                return failure
         if watch.must_wake(t):
             pulse(port)
 
@@ -257,7 +261,7 @@ def is_closed(life: int) -> bool:
 
 
 def main(words: list[str]) -> int:
-    """Run the guardian; send "ok" to the program once the port is open, or the error."""
+    """Run the watchdog; send "ok" to the program once the port is open, or the error."""
     url = words[0]
     baudrate = int(words[1])
     life = int(words[2])
@@ -277,7 +281,10 @@ def main(words: list[str]) -> int:
     }
     for signum in set(signal.Signals) - unhandled:
         with contextlib.suppress(OSError, ValueError):
-            signal.signal(signum, signal.SIG_IGN if signum == signal.SIGPIPE else lambda *_: None)
+            if signum == signal.SIGPIPE:
+                signal.signal(signum, signal.SIG_IGN)
+            else:
+                signal.signal(signum, lambda *_: None)
     with contextlib.suppress(OSError):
         os.setsid()
     with contextlib.suppress(OSError, AttributeError):  # real-time priority, if it is permitted
@@ -309,10 +316,10 @@ class GuardedPort:
     """The program's end of a guarded port, with the part of pyserial's interface that `Port` uses; for its `connect`.
 
     The url is a device, or "socket://HOST:PORT"; `emergency` is the file of the emergency stop, if
-    any, which the guardian checks too.
+    any, which the watchdog checks too.
 
     Raises:
-        OSError: If the guardian cannot open the port, with its errno.
+        OSError: If the watchdog cannot open the port, with its errno.
     """
 
     def __init__(
@@ -320,13 +327,15 @@ class GuardedPort:
     ) -> None:
         if url.startswith(("rfc2217://", "loop://")):
             raise OSError(
-                errno.EINVAL, f"a guardian opens devices and socket://HOST:PORT only, not {url}"
+                errno.EINVAL, f"a watchdog opens devices and socket://HOST:PORT only, not {url}"
             )
         self._timeout_s = timeout
-        self._port: int | None = None  # the robot's port, for a stop after the guardian has died
+        self._port: int | None = None  # the robot's port, for a stop after the watchdog has died
         self._letting_go = threading.Lock()
         self._life, theirs = socket.socketpair()
-        words = [url, str(baudrate), str(theirs.fileno()), *([emergency] if emergency else [])]
+        words = [url, str(baudrate), str(theirs.fileno())]
+        if emergency:
+            words.append(emergency)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, *words],
@@ -347,7 +356,7 @@ class GuardedPort:
             data, descriptors, _, _ = socket.recv_fds(self._life, 1, 1)
             port += descriptors
             if not data:
-                raise OSError(errno.EIO, "the guardian ended before it had opened the port")
+                raise OSError(errno.EIO, "the watchdog ended before it had opened the port")
             output += data
         if output != b"ok\n":
             number, _, reason = output.decode(errors="replace").strip().partition(" ")
@@ -365,7 +374,7 @@ class GuardedPort:
         """Return the available bytes, at most `size`, or none after the timeout.
 
         Raises:
-            BlockingIOError: If the guardian ended because the port accepts no bytes.
+            BlockingIOError: If the watchdog ended because the port accepts no bytes.
             OSError: If it ended for another reason.
         """
         if not select.select([self._life], [], [], self._timeout_s)[0]:
@@ -379,7 +388,7 @@ class GuardedPort:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send bytes to the guardian.
+        """Send bytes to the watchdog.
 
         Raises:
             BlockingIOError, OSError: As `read`.
@@ -388,33 +397,34 @@ class GuardedPort:
             self._life.sendall(data)
         except ConnectionError:
             raise self._explained_end() from None
-        except TimeoutError:  # the guardian has not written earlier bytes yet
+        except TimeoutError:  # the watchdog has not written earlier bytes yet
             raise BlockingIOError(errno.EAGAIN, NO_ROOM_TEXT) from None
         return len(data)
 
     def _explained_end(self) -> OSError:
-        """Stop the robot in place of a guardian that has ended, and return the reason."""
+        """Stop the robot in place of a watchdog that has ended, and return the reason."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(LAST_WORDS_S)
         self._let_go(must_stop=True)
         if self.process.returncode == NO_ROOM:
             return BlockingIOError(errno.EAGAIN, NO_ROOM_TEXT)
-        return OSError(errno.EIO, "the device disconnected, or its guardian was killed")
+        return OSError(errno.EIO, "the device disconnected, or its watchdog was killed")
 
     def _let_go(self, *, must_stop: bool) -> None:
-        """Close the port's descriptor; send the stop first if no guardian has sent it."""
+        """Close the port's descriptor; send the stop first if no watchdog has sent it."""
         with self._letting_go:
             port = self._port
             self._port = None
         if port is not None:
             with contextlib.suppress(OSError):
-                os.write(port, STOP if must_stop else b"")
+                if must_stop:
+                    os.write(port, STOP)
             os.close(port)
 
     def close(self) -> None:
-        """Close the connection, at which the guardian stops the robot and exits. Closing twice does nothing.
+        """Close the connection, at which the watchdog stops the robot and exits. Closing twice does nothing.
 
-        A guardian that does not exit is killed, and the stop is sent in its place.
+        A watchdog that does not exit is killed, and the stop is sent in its place.
         """
         with contextlib.suppress(OSError):
             self._life.shutdown(socket.SHUT_RDWR)

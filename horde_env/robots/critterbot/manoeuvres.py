@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives import CHARGE_LIMIT_S, Chargeable, Drives, Stay
+from horde_env.docking import CHARGE_LIMIT_S, Chargeable, DockingStay, Manoeuvres
 from horde_env.robot import RobotSpec
 
 # To the middle.
@@ -303,7 +303,9 @@ class DockingDrive:
             self._compass.update(beacon, yaw_rate)
         loud = loudness(infrared)
         self._tilt += 0.5 * (float(loud[self._right] - loud[self._left]) - self._tilt)
-        return np.array((0.0, 0.0, 0.0) if self._n_powered else self._act(infrared))
+        if self._n_powered:
+            return np.zeros(3)
+        return np.array(self._act(infrared))
 
     def _act(self, infrared: Floats) -> tuple[float, float, float]:
         if self.n_steps < self._held_until:
@@ -328,7 +330,9 @@ class DockingDrive:
             else:
                 self._aside = -1.0
             return self._hold((0.0, 0.0, self._aside * TURN), WIGGLE_S)
-        return (FAST if ahead < CLOSE else SLOW), 0.0, 0.0
+        if ahead < CLOSE:
+            return FAST, 0.0, 0.0
+        return SLOW, 0.0, 0.0
 
     def _approach(self, infrared: Floats, turn: float) -> tuple[float, float, float]:
         """Drive to the beacon: slowly near the dock, and onto its axis before the last stretch."""
@@ -340,7 +344,9 @@ class DockingDrive:
         aside = min(max(ASIDE_GAIN * self._tilt, -SLOW), SLOW)
         if abs(self._tilt) < SQUARE or front < CLOSE:
             return SLOW, aside, turn
-        return (0.0 if front < BLOCKED else -0.5 * SLOW), aside, turn
+        if front < BLOCKED:
+            return 0.0, aside, turn
+        return -0.5 * SLOW, aside, turn
 
     def _wiggle(self) -> tuple[float, float, float]:
         """Alternate side steps and turns towards the dock's axis, as the firmware does; retreat every 6 s."""
@@ -378,7 +384,7 @@ def _nearest(angles: Floats, of: np.ndarray, wanted: float) -> int:
     return int(np.where(of, off, np.inf).argmin())
 
 
-class DockStay(Stay):
+class CritterbotStay(DockingStay):
     """One stay at the dock, with at most `charge_s` of charging; a robot that is still held then stays there."""
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float = CHARGE_LIMIT_S) -> None:
@@ -452,4 +458,4 @@ def _centring_drive(robot: RobotSpec, pen: Any) -> CentringDrive:
     return CentringDrive(robot, pen.side_m)
 
 
-DRIVES = Drives(_centring_drive, DockStay)
+MANOEUVRES = Manoeuvres(_centring_drive, CritterbotStay)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from horde_env.backend import Floats, Frame, Observation
-from horde_env.drives import Chargeable, Drives, Stay
+from horde_env.docking import Chargeable, DockingStay, Manoeuvres
 from horde_env.robot import RobotSpec
 
 TIME_LIMIT_S = 2.0
@@ -68,7 +68,7 @@ class ClearingDrive:
         return np.array([FORWARD, 0.0, 0.0])
 
 
-class CreateStay(Stay):
+class CreateStay(DockingStay):
     """One stay at the dock, with the robot's own docking; `is_charging` is true from its start on."""
 
     def __init__(self, spec: RobotSpec, body: Chargeable, charge_s: float) -> None:
@@ -168,4 +168,4 @@ class CreateStay(Stay):
         return np.array([0.0, 0.0, TURN])
 
 
-DRIVES = Drives(ClearingDrive, CreateStay)
+MANOEUVRES = Manoeuvres(ClearingDrive, CreateStay)

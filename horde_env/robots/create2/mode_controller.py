@@ -1,4 +1,4 @@
-"""Pilot: keeps the robot in the required mode, and detects ignored commands; without a port or threads.
+"""ModeController: keeps the robot in the required mode, and detects ignored commands; without a port or threads.
 
     drive     The robot leaves Safe without a message: 131 is sent again 0.5 s after the cause has ended, at most once a
               second, and not while a wheel has dropped
@@ -32,7 +32,7 @@ from horde_env.robots.create2.wire import (
 )
 from horde_env.sim.saving import attributes, restore_attributes, text, untext
 
-# ---- obedience -------------------------------------------------------------------------------------------------------
+# ---- commands --------------------------------------------------------------------------------------------------------
 
 ECHO_FRAMES = 3  # until the robot must report a command's speeds
 # Of 0.1 s
@@ -83,7 +83,7 @@ class Judgement(NamedTuple):
     refusal: str  # why it ignores its commands, in two sentences; "" unless that lasts
 
 
-class Pilot:
+class ModeController:
     """Keeps a robot in the required mode; see the module."""
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -144,9 +144,10 @@ class Pilot:
 
     def state_commands(self, state: CreateState, t: float) -> bytes:
         """Return the commands to send now, by the newest state and the time in seconds; b"" if there are none."""
-        self._is_low = 1e-3 * state.sensors.voltage < (
-            self._full_v if self._is_low else self._low_v
-        )
+        threshold_v = self._low_v
+        if self._is_low:
+            threshold_v = self._full_v
+        self._is_low = 1e-3 * state.sensors.voltage < threshold_v
         queued = self._queued
         self._queued = b""
         if queued:

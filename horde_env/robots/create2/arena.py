@@ -135,14 +135,8 @@ def _room(t: dict[str, Any]) -> Room:
     return room
 
 
-def place_of(body: object) -> Room | None:
-    """Return a body's room, None if it is unknown."""
-    room: Room | None = getattr(body, "room", None)
-    return room
-
-
 def plan(spec: RobotSpec, room: Room | None) -> dict[str, Any]:
-    """Return what `PenEnv.metadata["picture"]` shows of robot and room."""
+    """Return what `RobotEnv.metadata["picture"]` shows of robot and room."""
     rim = np.linspace(0.0, 2.0 * np.pi, CORNERS, endpoint=False)
     outline = float(spec.body["radius_m"]) * np.column_stack([np.cos(rim), np.sin(rim)])
     return {

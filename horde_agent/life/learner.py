@@ -1,0 +1,478 @@
+"""Learning from a stream of observations and actions, live or recorded.
+
+The learner draws no random numbers and uses no environment, so learning from the recorded stream
+gives the same weights, to the bit, as the life.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
+from horde_agent.learning.engine import restored_streams, streams_state
+from horde_agent.learning.values import identity
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.flags import are_broken, is_broken, is_learned
+from horde_agent.life.timing import Durations
+from horde_agent.measures.excursion_table import new_positions
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import (
+    PolicyUnderTest,
+    TestExcursion,
+    behaviour_under_test,
+    policies_under_test,
+)
+from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.types import Floats, Integers, Tiles
+
+_STATE = ("learning_steps", "_n_untimed", "_action", "_b", "_predicted")
+
+Predictions = NDArray[np.floating]
+
+
+def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
+    """Return the function from an observation to its active tiles; it skips scaling if all bounds are 0 and 1.
+
+    If predictions are fed back, it returns the tiles of the first observation of a stream.
+    """
+    if interface.feedback is not None:
+        return interface.encode
+    low = interface.scaler.low
+    high = interface.scaler.high
+    is_unit = bool((low == 0.0).all() and (high == 1.0).all())
+    if is_unit:
+        return interface.coder.encode
+    return interface.encode
+
+
+def check_fit(horde: AnyHorde, interface: Interface) -> None:
+    """Raise ValueError if a Horde's features or questions do not fit an interface."""
+    coder = interface.coder
+    features = (
+        getattr(horde, "n_features", coder.n_features),
+        getattr(horde, "n_active", coder.n_active),
+    )
+    if features != (coder.n_features, coder.n_active):
+        raise ValueError(
+            f"the Horde expects {features[0]} features, {features[1]} of them active, but the interface's tile coder "
+            f"makes {coder.n_features}, {coder.n_active} of them active: make the Horde from interface.coder"
+        )
+    check_questions(horde.questions, interface)
+
+
+def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
+    """Raise ValueError if a question has other actions than the interface, or an unknown channel."""
+    n_actions = len(interface.actions)
+    n_channels = len(interface.channels)
+    for question in questions:
+        n_asked = question.target_policy.n_actions
+        if n_asked not in (0, n_actions):  # 0: the behaviour itself
+            raise ValueError(
+                f"question {question.name!r} is about a policy with {n_asked} actions, but the body has {n_actions}: "
+                f"{', '.join(interface.actions)}"
+            )
+        match question.cumulant:
+            case Channel(int(index)) if index >= n_channels:
+                raise ValueError(
+                    f"question {question.name!r} is about channel {index}, but the body has only 0..{n_channels - 1}"
+                )
+
+
+class StreamLearner:
+    """Passes a stream to a Horde: what to learn, what to skip, what to score.
+
+    `excursions` sets only the horizon of the returns.
+
+    Attributes:
+        errors: Scores of the test excursions.
+        learning_steps: Updates so far (each of all demons).
+        learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
+        robot: Number of the robot whose stream is learned from.
+
+    Raises:
+        ValueError: If the Horde does not fit the interface.
+    """
+
+    def __init__(
+        self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None
+    ) -> None:
+        check_fit(horde, interface)
+        self.horde = horde
+        self.interface = interface
+        self._encode_first = encoder(interface)
+        self.horizon = (excursions or ExcursionConfig()).horizon
+        self._policy_names: dict[Hashable, str] = {}
+        self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
+        self.learning_steps = 0
+        # The shards count the rest
+        if isinstance(horde, ShardedHorde):
+            self._n_updated = -horde.n_updates
+        else:
+            self._n_updated = 0
+        self.learn_s = Durations()
+        # Of deferred steps
+        self._untimed_s = 0.0
+        self._n_untimed = 0
+        self._phase = Phase.END
+        self._action = NO_ACTION
+        self._b = np.nan
+        self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
+        # At the latest observation of an excursion
+        self._predicted: Predictions = np.zeros(horde.n_demons)
+        self.robot = 0
+        # Phase to test of other robots
+        self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}
+        self._index_demons()
+
+    def _policies_under_test(self) -> list[PolicyUnderTest]:
+        """Return the policies that can be tested, with the names that they had before; the behaviour last."""
+        policies = policies_under_test(self.horde.questions, self._policy_names)
+        self._policy_names = {identity(policy.target): policy.name for policy in policies}
+        return [*policies, *behaviour_under_test(self.horde.questions)]
+
+    def _index_demons(self) -> None:
+        self._names = self.horde.names
+        self._position = {name: i for i, name in enumerate(self._names)}
+        feedback = self.interface.feedback
+        self._fed_back = None
+        if feedback is not None:
+            self._fed_back = feedback.demons(self._names)
+
+    def rearrange(self, old_index: Integers) -> None:
+        """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
+        positions = new_positions(old_index, self.errors.n_demons)
+        other_streams = self._others.items()
+        self._test = _rearranged(self._test, positions)
+        self._others = {
+            k: (phase, a, b, _rearranged(test, positions))
+            for k, (phase, a, b, test) in other_streams
+        }
+        self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
+        self.errors.rearrange(old_index, self._policies_under_test())
+        self._index_demons()
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the newest observation."""
+        return self._phase
+
+    def state(self) -> State:
+        """Return everything that later learning and scores depend on, the Horde's state included."""
+        counters = attributes(self, *_STATE)
+        counters |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
+        counters |= streams_state(
+            self.robot, {k: _named_part(*part) for k, part in self._others.items()}
+        )
+        test = {self._kind_of_test: {} if self._test is None else self._test.state()}
+        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, own=counters)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
+        counters = inner(state, "own")
+        self.horde.restore(inner(state, "horde"))
+        self.errors.restore(inner(state, "errors"))
+        put_back(self, counters, *_STATE)
+        self._phase = Phase(int(counters["phase"]))
+        self._n_updated = int(counters["n_updated"])
+        self._test = self._restored(inner(state, self._kind_of_test))
+        self.robot, other_streams = restored_streams(counters)
+        for k, of in other_streams.items():
+            part = Phase(int(of["phase"])), int(of["action"]), float(of["b"])
+            self._others[k] = (*part, self._restored(inner(of, "on_policy")))
+
+    @property
+    def _kind_of_test(self) -> str:
+        if self._phase is Phase.EXCURSION:
+            return "test"
+        return "on_policy"
+
+    def _restored(self, test: State) -> TestExcursion | None:
+        context = self.errors.policies, self.horde.questions, self.horizon
+        if test:
+            return TestExcursion.restored(test, *context)
+        return None
+
+    @property
+    def n_updated(self) -> int:
+        """Sum over the updates of the number of demons with rho > 0; it lags with shards."""
+        return self._n_updated + (
+            self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0
+        )
+
+    @property
+    def predictions(self) -> Predictions:
+        """Predictions of all demons at the latest observation for which they were made, shape (n_demons,)."""
+        self.catch_up()
+        return self.horde.predictions
+
+    def catch_up(self) -> None:
+        """Learn from the Horde's deferred steps now, and count the time."""
+        if self._n_untimed:
+            began = time.perf_counter()
+            self.horde.catch_up()
+            self._share_time(time.perf_counter() - began)
+
+    def _share_time(self, seconds: float) -> None:
+        """Add learning time; once no step is deferred, divide it among the updates since."""
+        self._untimed_s += seconds
+        if not self.horde.n_waiting:
+            for _ in range(self._n_untimed):
+                self.learn_s.add(self._untimed_s / self._n_untimed)
+            self._untimed_s = 0.0
+            self._n_untimed = 0
+
+    def encode(self, observation: Observation, flags: int) -> Tiles:
+        """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
+
+        Predictions that are fed back are those of the observation before, by the weights of that
+        time. In an excursion weights do not change, and the predictions are made here. Call it once
+        for each observation, before `observe`.
+        """
+        if (
+            self._fed_back is None
+            or is_broken(flags)
+            or self._phase not in (Phase.BEHAVE, Phase.EXCURSION)
+        ):
+            return self._encode_first(observation)
+        if self._phase is Phase.BEHAVE:
+            return self.interface.encode(observation, self.predictions[self._fed_back])
+        tiles = self.interface.encode(observation, self._predicted[self._fed_back])
+        self._predicted = self.horde.predict(tiles)
+        return tiles
+
+    def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
+        """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
+
+        Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
+        in an excursion. `tiles` are from `encode`; None to encode it here. Raise RuntimeError if
+        demons were added or removed without `rearrange`.
+        """
+        if self.horde.names is not self._names:
+            raise RuntimeError(
+                "demons were added or removed: use Life.add and Life.remove, or make a new StreamLearner for this Horde"
+            )
+        if tiles is None:
+            tiles = self.encode(observation, flags)
+        if self._phase is Phase.EXCURSION:
+            if self._test is not None and is_broken(flags):
+                self._test = None
+                self.errors.n_discarded = self.errors.n_discarded + 1
+            self._continue_test(observation, tiles, flags)
+            return
+        if not is_learned(self._phase, flags):
+            self._test = None
+            self.catch_up()
+            self.horde.begin(observation, tiles)
+            return
+        began = time.perf_counter()
+        self.horde.learn(
+            self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED)
+        )
+        self._n_untimed += 1
+        self._share_time(time.perf_counter() - began)
+        self.learning_steps += 1
+        if not isinstance(self.horde, ShardedHorde):
+            self._n_updated += self.horde.n_updated
+        self._continue_test(observation, tiles, flags)
+
+    def set_action(
+        self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY
+    ) -> None:
+        """Set the phase, and the action chosen with probability `b` at the newest observation, before `step`.
+
+        The first step of an excursion stores the predictions, and so does every `horizon`-th
+        learning step of the behaviour, for its on-policy test. `policy` is the tag of the policy
+        that an excursion follows; without one its constant action identifies it.
+        """
+        if phase is not self._phase:
+            self._test = None
+            if phase is Phase.EXCURSION:
+                self._predicted = self.predictions.copy()
+                followed = self._followed(policy, action)
+                self._test = followed and TestExcursion(
+                    followed, self._predicted, step, self.horizon
+                )
+        if phase is Phase.BEHAVE and self._test is None and self.learning_steps % self.horizon == 0:
+            behaviour_policies = [policy for policy in self.errors.policies if policy.is_behaviour]
+            if behaviour_policies:
+                self._test = TestExcursion(
+                    behaviour_policies[0], self.predictions, step, self.horizon
+                )
+            else:
+                self._test = None
+        self._phase = phase
+        self._action = action
+        self._b = b
+
+    def select_robot(self, robot: int) -> None:
+        """Continue the stream of another robot, by its number from 0; call it between two excursions.
+
+        Raises:
+            ValueError: If the demons are in shards, which learn from one stream.
+        """
+        if robot == self.robot:
+            return
+        if isinstance(self.horde, ShardedHorde):
+            raise ValueError(
+                "shards learn from one robot; learn from several in one Horde, without shards"
+            )
+        self._others[self.robot] = self._phase, self._action, self._b, self._test
+        fresh = (Phase.END, NO_ACTION, np.nan, None)
+        self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
+        self.robot = robot
+        began = time.perf_counter()
+        self.horde.select_stream(robot)
+        if self._n_untimed:
+            self._share_time(time.perf_counter() - began)
+
+    def take_row(
+        self,
+        observation: Observation,
+        action: int,
+        b: float,
+        phase: int,
+        flags: int,
+        step: int,
+        policy: int,
+        robot: int = 0,
+    ) -> None:
+        """Process a row of a record, `observation` of shape (n_inputs,); frames within a drive are skipped."""
+        self.select_robot(robot)
+        if not (phase == self._phase and phase in DRIVES):
+            self.observe(observation, flags)
+            self.set_action(Phase(phase), action, b, step, policy)
+
+    def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:
+        """Return the policy that an excursion follows; None if no question of this Horde has it."""
+        for policy in self.errors.policies:
+            if policy.tag == tag if tag != NO_POLICY else policy.action == action:
+                return policy
+        return None
+
+    def _predict_one(self, name: str, tiles: Tiles) -> float:
+        return float(self.horde.predict(tiles)[self._position[name]])
+
+    def _continue_test(self, observation: Observation, tiles: Tiles, flags: int) -> None:
+        """Add one term to the return of the current test, if there is one, and score it if that was the last."""
+        if self._test is None:
+            return
+        # As a Horde passes observations to the functions of questions
+        exact = observation.astype(np.float64)
+        self._test.observe(
+            exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED)
+        )
+        if self._test.is_complete:
+            self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
+            self._test = None
+
+
+def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursion | None:
+    """Return a test of the demons that stay, given their new positions; None if it tests none of them."""
+    if test is not None:
+        test.rearrange(positions)
+    if test is not None and len(test.demons):
+        return test
+    return None
+
+
+def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None) -> State:
+    """Return the state of a robot that is not selected, by name."""
+    fields = {"phase": np.array(int(phase)), "action": np.array(action), "b": np.array(b)}
+    return fields | nested(on_policy={} if test is None else test.state())
+
+
+def relearn(
+    stream: Stream | Iterable[Stream],
+    horde: AnyHorde,
+    interface: Interface,
+    *,
+    excursions: ExcursionConfig | None = None,
+    student: StreamLearner | None = None,
+    observer: Callable[[StreamLearner, int], None] | None = None,
+) -> StreamLearner:
+    """Learn from a recorded stream, with the same weights and the same NMSRE as in the life, or with other settings.
+
+    Args:
+        stream: The recorded life, whole or in consecutive parts; it begins and ends with a gap.
+        horde: A new Horde, or one that learned before (a further pass).
+        interface: Its tile coder is used.
+        excursions: Horizon of the returns, as in the life.
+        student: Of an earlier pass, to continue its counts.
+        observer: Called with the student and the step after each row.
+
+    Returns:
+        The student, with its scores and counts.
+    """
+    student = student or StreamLearner(horde, interface, excursions)
+    student.set_action(Phase.END, NO_ACTION, np.nan, 0)
+    for row in rows_of([stream] if isinstance(stream, Stream) else stream):
+        student.take_row(*row)
+        if observer is not None:
+            observer(student, row[5])
+    return student
+
+
+def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
+    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot.
+
+    A row outside a drive with a reading that is not finite, as older versions recorded it, is left
+    out, and the next one follows a gap.
+    """
+    for part in _finite_parts(parts):
+        columns = [
+            part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")
+        ]
+        has_robots = "robot" in (part.rows.dtype.names or ())
+        if has_robots:
+            robots = part.rows["robot"].tolist()
+        else:
+            robots = [0] * len(part)
+        yield from zip(part.rows["observation"], *columns, robots, strict=True)
+
+
+def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
+    """Yield parts of a stream without the rows that `rows_of` leaves out."""
+    follows_left_out = False
+    for part in parts:
+        rows = part.rows
+        is_kept = np.isfinite(rows["observation"]).all(axis=1) | np.isin(rows["phase"], [*DRIVES])
+        if is_kept.all() and not follows_left_out:
+            yield part
+            continue
+        follows = np.append(follows_left_out, ~is_kept)
+        follows_left_out = bool(follows[-1])
+        rows = rows.copy()
+        rows["flags"][follows[:-1]] |= np.uint8(Flag.GAP)
+        yield Stream(rows[is_kept], part.header, part.faults)
+
+
+def predict_along(
+    stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None
+) -> Floats:
+    """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
+
+    Predictions that are fed back begin again after each gap, as in a life. `before` are those at
+    the row before the first one, (n_demons,), if there is one.
+    """
+    out = np.empty((len(stream), horde.n_demons))
+    begin = encoder(interface)
+    feedback = interface.feedback
+    fed_back = None
+    if feedback is not None:
+        fed_back = feedback.demons(horde.names)
+    observations = stream.rows["observation"]
+    broken = are_broken(stream.rows["flags"])
+    for t, observation in enumerate(observations):
+        begins = before is None or fed_back is None or broken[t]
+        tiles = begin(observation) if begins else interface.encode(observation, before[fed_back])  # type: ignore[index]
+        out[t] = horde.predict(tiles)
+        before = out[t]
+    return out
