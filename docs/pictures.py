@@ -20,9 +20,9 @@ from matplotlib import pyplot
 DOCS = Path(__file__).resolve().parent
 PAGES = (DOCS.parent / "README.md", DOCS / "index.md")
 STYLE = {
-    "figure.figsize": (9.0, 2.8),
+    "figure.figsize": (7.0, 2.8),
     "figure.constrained_layout.use": True,
-    "savefig.dpi": 80,
+    "savefig.dpi": 120,
     "legend.frameon": False,
 }
 

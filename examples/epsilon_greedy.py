@@ -1,10 +1,10 @@
-"""A behaviour that uses predictions: the same five demons keep the robot clear of the walls, or drive it up to one.
+"""Act on predictions: a robot that keeps clear of walls, or seeks them, by the same five demons.
 
-Five demons predict how near the nearest wall will be over the next second, one for each action if
-it were repeated. They learn off-policy while the robot drives at random. Then the behaviour takes
-the action with the smallest prediction, and after that the action with the largest; with
-probability epsilon it takes any action. b is the true probability of each draw, so the demons
-continue to learn.
+Each demon predicts how near the nearest wall will be over the next second if one of the five
+actions were repeated. They learn off-policy, at first while the robot drives at random. Then it
+takes the action with the smallest prediction, and after that the one with the largest; with
+probability .3 it takes any action. b is the true probability of each draw, so the demons continue to
+learn.
 
 Run it (half a minute): python examples/epsilon_greedy.py [steps]
 """
@@ -28,55 +28,46 @@ from horde_agent import (
 STEPS = 20_000
 if len(sys.argv) > 1:
     STEPS = int(sys.argv[1])
-EPSILON = 0.3
 
 env = gym.make("horde_env:CritterbotPen-v0")
 interface = Interface.of(env)
-n_actions = len(interface.actions)
 around = [interface.index(f"ir_distance_{i}") for i in range(7)]
 
 
-def nearest(observation, tiles):
+def nearness(observation, tiles):
     """Return the strongest reflection of all sides, a share of full scale: high is near."""
     return observation[around].max()
 
 
-questions = [
-    GVF(
-        f"{name}/g0.9/nearest",
-        ConstantAction(action, n_actions),
-        nearest,
-        continuation=0.9,
-        tested=False,
-    )
-    for action, name in enumerate(interface.actions)
-]
-horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+questions = []
+for number, action in enumerate(interface.actions):
+    policy = ConstantAction(number, n_actions=5)
+    questions.append(GVF(f"nearness, {action}", policy, nearness, 0.9, tested=False))
+coder = interface.coder
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
 
 
-def live(behaviour, seed, steps):
-    """Run for `steps` steps and return the mean of `nearest`."""
-    distances = []
-    with Life(env, horde, behaviour, np.random.default_rng(seed), interface=interface) as life:
-        life.observers.append(lambda event: distances.append(nearest(event.row.observation, None)))
-        life.run(steps)
-    return np.mean(distances)
-
-
-def least(observation, tiles):
-    """Return a value for each action, shape (n_actions,): high if its demon predicts that walls are far."""
+def smallest(observation, tiles):
     return -horde.predict(tiles)
 
 
-def most(observation, tiles):
-    """Return a value for each action, shape (n_actions,): high if its demon predicts that a wall is near."""
+def largest(observation, tiles):
     return horde.predict(tiles)
 
 
-print(
-    f"mean nearness at random:                         {live(StickyRandom(n_actions, 0.9), 0, STEPS // 2):.2f}"
-)
-for values in (least, most):
-    nearness = live(Follow(EpsilonGreedy(values, n_actions, EPSILON)), 1, STEPS // 4)
-    print(f"mean nearness with the {values.__name__:>5s} predicted nearness: {nearness:.2f}")
+def mean_nearness(behaviour, seed, steps):
+    """Run for some steps and return the mean of the nearness."""
+    history = []
+    with Life(env, horde, behaviour, np.random.default_rng(seed)) as life:
+        life.observers.append(lambda event: history.append(nearness(event.row.observation, None)))
+        life.run(steps)
+    return np.mean(history)
+
+
+at_random = mean_nearness(StickyRandom(5, repeat=0.9), seed=0, steps=STEPS // 2)
+print(f"mean nearness at random:                    {at_random:.2f}")
+for values in (smallest, largest):
+    behaviour = Follow(EpsilonGreedy(values, n_actions=5, epsilon=0.3))
+    nearness_then = mean_nearness(behaviour, seed=1, steps=STEPS // 4)
+    print(f"mean nearness, {values.__name__:>8s} predicted nearness: {nearness_then:.2f}")
 env.close()

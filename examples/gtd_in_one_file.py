@@ -10,8 +10,6 @@ those of `horde_agent/kernels/rules/gtd.py`.
 Source: White, Modayil & Sutton (2012); Maei (2011), chapter 7.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import NamedTuple
 
@@ -36,28 +34,27 @@ class Step(NamedTuple):
     next_position: float
 
 
-def random_walk(n_steps: int, rng: np.random.Generator) -> list[Step]:
+def random_walk(n_steps, rng):
     """Return a walk with steps of about .05."""
     steps = []
     position = 0.5
     for _ in range(n_steps):
         action = int(rng.integers(2))
+        direction = 2 * action - 1
         length = 0.05 + 0.01 * rng.normal()
-        if action != RIGHT:
-            length = -length
-        next_position = float(np.clip(position + length, 0.0, 1.0))
+        next_position = float(np.clip(position + direction * length, 0.0, 1.0))
         steps.append(Step(position, action, next_position))
         position = next_position
     return steps
 
 
-def light(position: float) -> float:
+def light(position):
     """Return the cumulant: the light at a position."""
     return position**4
 
 
-def active_tiles(position: float) -> list[int]:
-    """Return phi, by the numbers of its features that are 1: a tile of each of several shifted grids."""
+def active_tiles(position):
+    """Return the features that are 1 at a position: one tile of each of several shifted grids."""
     tiles = []
     for tiling in range(N_TILINGS):
         tile = int(position * N_TILES + tiling / N_TILINGS)
@@ -65,8 +62,8 @@ def active_tiles(position: float) -> list[int]:
     return tiles
 
 
-def learn(steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
-    """Return theta and w of the demon, each of shape (N_FEATURES,), after it has learned from a walk."""
+def learn(steps):
+    """Return theta and w of a demon that learned from a walk, each of shape (N_FEATURES,)."""
     theta = np.zeros(N_FEATURES)
     w = np.zeros(N_FEATURES)
     e = np.zeros(N_FEATURES)
@@ -95,7 +92,7 @@ def learn(steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
     return theta, w
 
 
-def true_value(position: float) -> float:
+def true_value(position):
     """Return the discounted light that a walker sees if it always goes right, without noise."""
     total = 0.0
     for k in range(100):

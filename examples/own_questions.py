@@ -8,7 +8,16 @@ import sys
 import gymnasium as gym
 import numpy as np
 
-from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Horde,
+    Interface,
+    Life,
+    PolicyFunction,
+    StickyRandom,
+)
 
 STEPS = 3_000
 if len(sys.argv) > 1:
@@ -16,62 +25,50 @@ if len(sys.argv) > 1:
 
 env = gym.make("horde_env:CritterbotPen-v0")
 interface = Interface.of(env)
-ahead = interface.index("ir_distance_0")
-light = interface.index("light_0")
-n_actions = len(interface.actions)
+coder = interface.coder
+ahead = interface.index("ir_distance_0")  # reflectance: high is near
 
 
-class Cautious:
-    """Drive forward, but turn left where something is near: a policy is anything that gives probabilities."""
+def a_step(observation, tiles):
+    return 1.0
 
-    n_actions = n_actions
 
-    def probabilities(self, observation, tiles):
-        forward = 0.9
-        if observation[ahead] > 0.3:
-            forward = 0.1
-        return np.array([forward, 0.0, 0.0, 1.0 - forward, 0.0])
+def nothing(observation, tiles):
+    return 0.0
+
+
+def nearness(observation, tiles):
+    return float(observation[ahead])
 
 
 def until_contact(observation, tiles):
-    """Return the continuation: .9, and 0 on contact (a pseudo-termination: the run continues)."""
-    if observation[ahead] > 0.6:
+    """Return the continuation: 0 on contact, which ends the question and not the life."""
+    if nearness(observation, tiles) > 0.6:
         return 0.0
     return 0.9
 
 
-questions = [
-    GVF(
-        "light in half a second, if I drove on",
-        ConstantAction(0, n_actions),
-        Channel(light),
-        continuation=0.8,
-    ),
-    GVF("light in half a second, if I were careful", Cautious(), Channel(light), continuation=0.8),
-    # A cumulant of 1 on every step makes the return a time, in steps: how long until I touch
-    # something?
-    GVF(
-        "steps to contact, straight on",
-        ConstantAction(0, n_actions),
-        lambda observation, tiles: 1.0,
-        until_contact,
-    ),
-    # An outcome pays at termination: how near will it be when the question ends?
-    GVF(
-        "nearness when it ends, straight on",
-        ConstantAction(0, n_actions),
-        cumulant=lambda observation, tiles: 0.0,
-        continuation=until_contact,
-        outcome=lambda observation, tiles: float(observation[ahead]),
-        lam=0.5,
-    ),
-]
+def carefully(observation, tiles):
+    """Return the probability of each action: mostly forward, but mostly left if a wall is near."""
+    if nearness(observation, tiles) > 0.3:
+        return [0.1, 0.0, 0.0, 0.9, 0.0]
+    return [0.9, 0.0, 0.0, 0.1, 0.0]
 
-horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-life = Life(env, horde, StickyRandom(n_actions), np.random.default_rng(0), interface=interface)
-life.run(STEPS)
-tests = life.student.errors  # test excursions follow each policy and measure its prediction errors
-scores = zip(horde.names, horde.predictions, tests.n_tests, tests.nmsre(), strict=True)
-for name, prediction, n_tests, score in scores:
-    print(f"{name:45s} {prediction:7.3f}   {n_tests:3d} tests, NMSRE {score:.2f}")
+
+straight = ConstantAction(0, n_actions=5)
+careful = PolicyFunction(carefully, n_actions=5)
+light = Channel(interface.index("light_0"))
+questions = [
+    GVF("light in half a second, straight on", straight, light, continuation=0.8),
+    GVF("light in half a second, careful", careful, light, continuation=0.8),
+    # The sum of ones is a time: the number of steps until the question ends.
+    GVF("steps to contact, straight on", straight, a_step, until_contact),
+    # An outcome is collected once, when the question ends.
+    GVF("nearness at its end, straight on", straight, nothing, until_contact, outcome=nearness),
+]
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0)) as life:
+    life.run(STEPS)
+for name, score in zip(horde.names, life.student.errors.nmsre(), strict=True):
+    print(f"{name:36s} NMSRE {score:.2f}")
 env.close()

@@ -1,9 +1,11 @@
-"""Add your own robot. This one is a point between two walls; see docs/robot.md for real ones.
+"""Add your own robot: here a point between two walls, described by own_robot.toml.
 
-Run it: python examples/own_robot.py [steps]
+Run it: python examples/own_robot.py [steps]. For real robots see docs/robot.md.
 """
 
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 
@@ -14,59 +16,51 @@ from horde_env.testing import BackendContract
 STEPS = 3_000
 if len(sys.argv) > 1:
     STEPS = int(sys.argv[1])
-SHARE = {"unit": "1", "lsb": 0.001, "raw": [0, 1000], "range": [0, 1]}
-TABLE = {
-    "name": "own", "period_s": 0.1, "packet_period_s": 0.1, "body": {}, "drive": {"largest_request": [0.3, 0, 0]},
-    "group": [
-        {"name": "distance", "members": ["ahead", "behind"], **SHARE, "unit": "m", "raw": [0, 2000], "range": [0, 2]},
-        {"name": "contact", "members": [""], **SHARE},
-        {"name": "last_request", "members": ["x"], "sensor": False, **SHARE, "range": [-1, 1]},
-    ],
-    "action": [{"name": f"at {v} m/s", "request": [v, 0, 0]} for v in (0.3, 0.1, 0.0, -0.1, -0.3)],
-}  # fmt: skip
-SPEC = RobotSpec(TABLE, '[[tiling]]\ngroup = "distance"\nintervals = [8]\ntilings = 8\n')
+DESCRIPTION = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+SPEC = RobotSpec(tomllib.loads(DESCRIPTION), tile_layout="")
 
 
-class OwnBody:
-    """A point that moves at the requested velocity between 0 and 2 m."""
+class PointRobot:
+    """Moves at the requested velocity between two walls that are 2 m apart."""
 
     period_s = SPEC.period_s
 
     def reset(self, rng):
         self.rng = rng
-        self.n = 0
+        self.n_periods = 0
         self.x = rng.uniform(0.5, 1.5)
         return self.frame(np.zeros(3))
 
     def exchange(self, command):
-        self.n = self.n + 1
-        self.x = min(max(self.x + self.period_s * command[0], 0.0), 2.0)
+        self.n_periods += 1
+        self.x = np.clip(self.x + self.period_s * command[0], 0.0, 2.0)
         return self.frame(command)
 
     def frame(self, command):
-        distances = np.array([2.0 - self.x, self.x]) + self.rng.normal(0.0, 0.003, 2)
-        values = np.array([*distances, self.x in (0.0, 2.0), *SPEC.shares(command)])
-        return Frame(values=values, t=self.n * self.period_s)
+        ahead, behind = np.array([2.0 - self.x, self.x]) + self.rng.normal(0.0, 0.003, size=2)
+        contact = self.x in (0.0, 2.0)
+        values = np.array([ahead, behind, contact, *SPEC.shares(command)])
+        return Frame(values=values, t=self.n_periods * self.period_s)
 
     def close(self): ...
 
 
-class TestOwnBody(BackendContract):
-    """In a test file pytest finds it; here it is run by hand."""
+class TestPointRobot(BackendContract):
+    """The contract of a robot. In a test file, pytest finds it."""
 
-    make_backend = staticmethod(OwnBody)
+    make_backend = staticmethod(PointRobot)
     make_spec = staticmethod(lambda: SPEC)
 
 
-promises = [getattr(TestOwnBody(), name)() for name in dir(TestOwnBody) if name.startswith("test_")]
-interface = Interface.of(env := RobotEnv(OwnBody(), spec=SPEC))
-horde = Horde(
-    questions.excursions(interface),
-    n_features=interface.coder.n_features,
-    n_active=interface.coder.n_active,
-)
-with Life(
-    env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0), interface=interface
-) as life:
+tests = [name for name in dir(TestPointRobot) if name.startswith("test_")]
+for name in tests:
+    getattr(TestPointRobot(), name)()
+
+env = RobotEnv(PointRobot(), spec=SPEC)
+interface = Interface.of(env)
+coder = interface.coder
+gvfs = questions.excursions(interface)
+horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active)
+with Life(env, horde, StickyRandom(n_actions=5), np.random.default_rng(seed=0)) as life:
     life.run(STEPS)
-print(f"{len(promises)} promises kept, and {horde.n_demons} demons learned of it for {STEPS} steps")
+print(f"{len(tests)} tests passed, and {horde.n_demons} demons learned of it for {STEPS} steps")

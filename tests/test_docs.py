@@ -72,6 +72,14 @@ def test_the_gallery_lists_every_script() -> None:
     ] == []
 
 
+def test_the_site_has_the_files_that_it_names() -> None:
+    """Stylesheets and scripts, which `mkdocs build --strict` does not look for."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    names = re.findall(r"[\w./-]+\.(?:css|js)\b", settings)
+    assert len(names) >= 4
+    assert [name for name in names if not (DOCS / name).is_file()] == []
+
+
 def test_the_documentation_stays_small() -> None:
     pages = [page for page in DOCS.glob("*.md") if page.name != "reference.md"]
     assert len(pages) <= N_PAGES

@@ -19,11 +19,11 @@ PRINTS = {
     "first_life.py": "median NMSRE",
     "own_questions.py": "steps to contact, straight on",
     "wall_follower.py": "nearness on the left, if it followed the wall",
-    "epsilon_greedy.py": "with the least predicted nearness",
-    "find_policies.py": "mean return of each policy",
+    "epsilon_greedy.py": "mean nearness, smallest predicted",
+    "find_policies.py": "mean return",
     "read_a_life.py": "of them of the behaviour",
-    "own_robot.py": "promises kept, and 45 demons learned of it",
-    "train_ppo.py": "transitions learned by 5 demons; 0 set aside",
+    "own_robot.py": "12 tests passed, and 45 demons learned of it",
+    "train_ppo.py": "transitions learned by 5 demons\n0 demons diverged",
 }
 ON_THE_EMULATOR = ("--backend", "emulated")
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from horde_agent import cli
 from horde_agent.learning import span_storage as layout
-from horde_agent.reproduce import EXPERIMENTS, LATER, offline, study
-from horde_agent.reproduce.chain import problem as chain
-from horde_agent.reproduce.conditioning import problem as conditioning
-from horde_agent.reproduce.curiosity import problem as curiosity
-from horde_agent.reproduce.excursions import problem as excursions
+from horde_agent.reproduce import (
+    EXPERIMENTS,
+    LATER,
+    chain,
+    conditioning,
+    curiosity,
+    excursions,
+    experiment,
+    horde2011,
+    loop,
+    measures,
+    nexting,
+    offline,
+    policies,
+    reset,
+    swifttd,
+)
 from horde_agent.reproduce.experiment import Result
-from horde_agent.reproduce.horde2011 import problem as horde2011
-from horde_agent.reproduce.loop import problem as loop
-from horde_agent.reproduce.loop import worlds as loop_worlds
-from horde_agent.reproduce.measures import problem as measures
-from horde_agent.reproduce.nexting import problem as nexting
-from horde_agent.reproduce.policies import problem as policies
-from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.study import run_here
-from horde_agent.reproduce.swifttd import problem as swifttd
+from horde_agent.reproduce.runner import run_here
 
 
 def check_whole(result: Result, folder: Path) -> None:
@@ -42,19 +47,23 @@ def check_whole(result: Result, folder: Path) -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize(
-    ("problem", "size", "n_claims"),
+    ("tested", "size", "n_claims"),
     [
-        (conditioning, conditioning.Size(4_000, 2_000, 1), 5),
-        (curiosity, curiosity.Size(700, 700, 1), 5),
-        (horde2011, horde2011.Size(600, 8), 5),
-        (measures, measures.Size(2_600, 600, 50, 53), 6),
-        (nexting, nexting.Size(60, 20, 40, 100), 6 + nexting.REAL_LOG.exists()),
-        (swifttd, swifttd.Size(60, 40, 16, 2), 5),
+        (conditioning, conditioning.ConditioningSize(4_000, 2_000, 1), 5),
+        (curiosity, curiosity.CuriositySize(700, 700, 1), 5),
+        (horde2011, horde2011.Horde2011Size(600, 8), 5),
+        (measures, measures.MeasuresSize(2_600, 600, 50, 53), 6),
+        (nexting, nexting.NextingSize(60, 20, 40, 100), 6 + nexting.REAL_LOG.exists()),
+        (swifttd, swifttd.SwiftTDSize(60, 40, 16, 2), 5),
     ],
     ids=["conditioning", "curiosity", "horde2011", "measures", "nexting", "swifttd"],
 )
 def test_an_experiment_runs_whole(
-    problem: Any, size: Any, n_claims: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tested: ModuleType,
+    size: Any,
+    n_claims: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`.
 
@@ -62,8 +71,8 @@ def test_an_experiment_runs_whole(
         span engine.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
-    name = problem.__name__.split(".")[-2]
-    monkeypatch.setitem(problem.SIZES, "quick", size)
+    name = tested.__name__.split(".")[-1]
+    monkeypatch.setitem(tested.SIZES, "quick", size)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
     monkeypatch.setattr(
         swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"]
@@ -75,8 +84,8 @@ def test_an_experiment_runs_whole(
     assert len(result.claims) == n_claims
     if name == "conditioning":
         assert {row[0] for row in result.tables[0].rows} >= {
-            *problem.LOOPS,
-            *problem.REPRESENTATIONS,
+            *tested.LOOPS,
+            *tested.REPRESENTATIONS,
         }
 
 
@@ -115,13 +124,13 @@ def test_the_whole_reproduction_on_the_robot(
     monkeypatch.setattr(policies, "MANY", 200)
     monkeypatch.setattr(policies, "TRACE_RULES", ("clipped", "plain"))
     monkeypatch.setitem(
-        policies.SIZES, "quick", policies.Size(life=4_200, rules=100, many=100, cycles=50)
+        policies.SIZES, "quick", policies.PoliciesSize(life=4_200, rules=100, many=100, cycles=50)
     )
     monkeypatch.setitem(loop.STEPS, "quick", 4_200)
-    monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop_worlds.ring_values())
-    monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop_worlds.composed_values())
+    monkeypatch.setattr(loop, "learn_ring", lambda *_, **__: loop.ring_values())
+    monkeypatch.setattr(loop, "learn_corridor", lambda _rng: loop.composed_values())
     monkeypatch.setattr(
-        study, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
+        experiment, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
     )
     command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
     assert cli.main(command) == 0

@@ -1,4 +1,4 @@
-"""Is it learning: RUPEE and the MSPBE of one question while its sensor is replaced by another during the life."""
+"""Is it learning: RUPEE and the MSPBE of a question, before and after its sensor is swapped."""
 
 from pathlib import Path
 
@@ -7,37 +7,47 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, StickyRandom
-from horde_agent.life.learner import encoder
+
+STEPS = 12_000
+SWAPPED = STEPS // 2
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
-behaviour = StickyRandom(5)
-rng = np.random.default_rng(0)
-tiles_of = encoder(interface)
-(light, distance) = map(interface.index, ("light_0", "ir_distance_0"))
-question = GVF("light ahead", ConstantAction(0, 5), Channel(light), 0.8)
-horde = Horde([question], n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+coder = interface.coder
+light = interface.index("light_0")
+distance = interface.index("ir_distance_0")
+question = GVF("light ahead", ConstantAction(0, n_actions=5), Channel(light), continuation=0.8)
+horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
 rupee = horde.new_rupee(beta0=1 / 1000)
-observation, _ = env.reset(seed=0)
-horde.begin(observation, tiles_of(observation))
-rupee.begin(tiles_of(observation))
-errors = np.zeros((12_000, 3))
-for t in range(len(errors)):
-    action, b = behaviour.draw(rng, observation, tiles_of(observation))
+behaviour = StickyRandom(n_actions=5)
+rng = np.random.default_rng(seed=0)
+
+observation, info = env.reset(seed=0)
+tiles = interface.encode(observation)
+horde.begin(observation, tiles)
+rupee.begin(tiles)
+rupee_values = []
+mspbe_values = []
+for step in range(STEPS):
+    action, b = behaviour.draw(rng)
     observation, *_ = env.step(action)
-    tiles = tiles_of(observation)
-    if t >= len(errors) // 2:
+    tiles = interface.encode(observation)
+    if step >= SWAPPED:
         observation = observation.copy()
         observation[light] = observation[distance]  # a cable in the wrong socket
     horde.learn(action, b, observation, tiles)
     rupee.learn(tiles, horde.signals, horde.td_error)
-    errors[t] = rupee.value()[0], abs(horde.mspbe_vector()[0]) ** 0.5, horde.td_error[0]
-figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-minutes = np.arange(len(errors)) / 600
-axes.semilogy(minutes[100:], errors[100:, 0], label="RUPEE")
-axes.semilogy(minutes[100:], errors[100:, 1], label="root of the MSPBE (slow by design)")
-axes.axvline(minutes[-1] / 2, color="0.4", lw=0.8, ls="--", label="the sensor is swapped")
-axes.set(xlabel="robot time (min)", ylabel="error left to learn")
-axes.legend(frameon=False)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
+    rupee_values.append(rupee.value()[0])
+    mspbe_values.append(abs(horde.mspbe_vector()[0]))
 env.close()
+
+figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+minutes = np.arange(STEPS) / 600
+axes.semilogy(minutes[100:], rupee_values[100:], label="RUPEE")
+axes.semilogy(
+    minutes[100:], np.sqrt(mspbe_values[100:]), label="root of the MSPBE (slow by design)"
+)
+axes.axvline(SWAPPED / 600, color="0.4", lw=0.8, ls="--", label="the sensor is swapped")
+axes.set(xlabel="robot time (min)", ylabel="error left to learn")
+axes.legend(frameon=False, ncols=3, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1))
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

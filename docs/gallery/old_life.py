@@ -1,4 +1,4 @@
-"""Old life, new questions: a recorded life is learned from again, with questions chosen after it was recorded."""
+"""Old life, new questions: a recorded life is learned from again, with questions chosen later."""
 
 from pathlib import Path
 
@@ -11,38 +11,40 @@ from horde_agent.record import Recorder
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
-record = Recorder(57)
+coder = interface.coder
 
 
-def asking(*names: str) -> Horde:
-    gvfs = [GVF(name, ConstantAction(0, 5), Channel(interface.index(name)), 0.8) for name in names]
-    return Horde(gvfs, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
+def horde_about(*channels: str) -> Horde:
+    """Return a Horde that asks what each channel would be if the robot drove forward."""
+    questions = []
+    for name in channels:
+        channel = Channel(interface.index(name))
+        questions.append(GVF(name, ConstantAction(0, n_actions=5), channel, continuation=0.8))
+    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
 
 
-with Life(
-    env,
-    asking("light_0"),
-    StickyRandom(5),
-    np.random.default_rng(0),
-    interface=interface,
-    recorder=record,
-) as life:
+recorder = Recorder(len(interface.channels))
+behaviour = StickyRandom(n_actions=5)
+first = horde_about("light_0")
+with Life(env, first, behaviour, np.random.default_rng(seed=0), recorder=recorder) as life:
     life.run(30_000)
 env.close()
-horde = asking("thermal_0", "magnetic_x", "motor_current_100")
-curve = list[np.ndarray]()
-student = relearn(
-    record.stream(),
-    horde,
-    interface,
-    observer=lambda student, step: (
-        curve.append(student.errors.online()) if step % 100 == 0 else None
-    ),
-)
-figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-for name, line in zip(horde.names, np.array(curve).T, strict=True):
-    axes.semilogy(np.arange(len(line)) / 6, line, label=name)
+
+second = horde_about("thermal_0", "magnetic_x", "motor_current_100")
+curve: list[np.ndarray] = []
+
+
+def record(student, step) -> None:
+    if step % 100 == 0:
+        curve.append(student.errors.online())
+
+
+relearn(recorder.stream(), second, interface, observer=record)
+
+minutes = np.arange(len(curve)) / 6
+figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+axes.semilogy(minutes, curve, label=second.names)
 axes.axhline(1.0, color="0.4", lw=0.8, ls="--", label="predicting the mean return")
 axes.set(xlabel="minutes of the recorded life", ylabel="NMSRE so far")
 axes.legend(frameon=False, ncols=2)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

@@ -1,54 +1,58 @@
-"""Predictions as features: a ring of six places, five of which look alike; the last prediction distinguishes them."""
+"""Predictions as features: on a ring, five of six places look alike; the last prediction differs."""
 
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Behaviour, Channel, Horde, Interface
-from horde_agent.horde import LearnerConfig
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, TileCoder
 from horde_agent.interface import ChannelInfo, Scaler
-from horde_agent.tiles import TileCoder
 
-n = 6
-gamma = 0.8
-states = np.arange(6)
-question = GVF("bit", Behaviour(), Channel(0), gamma, lam=0.9)  # when will the bit be seen again?
+N_PLACES = 6
+GAMMA = 0.8
+question = GVF("bit", Behaviour(), Channel(0), GAMMA, lam=0.9)  # when will the bit be 1 again?
+
+
+def interface_of_the_ring(feeds_back: bool) -> Interface:
+    """Return an interface with one channel, the bit, and perhaps with the last prediction."""
+    coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
+    channels = (ChannelInfo("bit", "bit", "1", is_sensor=True),)
+    scaler = Scaler(low=np.zeros(1), high=np.ones(1))
+    interface = Interface(channels, ("go",), 1.0, coder, scaler)
+    if feeds_back:
+        table = {"questions": ["bit"], "intervals": [8], "tilings": 8}
+        interface = interface.feeding_back([question], [table])
+    return interface
 
 
 def learned(feeds_back: bool) -> np.ndarray:
     """Walk around the ring, learn, and return the prediction in each place."""
-    coder = TileCoder([{"group": "bit", "intervals": [2], "tilings": 1}], ["bit"])
-    channels = (ChannelInfo("bit", "bit", "1", is_sensor=True),)
-    scaler = Scaler(np.zeros(1), np.ones(1))
-    interface = Interface(channels, ("go",), 1.0, coder, scaler)
-    if feeds_back:  # the prediction of the step before becomes an input of the tile coder
-        interface = interface.feeding_back(
-            [question], [{"questions": ["bit"], "intervals": [8], "tilings": 8}]
-        )
+    interface = interface_of_the_ring(feeds_back)
+    coder = interface.coder
     config = LearnerConfig(secondary_ratio=0.01)
-    horde = Horde(
-        [question],
-        n_features=interface.coder.n_features,
-        n_active=interface.coder.n_active,
-        config=config,
-    )
-    bits = (states == 0).astype(float)
-    fed_back = np.zeros(1)
-    predictions = np.zeros(n)
+    horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
+    last_prediction = None
+    predictions = np.zeros(N_PLACES)
     for t in range(12_000):
-        tiles = interface.encode(bits[[t % n]], fed_back if feeds_back else None)
-        horde.learn(0, 1.0, bits[[t % n]], tiles) if t else horde.begin(bits[[0]], tiles)
-        predictions[t % n] = fed_back[0] = horde.predict(tiles)[0]
+        place = t % N_PLACES
+        bit = np.array([float(place == 0)])
+        tiles = interface.encode(bit, last_prediction)
+        if t == 0:
+            horde.begin(bit, tiles)
+        else:
+            horde.learn(0, 1.0, bit, tiles)
+        predictions[place] = horde.predict(tiles)[0]
+        if feeds_back:
+            last_prediction = horde.predict(tiles)
     return predictions
 
 
-figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-axes.bar(
-    states - 0.27, gamma ** (n - 1 - states) / (1 - gamma**n), 0.25, color="0.6", label="true value"
-)
-axes.bar(states, learned(feeds_back=True), 0.25, label="with its last prediction as a feature")
-axes.bar(states + 0.27, learned(feeds_back=False), 0.25, label="from the bit alone")
+places = np.arange(N_PLACES)
+truth = GAMMA ** (N_PLACES - 1 - places) / (1 - GAMMA**N_PLACES)
+figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+axes.bar(places - 0.27, truth, 0.25, color="0.6", label="true value")
+axes.bar(places, learned(feeds_back=True), 0.25, label="with its last prediction as a feature")
+axes.bar(places + 0.27, learned(feeds_back=False), 0.25, label="from the bit alone")
 axes.set(xlabel="place on the ring (the bit is 1 in place 0)", ylabel="prediction")
 axes.legend(frameon=False)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

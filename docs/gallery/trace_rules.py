@@ -1,4 +1,4 @@
-"""When it diverges: the pseudo-code's trace has infinite variance where b is small. Three rules, one stream."""
+"""When it diverges: where b is small, the pseudo-code's trace has infinite variance. Three rules."""
 
 from pathlib import Path
 
@@ -7,45 +7,45 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerConfig, StickyRandom
-from horde_agent.life.learner import encoder
+
+STEPS = 4_000
+CONFIGS = [
+    LearnerConfig(trace_rule="plain"),
+    LearnerConfig(trace_rule="capped"),
+    LearnerConfig(trace_rule="clipped"),
+]
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
-behaviour = StickyRandom(5)
-rng = np.random.default_rng(0)
-tiles_of = encoder(interface)
 coder = interface.coder
-light = interface.index("light_0")
-questions = [
-    GVF(name, ConstantAction(a, 5), Channel(light), 0.8, lam=0.9)
-    for a, name in enumerate(interface.actions)
-]
-rules = ("plain", "capped", "clipped")
-hordes = [
-    Horde(
-        questions,
-        n_features=coder.n_features,
-        n_active=coder.n_active,
-        config=LearnerConfig(trace_rule=rule),
-    )
-    for rule in rules
-]
-observation, _ = env.reset(seed=0)
+light = Channel(interface.index("light_0"))
+questions = []
+for number, name in enumerate(interface.actions):
+    questions.append(GVF(name, ConstantAction(number, n_actions=5), light, 0.8, lam=0.9))
+hordes = []
+for config in CONFIGS:
+    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=config)
+    hordes.append(horde)
+behaviour = StickyRandom(n_actions=5)
+rng = np.random.default_rng(seed=0)
+
+observation, info = env.reset(seed=0)
 for horde in hordes:
-    horde.begin(observation, tiles_of(observation))
-largest = np.zeros((4_000, len(rules)))
-for t in range(len(largest)):
-    action, b = behaviour.draw(rng, observation, tiles_of(observation))
+    horde.begin(observation, interface.encode(observation))
+largest = np.zeros((STEPS, len(CONFIGS)))
+for step in range(STEPS):
+    action, b = behaviour.draw(rng)
     observation, *_ = env.step(action)
+    tiles = interface.encode(observation)
     for k, horde in enumerate(hordes):
-        horde.learn(action, b, observation, tiles_of(observation))
-        largest[t, k] = horde.max_trace
-figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-for k, rule in enumerate(rules):
-    axes.semilogy(
-        0.1 * np.arange(len(largest)), largest[:, k], label=f"{rule}: {largest[-1, k]:.3g}"
-    )
+        horde.learn(action, b, observation, tiles)
+        largest[step, k] = horde.max_trace
+env.close()
+
+figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+for k, config in enumerate(CONFIGS):
+    label = f"{config.trace_rule}: {largest[-1, k]:.3g}"
+    axes.semilogy(0.1 * np.arange(STEPS), largest[:, k], label=label)
 axes.set(xlabel="robot time (s)", ylabel="largest trace so far")
 axes.legend(frameon=False)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
-env.close()
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

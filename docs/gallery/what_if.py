@@ -1,4 +1,4 @@
-"""What if: the reflectance ahead, if the robot went forward or backward, both from the same stream."""
+"""What if: the reflectance ahead, if the robot went forward or backward, both from one stream."""
 
 from pathlib import Path
 
@@ -7,39 +7,41 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
+from horde_agent.life.excursions import ExcursionConfig
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
+coder = interface.coder
 nose = interface.index("ir_distance_0")
+forward = ConstantAction(interface.actions.index("forward"), n_actions=5)
+reverse = ConstantAction(interface.actions.index("reverse"), n_actions=5)
 questions = [
-    GVF(name, ConstantAction(interface.actions.index(name), 5), Channel(nose), 0.8)
-    for name in ("forward", "reverse")
+    GVF("if it went forward", forward, Channel(nose), continuation=0.8),
+    GVF("if it went backward", reverse, Channel(nose), continuation=0.8),
 ]
-horde = Horde(questions, n_features=interface.coder.n_features, n_active=interface.coder.n_active)
-rows: list[list[float]] = []
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+
+readings: list[float] = []
+predictions: list[np.ndarray] = []
 
 
-def look(event) -> None:
-    if event.life.steps > 19_400:
-        rows.append([*(0.2 * horde.predictions), event.row.observation[nose]])
+def record(event) -> None:
+    readings.append(event.row.observation[nose])
+    predictions.append(0.2 * horde.predictions)  # times 1 - gamma: a mean over half a second
 
 
-with Life(
-    env,
-    horde,
-    StickyRandom(5, 0.8),
-    np.random.default_rng(1),
-    interface=interface,
-    observers=[look],
-) as life:
+behaviour = StickyRandom(n_actions=5, repeat=0.8)
+rng = np.random.default_rng(seed=1)
+no_tests = ExcursionConfig(probability=0.0)  # the robot never follows these policies
+with Life(env, horde, behaviour, rng, excursions=no_tests, observers=[record]) as life:
     life.run(20_000)
-curves = np.array(rows)
-t = 0.1 * np.arange(len(curves))
-figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-axes.plot(t, curves[:, 2], color="0.75", label="seen ahead now")
-axes.plot(t, curves[:, 0], label="if it went forward")
-axes.plot(t, curves[:, 1], label="if it went backward")
-axes.set(xlabel="robot time (s)", ylabel="reflectance over the next 0.5 s")
-axes.legend(frameon=False, ncols=3, fontsize=8)
-figure.savefig(Path(__file__).with_suffix(".png"), dpi=110)
 env.close()
+
+last_minute = slice(-600, None)
+time_s = 0.1 * np.arange(600)
+figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+axes.plot(time_s, readings[last_minute], color="0.75", label="seen ahead now")
+axes.plot(time_s, predictions[last_minute], label=horde.names)
+axes.set(xlabel="robot time (s)", ylabel="reflectance over the next 0.5 s")
+axes.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

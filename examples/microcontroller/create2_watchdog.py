@@ -1,10 +1,10 @@
-"""A watchdog on the robot itself: MicroPython for a board with two serial ports between cable and plug.
+"""A watchdog on the robot itself: MicroPython for a board between the cable and the robot's plug.
 
-    computer ── UART 0 ── board ── UART 1 ── Create 2        both 115200 8N1; the robot's TXD gives 5 V: divide it
+    computer ── UART 0 ── board ── UART 1 ── Create 2
 
-It forwards all bytes, and sends the stop when the computer has been silent for 0.5 s. That covers a
-pulled cable and a computer without power, which no program on the computer can. Power it from Vpwr
-(200 mA at most).
+Both lines are 115200 8N1. The robot's TXD gives 5 V: divide it. Power the board from Vpwr (200 mA at
+most). It forwards all bytes, and sends the stop when the computer has been silent for 0.5 s. That
+covers a pulled cable and a computer without power, which no program on the computer can.
 """
 
 SILENCE_MS = 500
@@ -15,11 +15,15 @@ START = bytes([128])  # Passive: the wheels coast, and the robot may charge and 
 
 
 class Watchdog:
-    """Decides what to send and when; times in milliseconds, which may wrap: `apart` is time.ticks_diff on the board."""
+    """Decides what to send and when. Times are milliseconds and may wrap.
+
+    `apart` subtracts two of them: time.ticks_diff on the board.
+    """
 
     def __init__(self, now_ms, apart):
         self.apart = apart
-        self.received_ms = self.sent_ms = now_ms
+        self.received_ms = now_ms
+        self.sent_ms = now_ms
         self.left = 0  # stops that are still to be sent; none before the computer's first byte
 
     def received(self, now_ms):
@@ -28,14 +32,16 @@ class Watchdog:
         self.left = TIMES
 
     def due(self, now_ms):
-        """Return the bytes to send to the robot now: five stops 20 ms apart, and START with the last."""
+        """Return the bytes to send now: five stops 20 ms apart, and START with the last."""
         if self.left == 0 or self.apart(now_ms, self.received_ms) < SILENCE_MS:
             return b""
         if self.left < TIMES and self.apart(now_ms, self.sent_ms) < AGAIN_MS:
             return b""
         self.sent_ms = now_ms
-        self.left = self.left - 1
-        return STOP if self.left else STOP + START
+        self.left -= 1
+        if self.left == 0:
+            return STOP + START
+        return STOP
 
 
 def main():

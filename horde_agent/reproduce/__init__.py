@@ -1,7 +1,8 @@
 """`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
 
-An experiment is a folder: `problem.py` measures, `claims.py` judges, `figure.py` draws (see
-`experiment.run_experiment`). To add one, add its name here, in `EXPERIMENTS` or `LATER`.
+An experiment is one module of this package: settings, `run`, checks, figure and tables (see
+`experiment.run_experiment`; `rooms` is the shortest). To add one, add its name here, in
+`EXPERIMENTS` or `LATER`.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ from horde_agent.reproduce import (
     WITHOUT_BACKEND,
     ReproduceConfig,
 )
-from horde_agent.reproduce.experiment import Cell, Result, run_experiment
+from horde_agent.reproduce.experiment import Cell, ExperimentContext, Result, Scale, run_experiment
 from horde_agent.reproduce.page import write_page
-from horde_agent.reproduce.study import Scale, Study
 from horde_agent.runs.config import BadInput, check_one_of, is_file
 from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
 
@@ -43,28 +42,28 @@ def run(config: ReproduceConfig) -> Path:
     Raises:
         BadInput: If a setting is invalid or the folder cannot be used; nothing is written then.
     """
-    study = _study(config)
+    context = _study(config)
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
     if importlib.util.find_spec("matplotlib") is None:
         raise BadInput(NO_FIGURES)
-    _claim_folder(study)
+    _claim_folder(context)
     for name in names:
-        if _finished_result(study.out, name) is not None:
-            say(f"{name}: done before; remove {study.out / name} to run it again")
+        if _finished_result(context.out, name) is not None:
+            say(f"{name}: done before; remove {context.out / name} to run it again")
             continue
-        say(f"{name}: {study.scale} scale, seeds {study.seed_list}")
+        say(f"{name}: {context.scale} scale, seeds {context.seed_list}")
         began = time.perf_counter()
-        result = run_experiment(name, study)
+        result = run_experiment(name, context)
         result.seconds = time.perf_counter() - began
         result.versions = versions()
-        result.write(study.folder(name) / "result.json")
+        result.write(context.folder(name) / "result.json")
         for claim in result.claims:
             say(f"{name}: {claim.verdict}: {claim.text}")
-        _draw(study, config.experiment)
-    return _draw(study, config.experiment)
+        _draw(context, config.experiment)
+    return _draw(context, config.experiment)
 
 
-def _study(config: ReproduceConfig) -> Study:
+def _study(config: ReproduceConfig) -> ExperimentContext:
     """Check the settings and fill in the defaults that depend on others."""
     names = (*EXPERIMENTS, *FURTHER, *GROUPS)
     scale = config.scale
@@ -95,21 +94,23 @@ def _study(config: ReproduceConfig) -> Study:
         out = config.out
     if is_file(out):
         raise BadInput(f"--out {out} is a file; name a folder")
-    return Study(out, cast(Scale, scale), tuple(range(n_seeds)), config.backend, say, config.port)
+    return ExperimentContext(
+        out, cast(Scale, scale), tuple(range(n_seeds)), config.backend, say, config.port
+    )
 
 
 def say(words: str) -> None:
-    """Print a line on stderr. A module-level function, so that a Study can be pickled."""
+    """Print a line on stderr. A module-level function, so that an ExperimentContext can be pickled."""
     Console(stderr=True).print(words, highlight=False, markup=False, soft_wrap=True)
 
 
-def _claim_folder(study: Study) -> None:
+def _claim_folder(context: ExperimentContext) -> None:
     """Create the folder, or check that it belongs to this reproduction."""
-    note = study.out / "settings.json"
+    note = context.out / "settings.json"
     asked: dict[str, Any] = {
-        "scale": study.scale,
-        "seeds": study.seed_list,
-        "backend": study.backend,
+        "scale": context.scale,
+        "seeds": context.seed_list,
+        "backend": context.backend,
         "version": own_version(),
     }
     if is_file(note):
@@ -124,11 +125,11 @@ def _claim_folder(study: Study) -> None:
             raise BadInput(f"{note} cannot be read ({error}); name another --out") from None
         if differences:
             raise BadInput(
-                f"--out {study.out} holds a reproduction with {', '.join(differences)}; name another folder"
+                f"--out {context.out} holds a reproduction with {', '.join(differences)}; name another folder"
             )
-    elif os.path.isdir(study.out) and any(study.out.iterdir()):
-        raise BadInput(f"--out {study.out} holds other files; name a new folder")
-    write_json(writable(study.out) / note.name, asked)
+    elif os.path.isdir(context.out) and any(context.out.iterdir()):
+        raise BadInput(f"--out {context.out} holds other files; name a new folder")
+    write_json(writable(context.out) / note.name, asked)
 
 
 def _finished_result(out: Path, name: str) -> Result | None:
@@ -145,35 +146,35 @@ def _finished_result(out: Path, name: str) -> Result | None:
         ) from None
 
 
-def _draw(study: Study, experiment: str) -> Path:
+def _draw(context: ExperimentContext, experiment: str) -> Path:
     """Write the page of every result that the folder holds."""
     results = [
         result
         for name in (*EXPERIMENTS, *FURTHER)
-        if (result := _finished_result(study.out, name)) is not None
+        if (result := _finished_result(context.out, name)) is not None
     ]
     words = [
         "horde",
         "reproduce",
         experiment,
         "--scale",
-        study.scale,
+        context.scale,
         "--seeds",
-        str(len(study.seeds)),
+        str(len(context.seeds)),
     ]
     words += [
         "--backend",
-        study.backend,
-        *(["--port", study.port] if study.port else []),
+        context.backend,
+        *(["--port", context.port] if context.port else []),
         "--out",
-        str(study.out),
+        str(context.out),
     ]
     facts: dict[str, Cell] = {
         "command": shlex.join(words),
-        "scale": study.scale,
-        "seeds": study.seed_list,
-        "body": study.backend,
+        "scale": context.scale,
+        "seeds": context.seed_list,
+        "body": context.backend,
         "experiments": ", ".join(result.name for result in results),
         "wall time": duration(sum(result.seconds for result in results)),
     }
-    return write_page(study.out, facts, results)
+    return write_page(context.out, facts, results)

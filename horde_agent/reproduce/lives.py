@@ -3,7 +3,7 @@
 Behaviour does not depend on learning, so a life simulated with a few questions is, bit for bit, the
 life that `horde learn` simulates with the same seed and all of its questions.
 
-    paths = simulate_lives(study, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
+    paths = simulate_lives(context, [LifeSpec(seed, steps=261_681) for seed in (0, 1)])
     for row in horde_agent.record.read(paths[0]).rows: ...
 """
 
@@ -27,7 +27,8 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.experiment import ExperimentContext
+from horde_agent.reproduce.runner import Job
 from horde_agent.runs.jobs.warm import warm_up
 
 Kind = Literal["excursions", "behaviour"]
@@ -50,9 +51,9 @@ class LifeSpec(NamedTuple):
     physics: str | None = None  # engine of the simulator; the installed one when None
 
 
-def interface_of(study: Study) -> Interface:
-    """Return the interface of the study's robot; the robot is not connected."""
-    env = make_body(study.backend, study.port)
+def interface_of(context: ExperimentContext) -> Interface:
+    """Return the interface of the robot; the robot is not connected."""
+    env = make_body(context.backend, context.port)
     try:
         return Interface.of(env)
     finally:
@@ -91,29 +92,30 @@ def watched_life(
     return Life(env, horde, behaviour, rng, observers=[observer], **options)
 
 
-def simulate_lives(study: Study, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
+def simulate_lives(context: ExperimentContext, wanted: Sequence[LifeSpec]) -> dict[int, Path]:
     """Return the paths of the lives' recordings (`horde_agent.record`) by seed.
 
     Missing ones are simulated, in parallel if the backend allows it.
     """
     jobs = {
-        w.seed: Job(f"life {w.seed}, {w.kind}", simulate_life, (study, w), w.steps) for w in wanted
+        w.seed: Job(f"life {w.seed}, {w.kind}", simulate_life, (context, w), w.steps)
+        for w in wanted
     }
-    if study.backend in ONE_AT_A_TIME:
+    if context.backend in ONE_AT_A_TIME:
         batches = [{seed: job} for seed, job in jobs.items()]
     else:
         batches = [jobs]
-    return {seed: path for batch in batches for seed, path in study.in_parallel(batch).items()}
+    return {seed: path for batch in batches for seed, path in context.in_parallel(batch).items()}
 
 
-def simulate_life(study: Study, wanted: LifeSpec) -> Path:
+def simulate_life(context: ExperimentContext, wanted: LifeSpec) -> Path:
     """Simulate a life unless cached and return its recording's path."""
     seed, steps, kind, moves, behaviour, physics = wanted
-    if study.backend != "simulator":
+    if context.backend != "simulator":
         physics = None
 
     def make(path: Path) -> None:
-        env = make_body(study.backend, study.port, lamp_moves=moves, physics=physics)
+        env = make_body(context.backend, context.port, lamp_moves=moves, physics=physics)
         try:
             _record(env, path, wanted)
         finally:
@@ -126,7 +128,7 @@ def simulate_life(study: Study, wanted: LifeSpec) -> Path:
         options = [behaviour.__name__]
     options += [physics] if physics else []
     words = ["life", kind, *options, *map(str, moves), f"{steps}-steps", str(seed)]
-    return study.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec", make)
+    return context.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec", make)
 
 
 _NO_SEGMENTS_S = 1e9

@@ -25,7 +25,7 @@ from horde_agent.life.learner import encoder
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag
-from horde_agent.reproduce.lessons import HORIZON, LEARN, TrainingData
+from horde_agent.reproduce.training_data import HORIZON, LEARN, TrainingData
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]
@@ -52,14 +52,12 @@ class LiveFeatures:
         return phi[:, :-1]
 
 
-class Problem:
+class LeastSquares:
     """A least-squares problem in the live features, about what exceeds a constant prediction.
 
     Without that `constant`, (n_questions,), a ridge would pull predictions towards 0, which is no
-    sensor's usual
-    reading. If fewer rows than features will be added, a system of their size gives the same theta:
-        with E and X the
-    rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
+    sensor's usual reading. If fewer rows than features will be added, a system of their size gives
+    the same theta: with E and X the rows stacked, (E'X + eta I)^-1 E' = E' (X E' + eta I)^-1.
     """
 
     def __init__(self, live: LiveFeatures, constant: Floats, n_rows: int) -> None:
@@ -128,16 +126,16 @@ BLOCK_ROWS = 2_000
 class LifeRows:
     """A life's states as active features, `tiles`, uint16 of shape (n_rows, n_active), and problems made from them."""
 
-    def __init__(self, lessons: TrainingData, interface: Interface) -> None:
-        self.lessons = lessons
+    def __init__(self, training_data: TrainingData, interface: Interface) -> None:
+        self.training_data = training_data
         self.n_features = interface.coder.n_features
-        self._observation = lessons.stream.rows["observation"]
+        self._observation = training_data.stream.rows["observation"]
         encode = encoder(interface)
         self.tiles = np.empty((len(self._observation), interface.coder.n_active), dtype=np.uint16)
         for k, observation in enumerate(self._observation):
             self.tiles[k] = encode(observation)
 
-    def regression(self, starts: Integers, channel: Integers, gamma: float) -> Problem:
+    def regression(self, starts: Integers, channel: Integers, gamma: float) -> LeastSquares:
         """Return the problem of predicting the returns of channels, (n_questions,), measured in excursions.
 
         `starts` is the row of the first observation of each, shape (n_excursions,).
@@ -147,7 +145,7 @@ class LifeRows:
         returns = self._remaining_returns(starts, channel, gamma)[:, :n_used].reshape(len(rows), -1)
         tiles = self.tiles[rows]
         mean = returns.mean(axis=0)
-        problem = Problem(LiveFeatures(tiles, self.n_features), mean, len(rows))
+        problem = LeastSquares(LiveFeatures(tiles, self.n_features), mean, len(rows))
         for block in blocks(len(rows)):
             phi = problem.live.dense(tiles[block])
             problem.add(phi, phi, returns[block] - mean)
@@ -159,17 +157,17 @@ class LifeRows:
         readings = self._observation[steps][:, :, channel].astype(np.float64)
         return np.ascontiguousarray(returns_along(readings, gamma)[:-1].swapaxes(0, 1))
 
-    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> Problem:
+    def lstd(self, action: int, channel: Integers, gamma: float, lam: float) -> LeastSquares:
         """Return the demons' own problem, E_b[delta e] = 0, of one constant-action policy on the learning stream.
 
         The cumulants are channels, shape (n_questions,). Only transitions by that action count:
         elsewhere rho = 0, and the trace with it.
         """
-        rows = self.lessons.stream.rows
-        lessons = self.lessons
-        arrived = np.flatnonzero(lessons.does == LEARN)
-        arrived = arrived[rows["action"][lessons.before[arrived]] == action]
-        departed = lessons.before[arrived]
+        rows = self.training_data.stream.rows
+        training_data = self.training_data
+        arrived = np.flatnonzero(training_data.does == LEARN)
+        arrived = arrived[rows["action"][training_data.before[arrived]] == action]
+        departed = training_data.before[arrived]
         rho = 1.0 / rows["b"][departed]
         goes_on = np.where(rows["flags"][arrived] & Flag.TERMINATED, 0.0, gamma)
         follows = np.concatenate([[False], departed[1:] == arrived[:-1]])
@@ -180,7 +178,7 @@ class LifeRows:
         tiles_t = self.tiles[departed]
         tiles_tp1 = self.tiles[arrived]
         live = LiveFeatures(np.concatenate([tiles_t, tiles_tp1]), self.n_features)
-        problem = Problem(live, mean / (1.0 - gamma), len(departed))
+        problem = LeastSquares(live, mean / (1.0 - gamma), len(departed))
         trace = np.zeros(live.n, dtype=np.float32)
         for block in blocks(len(departed)):
             phi = live.dense(tiles_t[block])
@@ -232,7 +230,7 @@ class Split(NamedTuple):
     is_held_out: Bools
 
 
-class Offline(NamedTuple):
+class OfflineScores(NamedTuple):
     """Scores on held-out excursions, (n_questions,): mean squared error over the variance of all returns measured."""
 
     ridge: Floats  # of ridge regression
@@ -263,8 +261,11 @@ class Tests(NamedTuple):
 
 
 def offline(
-    lessons: TrainingData, questions: Sequence[GVF], interface: Interface, rng: np.random.Generator
-) -> Offline:
+    training_data: TrainingData,
+    questions: Sequence[GVF],
+    interface: Interface,
+    rng: np.random.Generator,
+) -> OfflineScores:
     """Return how well the best off-line linear predictors do on held-out excursions, which `rng` chooses.
 
     The questions are about constant actions, with channels as their cumulants and one constant
@@ -276,9 +277,9 @@ def offline(
     lam = questions[0].lam
     if not isinstance(lam, float) or any(question.lam != lam for question in questions):
         raise ValueError("the off-line solution needs questions with one constant lambda")
-    life = LifeRows(lessons, interface)
+    life = LifeRows(training_data, interface)
     scores = np.full((3, len(questions)), np.nan)
-    is_held_out = np.zeros(len(lessons.test_row), dtype=np.bool_)
+    is_held_out = np.zeros(len(training_data.test_row), dtype=np.bool_)
     systems = [
         (policy, gamma)
         for policy in policies_under_test(questions)
@@ -286,7 +287,7 @@ def offline(
     ]
     parts: dict[int, Split] = {}
     for policy, gamma in systems:
-        of_policy = lessons.test_action == policy.action
+        of_policy = training_data.test_action == policy.action
         part = parts.setdefault(policy.action, split(int(of_policy.sum()), rng))
         is_held_out[of_policy] = part.is_held_out
         of_gamma = policy.gamma == gamma
@@ -294,7 +295,7 @@ def offline(
             life, policy, float(gamma), of_gamma, part, lam
         )
     ridge, lstd, mean = scores
-    return Offline(ridge, lstd, mean, is_held_out)
+    return OfflineScores(ridge, lstd, mean, is_held_out)
 
 
 def _system(
@@ -302,9 +303,9 @@ def _system(
 ) -> list[Floats]:
     """Return the first three fields of `Offline` for the questions about one policy and time scale."""
     channel = policy.channel[asked]
-    lessons = life.lessons
-    row = lessons.test_row[lessons.test_action == policy.action]
-    returns = lessons.returns(channel, np.full(len(channel), gamma), row)
+    training_data = life.training_data
+    row = training_data.test_row[training_data.test_action == policy.action]
+    returns = training_data.returns(channel, np.full(len(channel), gamma), row)
     tests = Tests(row, life.tiles[row], returns, part)
     ridge = _regress(life, channel, gamma, tests)
     lstd, _ = _choose(life.lstd(policy.action, channel, gamma, lam), tests, ~part.is_held_out)
@@ -319,7 +320,7 @@ def _regress(life: LifeRows, channel: Integers, gamma: float, tests: Tests) -> F
     return life.regression(tests.row[~part.is_held_out], channel, gamma).predict(tests.tiles, ridge)
 
 
-def _choose(problem: Problem, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
+def _choose(problem: LeastSquares, tests: Tests, which: Bools) -> tuple[Floats, Floats]:
     """Return predictions at the tests, and each question's ridge: the one that does best on some excursions."""
     candidates = np.array([problem.predict(tests.tiles, ridge) for ridge in RIDGES])
     best = np.array([tests.score(predictions, which) for predictions in candidates]).argmin(axis=0)

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from horde_agent.life.timing import duration
-from horde_agent.reproduce.claims import Claim
+from horde_agent.reproduce.checks import CheckResult
 from horde_agent.reproduce.experiment import Cell, Result
 from horde_agent.runs.showing.html import STYLE, element, notes, page, section, table
 
@@ -71,7 +71,7 @@ def _section(result: Result) -> str:
     return section("", *parts)
 
 
-def _claim(claim: Claim) -> str:
+def _claim(claim: CheckResult) -> str:
     lines = [("The paper", f"{claim.paper} ({claim.source})"), ("Measured", claim.measured)]
     lines += [
         (name, text) for name, text in (("Verdict by", claim.rule), ("Cause", claim.cause)) if text
@@ -80,7 +80,7 @@ def _claim(claim: Claim) -> str:
     return f'<div class="claim"><h3>{escape(claim.text)} {_badge(claim)}</h3><table>{rows}</table></div>'
 
 
-def _badge(claim: Claim) -> str:
+def _badge(claim: CheckResult) -> str:
     return element("span", claim.verdict, class_=f"verdict {claim.verdict.split()[0]}")
 
 

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.experiment import Table
-from horde_agent.reproduce.means import mean_ci
-from horde_agent.reproduce.small_runs import Batch, Runs, Scores, Variant, score
-from horde_agent.reproduce.study import Job, Study
+from horde_agent.reproduce.experiment import ExperimentContext, Table
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.stats import mean_ci
+from horde_agent.reproduce.tabular_runner import Batch, BatchScores, RuleVariant, RunSettings, score
 from horde_agent.types import Floats
 
 
 class Grid(NamedTuple):
     """Settings of a sweep."""
 
-    variants: Mapping[str, Variant]  # the rules by name
+    variants: Mapping[str, RuleVariant]  # the rules by name
     alphas: Floats  # step sizes, shape (A,), increasing; or (V, A), those of each of V rules
     lambdas: tuple[float, ...]  # trace decays, shape (L,); zeta of ABTD
 
@@ -102,10 +102,13 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    study: Study, tasks: Mapping[str, tuple[Runs, Grid]], n_runs: int, n_tuning: int
+    context: ExperimentContext,
+    tasks: Mapping[str, tuple[RunSettings, Grid]],
+    n_runs: int,
+    n_tuning: int,
 ) -> dict[str, Sweep]:
     """Return the errors of each task over its grid by the task's name, and those of the tuning runs."""
-    seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(study.seeds, n_runs)
+    seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(context.seeds, n_runs)
     jobs = {
         (name, seed): Job(
             f"{name}, seed {seed}", score, (runs, grid.batches(), seed, n), runs.steps * n
@@ -113,13 +116,13 @@ def sweep(
         for name, (runs, grid) in tasks.items()
         for seed, n in seeds.items()
     }
-    results = study.in_parallel(jobs)
+    results = context.in_parallel(jobs)
     sweeps = {}
     for name, (_, grid) in tasks.items():
         shape = len(grid.variants), len(grid.lambdas), grid.alphas.shape[-1], -1
         errors = {}
         tuning = {}
-        for kind in Scores._fields:
+        for kind in BatchScores._fields:
             by_seed = {
                 seed: np.reshape([getattr(scores, kind) for scores in results[name, seed]], shape)
                 for seed in seeds

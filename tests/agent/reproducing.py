@@ -1,15 +1,16 @@
-"""A study on a toy body, its lives, and verdicts in short."""
+"""An experiment on a toy body, its lives, and verdicts in short."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from horde_agent.reproduce import lives as streams
-from horde_agent.reproduce.claims import Claims
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.checks import judge
+from horde_agent.reproduce.experiment import ExperimentContext
 from tests.agent.doubles import ToyBody
 
 
@@ -21,19 +22,24 @@ class LitToy(ToyBody):
         self.metadata["channels"][2]["group"] = "light"
 
 
-def toy_study(
+def toy_context(
     folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: tuple[int, ...] = (0,)
-) -> Study:
-    """Return a study with a toy robot; at the quick scale jobs run in this process, so monkeypatches apply."""
+) -> ExperimentContext:
+    """Return the context of an experiment with a toy robot.
+
+    At the quick scale jobs run in this process, so that monkeypatches apply.
+    """
     monkeypatch.setattr(streams, "make_body", lambda *_, **__: LitToy())
-    return Study(folder, "quick", seeds, "simulator", lambda line: None)
+    return ExperimentContext(folder, "quick", seeds, "simulator", lambda line: None)
 
 
-def record_life(study: Study, seed: int, steps: int, kind: streams.Kind = "excursions") -> Path:
+def record_life(
+    context: ExperimentContext, seed: int, steps: int, kind: streams.Kind = "excursions"
+) -> Path:
     """Return the path of one life's recording."""
-    return streams.simulate_lives(study, [streams.LifeSpec(seed, steps, kind)])[seed]
+    return streams.simulate_lives(context, [streams.LifeSpec(seed, steps, kind)])[seed]
 
 
-def letters(claims: Claims, data: Any) -> str:
+def letters(experiment: ModuleType, data: Any) -> str:
     """Return the first letter of each verdict: r, p or n."""
-    return "".join(claim.verdict[0] for claim in claims.judge(data))
+    return "".join(result.verdict[0] for result in judge(experiment, data))

@@ -139,7 +139,7 @@ def test_what_is_damaged_is_noted_on_the_page_by_its_name(
     page = (run / "report.html").read_text()
     noted = page.partition("Missing or damaged")[2].partition("</ul>")[0]
     assert (Path(name).name in noted) is (what not in HARMLESS), noted
-    assert "Time and health" in page or "<h2>Settings</h2>" in page
+    assert "Timing and health" in page or "<h2>Settings</h2>" in page
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -16,7 +16,7 @@ from horde_agent.life.life import Life
 from horde_agent.policies import Behaviour
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
-from horde_agent.reproduce.loop.worlds import FED_BACK, best_without_memory, learn_ring, ring_values
+from horde_agent.reproduce.loop import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 

@@ -17,7 +17,7 @@ from horde_agent.horde import Horde
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.policies import Behaviour
 from horde_agent.problems.markov import SmallMDP
-from horde_agent.reproduce.loop.worlds import (
+from horde_agent.reproduce.loop import (
     FIRST_GAMMA,
     FIRST_RIGHT,
     N_STATES,

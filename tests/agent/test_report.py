@@ -150,7 +150,7 @@ def test_without_matplotlib_the_report_says_what_to_install(
 
     assert NO_PICTURES in unescape(html)
     assert "<img" not in html
-    assert "The worst questions" in html
+    assert "Worst questions" in html
 
 
 def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:
@@ -283,7 +283,7 @@ def test_means_medians_and_shares_are_of_the_questions_that_were_scored(page: st
 
 
 def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str) -> None:
-    worst = table(page, "The worst questions")
+    worst = table(page, "Worst questions")
     assert [row[0] for row in worst[1:]] == [
         "mine",
         "left/g0/c",
@@ -299,7 +299,7 @@ def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str
 
 
 def test_the_table_of_time_and_health(page: str) -> None:
-    assert dict(table(page, "Time and health")) == {  # type: ignore[arg-type]
+    assert dict(table(page, "Timing and health")) == {  # type: ignore[arg-type]
         "steps": "12,345",
         "wall time": "1 min 05 s",
         "steps per second": "4,321",
@@ -330,7 +330,7 @@ def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
         ["wall_s", "mean_nmsre", "n_excursions", "cycle_ms", "crc_errors", "n_updated_per_step"]
     )
     page = page_of(tmp_path, **nothing)
-    health = dict(table(page, "Time and health"))  # type: ignore[arg-type]
+    health = dict(table(page, "Timing and health"))  # type: ignore[arg-type]
     assert health["wall time"] == health["one cycle, p50 / p99 / max"] == "-"
     assert health["deadlines missed · gaps · checksum errors"] == "11 · 12 · -"
     assert "<b>-</b><span>mean NMSRE</span>" in page

@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.chain import problem as world
-from horde_agent.reproduce.chain.claims import CLAIMS
-from horde_agent.reproduce.chain.problem import ONLINE, Curves, fit, mean_curves
+from horde_agent.reproduce import chain
+from horde_agent.reproduce.chain import ONLINE, Curves, fit, mean_curves
+from horde_agent.reproduce.tabular_runner import NewWeights
 from tests.agent.reproducing import letters
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe
 
-PHI = np.vstack([world.PHI, np.zeros(5)])
-
 
 def test_the_chain_has_its_known_values() -> None:
     """State distribution, values, fixed point and the MSPBE of theta = 0, as computed by hand elsewhere."""
-    expectations = world.expectations(0.9)
-    d_b = world.chain().state_distribution(world.going_right(world.BEHAVIOUR_RIGHT))
-    values = world.chain().values(world.going_right(world.TARGET_RIGHT), 0.9)
+    expectations = chain.expectations(0.9)
+    d_b = chain.chain().state_distribution(chain.going_right(chain.BEHAVIOUR_RIGHT))
+    values = chain.chain().values(chain.going_right(chain.TARGET_RIGHT), 0.9)
     np.testing.assert_allclose(d_b, [0.254, 0.317, 0.333, 0.079, 0.016], atol=5e-4)
     np.testing.assert_allclose(values, [0.597, 0.698, 0.785, 0.882, 0.990], atol=1e-3)
     np.testing.assert_allclose(
@@ -32,17 +30,21 @@ def test_the_chain_has_its_known_values() -> None:
 
 def test_a_walk_is_the_chain_s() -> None:
     """It begins in the middle after each end; 1.538 % of the episodes end on the right."""
-    actions = world.walk(np.random.default_rng(0), 50_000)
+    left, actions, reached = chain.walk(np.random.default_rng(0), 50_000).tolist()
     state = 2
     ends = []
-    for is_right in actions.tolist():
+    for state_t, is_right, state_tp1 in zip(left, actions, reached, strict=True):
+        assert state_t == state
         state += 1 if is_right else -1
         if state in (-1, 5):
+            assert state_tp1 == 5
             ends.append(state)
             state = 2
+        else:
+            assert state_tp1 == state
     assert len(ends) == 50_000
     assert np.mean(np.array(ends) == 5) == pytest.approx(0.01538, abs=4 * np.sqrt(0.01538 / 50_000))
-    assert len(actions) / 50_000 == pytest.approx(world.steps_per_episode(), rel=0.02)
+    assert len(actions) / 50_000 == pytest.approx(chain.steps_per_episode(), rel=0.02)
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
@@ -53,25 +55,11 @@ def test_the_golden_chain(gamma: float) -> None:
     right = golden["actions"].astype(np.int64)
     reached = state + 2 * right - 1
     is_over = (reached < 0) | (reached == 5)
-    rho = np.where(right == 1, 0.95 / 0.2, 0.05 / 0.8)
-    runs = world.EstimatingRuns(np.zeros((1, 5)), 0.05, 0.1, (10.0, 100.0))
-    numbers = []
-    for t, is_last in enumerate(is_over.tolist()):
-        next_state = 5 if is_last else reached[t]
-        c = np.array([float(reached[t] == 5)])
-        runs.learn(
-            PHI[state[t : t + 1]],
-            PHI[next_state][None],
-            c,
-            np.array([0.0 if is_last else gamma]),
-            rho[t : t + 1],
-        )
-        if is_last:
-            numbers.append([now[0].copy() for now in runs.numbers])
-            if len(numbers) == golden["reset_after_episode"]:
-                runs.theta[0] = golden["theta_after_reset"]
-    curves = world.Recorded(*map(np.array, zip(*numbers, strict=True)))
-    true, sample, vector, scalar, *_ = world.measures(curves, world.expectations(gamma))
+    trajectory = np.stack([state, right, np.where(is_over, 5, reached)])
+    change = NewWeights(int(golden["reset_after_episode"]), golden["theta_after_reset"])
+    recorded = chain.record(trajectory, gamma, (10.0, 100.0), change)
+    curves = chain.Recorded(*(of_episodes[1:] for of_episodes in recorded))
+    true, sample, vector, scalar, *_ = chain.measures(curves, chain.expectations(gamma))
     measures = np.column_stack([true, *(x[:, k] for k in (0, 1) for x in (sample, vector, scalar))])
     np.testing.assert_allclose(measures, golden[f"curves_{gamma}"][:, :7], atol=1e-11)
 
@@ -101,11 +89,11 @@ def test_the_chain_shows_what_a_right_implementation_must(curves: Curves) -> Non
 
 def test_the_verdicts_follow_the_numbers(curves: Curves) -> None:
     """Partly where only the shape holds; and with estimates that are exact, no sample is as good as they are."""
-    assert letters(CLAIMS, {(0.9, 0): curves}) == "ppprp"
+    assert letters(chain, {(0.9, 0): curves}) == "ppprp"
     perfect = curves._replace(
         mean={**curves.mean, **dict.fromkeys(ONLINE, curves.mean["true"])}, starts_at_zero=False
     )
-    assert letters(CLAIMS, {(0.9, 0): perfect, (0.9, 1): perfect}) == "rrnnr"
+    assert letters(chain, {(0.9, 0): perfect, (0.9, 1): perfect}) == "rrnnr"
 
 
 def test_the_older_w_is_that_of_two_episodes_before() -> None:
@@ -113,6 +101,6 @@ def test_the_older_w_is_that_of_two_episodes_before() -> None:
     rng = np.random.default_rng(0)
     theta = np.tile(rng.normal(size=5), (6, 1))
     w = rng.normal(size=(6, 5))
-    moving = world.Recorded(theta, w, np.zeros((6, 1, 5)), np.zeros((6, 1)), np.zeros((6, 5, 5)))
-    *_, exact_trace, older = world.measures(moving, world.expectations(0.9))
+    moving = chain.Recorded(theta, w, np.zeros((6, 1, 5)), np.zeros((6, 1)), np.zeros((6, 5, 5)))
+    *_, exact_trace, older = chain.measures(moving, chain.expectations(0.9))
     np.testing.assert_allclose(older, [0.0, 0.0, *exact_trace[:-2]])

@@ -11,9 +11,8 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import Behaviour
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
-from horde_agent.reproduce.conditioning import problem as conditioning
-from horde_agent.reproduce.conditioning.claims import CLAIMS
-from horde_agent.reproduce.conditioning.problem import (
+from horde_agent.reproduce import conditioning
+from horde_agent.reproduce.conditioning import (
     ALONE,
     CLOSED,
     FOREIGN,
@@ -23,10 +22,9 @@ from horde_agent.reproduce.conditioning.problem import (
     REPRESENTATIONS,
     SHORT,
     AdamLearner,
-    Data,
+    ConditioningErrors,
     Representation,
     features_of,
-    learn_by_adam,
     predict,
     steps_since_onset,
 )
@@ -101,9 +99,9 @@ def test_td_with_adam_learns_as_its_slow_twin_in_pieces_or_not() -> None:
     phi = features_of(signals, steps_since_onset(signals), REPRESENTATIONS[MICRO], 0.9)
     us = signals[:, 0].astype(float)
     n = phi.shape[1]
-    learner = AdamLearner(*np.zeros((4, n)), np.ones(2))
+    learner = AdamLearner(n, gamma=0.9, step_size=0.01)
     for piece in (slice(0, 301), slice(300, len(us))):
-        learn_by_adam(phi[piece], us[piece], 0.9, 0.01, learner)
+        learner.learn(phi[piece], us[piece])
     np.testing.assert_allclose(learner.theta, slow_adam(phi, us, 0.9, 0.01), rtol=1e-9, atol=1e-13)
 
 
@@ -146,7 +144,7 @@ def test_the_loop_predicts_as_its_slow_twin() -> None:
     np.testing.assert_allclose(predictions[1], y, rtol=1e-6, atol=1e-9)
 
 
-def data_of(**changed: float) -> Data:
+def data_of(**changed: float) -> ConditioningErrors:
     """Return measurements of ten seeds by which every claim holds, except for those at m = 10 that are given."""
     names = [*REPRESENTATIONS, *(name + conditioning.WITH_DISTRACTORS for name in REPRESENTATIONS)]
     good = dict.fromkeys(names, 0.2) | {conditioning.PRESENCE: 0.9, conditioning.SHORT_TRACES: 0.4}
@@ -155,11 +153,11 @@ def data_of(**changed: float) -> Data:
     errors = {
         m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()
     }
-    return Data(errors, {}, {})
+    return ConditioningErrors(errors, {}, {})
 
 
 def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
-    assert letters(CLAIMS, data_of()) == "rrrrr"
+    assert letters(conditioning, data_of()) == "rrrrr"
 
 
 @pytest.mark.parametrize(
@@ -175,4 +173,4 @@ def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
     ],
 )
 def test_a_measurement_beyond_a_limit_spoils_its_claim(name: str, value: float, claim: int) -> None:
-    assert letters(CLAIMS, data_of(**{name: value}))[claim] != "r"
+    assert letters(conditioning, data_of(**{name: value}))[claim] != "r"

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.curiosity import problem as curiosity
-from horde_agent.reproduce.curiosity.claims import CLAIMS, reaction, recovery
-from horde_agent.reproduce.curiosity.problem import (
+from horde_agent.reproduce import curiosity
+from horde_agent.reproduce.curiosity import (
     CHANGED,
     FOLLOW,
     NORMAL,
@@ -18,13 +17,15 @@ from horde_agent.reproduce.curiosity.problem import (
     STOP_STEPS,
     THRESHOLD,
     Bouts,
+    CuriosityLives,
+    CuriositySize,
     Curious,
-    Data,
     Record,
-    Size,
     live,
+    reaction,
+    recovery,
 )
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.experiment import ExperimentContext
 from tests.agent.reproducing import letters
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
@@ -52,7 +53,7 @@ def test_the_normal_behaviour_alternates_rotations_and_stops_with_true_probabili
 
 
 def test_a_curious_robot_follows_the_more_surprised_question_above_the_threshold() -> None:
-    behaviour = Curious(Bouts((CW, CCW), STOP), (CW, CCW), Size(1, 1, 1))
+    behaviour = Curious(Bouts((CW, CCW), STOP), (CW, CCW), CuriositySize(1, 1, 1))
     rng = np.random.default_rng(0)
     behaviour.threshold = 0.5
     behaviour.drive = np.array([0.5, 0.4])
@@ -72,8 +73,8 @@ def test_the_twin_lives_as_a_robot_that_is_never_curious(
     """Both lives are one until the change. Without curiosity they are one to the end, to the bit, tested or not."""
 
     def live_both(name: str) -> list[Record]:
-        study = Study(tmp_path / name, "quick", (7,), "simulator", lambda line: None)
-        arrays = live(study, 7, ("curious", "twin"), Size(150, 50, 1))
+        context = ExperimentContext(tmp_path / name, "quick", (7,), "simulator", lambda line: None)
+        arrays = live(context, 7, ("curious", "twin"), CuriositySize(150, 50, 1))
         return [Record(*(array[k] for array in arrays)) for k in (0, 1)]
 
     monkeypatch.setattr(curiosity, "THRESHOLD", 0.0)
@@ -116,7 +117,7 @@ def test_a_reaction_is_measured_from_the_first_use_of_the_policy() -> None:
     assert recovery(record(recovers=10**6), CHANGE) == AFTER
 
 
-def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> Data:
+def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> CuriosityLives:
     """Return measurements of ten seeds by which every claim holds, with some curious lives of another kind."""
     curious = [record(**(bad if k < n_bad else {})) for k in range(10)]  # type: ignore[arg-type]
     noisy = record(surprised=(0, 0))
@@ -128,12 +129,12 @@ def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> Data:
         "noise, UDE": [noisy] * 10,
         "noise, |delta|": [drawn] * 10,
     }
-    return Data(lives, Size(CHANGE, AFTER, 10))  # type: ignore[arg-type]
+    return CuriosityLives(lives, CuriositySize(CHANGE, AFTER, 10))  # type: ignore[arg-type]
 
 
 def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
-    assert letters(CLAIMS, data_of()) == "rrrrr"
-    assert letters(CLAIMS, data_of(1, surprised=(0, 0))) == "rrrrr"
+    assert letters(curiosity, data_of()) == "rrrrr"
+    assert letters(curiosity, data_of(1, surprised=(0, 0))) == "rrrrr"
 
 
 @pytest.mark.parametrize(
@@ -148,10 +149,10 @@ def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
     ],
 )
 def test_lives_that_break_a_rule_spoil_its_claim(n_bad: int, bad: dict, wrong: int) -> None:
-    assert letters(CLAIMS, data_of(n_bad, **bad))[wrong] != "r"
+    assert letters(curiosity, data_of(n_bad, **bad))[wrong] != "r"
 
 
 def test_noise_must_attract_delta_and_not_the_ude() -> None:
     lives, size = data_of()
     for changes in ({"noise, UDE": [record()] * 10}, {"noise, |delta|": lives["noise, UDE"]}):
-        assert letters(CLAIMS, Data(lives | changes, size))[4] != "r"
+        assert letters(curiosity, CuriosityLives(lives | changes, size))[4] != "r"

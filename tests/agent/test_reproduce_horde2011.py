@@ -7,14 +7,14 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.horde2011.claims import CLAIMS
-from horde_agent.reproduce.horde2011.problem import (
+from horde_agent.reproduce import horde2011
+from horde_agent.reproduce.horde2011 import (
     LONGEST_BOUT,
     LONGEST_TEST,
     REST_STEPS,
     SPIN_STEPS,
-    Data,
-    Size,
+    Horde2011Lives,
+    Horde2011Size,
     Spinner,
     Stops,
     Wanderer,
@@ -145,5 +145,7 @@ def wandering(
 def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(
     life: Wandering, of_stops: Stops, wrong: int | None
 ) -> None:
-    verdicts = letters(CLAIMS, Data([life] * 3, [of_stops] * 3, Size(61_200, 40)))
+    verdicts = letters(
+        horde2011, Horde2011Lives([life] * 3, [of_stops] * 3, Horde2011Size(61_200, 40))
+    )
     assert [letter == "r" for letter in verdicts] == [k != wrong for k in range(5)]

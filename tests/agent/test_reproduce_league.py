@@ -7,19 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.league import claims, figure, problem
-from horde_agent.reproduce.league.problem import RULES, Data, Entry, Score, Size, grid
-from tests.agent.reproducing import toy_study
+from horde_agent.reproduce import league
+from horde_agent.reproduce.league import RULES, Entry, LeagueScore, LeagueScores, LeagueSize, grid
+from tests.agent.reproducing import toy_context
 
 
-def score(error: float, *, is_sound: bool = True) -> Score:
-    return Score(np.array([error, error]), np.array([True, is_sound]), np.ones(2), 1.0, 1.0)
+def score(error: float, *, is_sound: bool = True) -> LeagueScore:
+    return LeagueScore(np.array([error, error]), np.array([True, is_sound]), np.ones(2), 1.0, 1.0)
 
 
-def data_of(**best: list[Score]) -> Data:
+def data_of(**best: list[LeagueScore]) -> LeagueScores:
     """Return measurements in which all other rules are as good as the default, 0.5, 0.6 and 0.7."""
     alike = {name: [score(0.5), score(0.6), score(0.7)] for name in RULES}
-    return Data(alike, alike | best, {name: Entry(name) for name in RULES}, Size(1, 1, 1, 1, 9))
+    return LeagueScores(
+        alike, alike | best, {name: Entry(name) for name in RULES}, LeagueSize(1, 1, 1, 1, 9)
+    )
 
 
 def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
@@ -41,37 +43,37 @@ def test_every_rule_that_predicts_takes_part_with_its_defaults_first() -> None:
     ],
 )
 def test_a_rule_is_better_in_every_life_clearly_and_without_divergence(
-    scores: list[Score], is_better: bool
+    scores: list[LeagueScore], is_better: bool
 ) -> None:
     """The default has 0.5, 0.6 and 0.7."""
-    assert list(claims.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
+    assert list(league.better_rules(data_of(tdrc=scores))) == ["tdrc"] * is_better
 
 
 def test_a_rule_on_fewer_questions_is_compared_with_the_default_on_the_same_ones() -> None:
     """The default has 0.1 and 0.9 on the two questions: half an error of 0.5 overall, 0.1 on the first."""
-    full_score = Score(np.array([0.1, 0.9]), np.ones(2, bool), np.ones(2), 1.0, 1.0)
-    first = Score(np.array([0.2]), np.ones(1, bool), np.ones(1), 1.0, 1.0)
-    data = data_of(swift_td=[first] * 3)._replace(size=Size(1, 1, 1, 2, 9))
+    full_score = LeagueScore(np.array([0.1, 0.9]), np.ones(2, bool), np.ones(2), 1.0, 1.0)
+    first = LeagueScore(np.array([0.2]), np.ones(1, bool), np.ones(1), 1.0, 1.0)
+    data = data_of(swift_td=[first] * 3)._replace(size=LeagueSize(1, 1, 1, 2, 9))
     data.defaults.update({"gtd": [full_score] * 3, "swift_td": [first] * 3})
     assert data.gains("swift_td", [first] * 3) == pytest.approx([-0.1] * 3)
     assert data.gains("td", [full_score] * 3) == [0.0] * 3
-    assert not claims.better_rules(data)
+    assert not league.better_rules(data)
 
 
 def test_the_league_chooses_on_one_life_and_scores_on_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rules on a toy robot; measurements are cached."""
-    monkeypatch.setattr(problem, "RULES", ("gtd", "tidbd"))
-    monkeypatch.setitem(problem.SIZES, "quick", Size(1_500, 1_200, 1, 1, 3))
-    study = toy_study(tmp_path, monkeypatch, seeds=(0, 1))
-    data, _ = problem.gather(study)
+    monkeypatch.setattr(league, "RULES", ("gtd", "tidbd"))
+    monkeypatch.setitem(league.SIZES, "quick", LeagueSize(1_500, 1_200, 1, 1, 3))
+    context = toy_context(tmp_path, monkeypatch, seeds=(0, 1))
+    data, _ = league.run(context)
     assert set(data.best) == {"gtd", "tidbd"}
     for name in ("gtd", "tidbd"):
         assert data.chosen[name] in grid(name)
         assert all(0.0 < found.error <= 1.0 and found.megabytes > 0 for found in data.best[name])
-    rows = figure.tables(data)[0].rows
+    rows = league.tables(data)[0].rows
     assert [row[0] for row in rows] == ["gtd", "tidbd"]
-    repeat, _ = problem.gather(study)
+    repeat, _ = league.run(context)
     np.testing.assert_array_equal(repeat.best["tidbd"][1].rupee, data.best["tidbd"][1].rupee)
     assert repeat.best["tidbd"][1].ms == data.best["tidbd"][1].ms

@@ -8,22 +8,24 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce.loop.claims import CLAIMS
-from horde_agent.reproduce.loop.problem import (
+from horde_agent.reproduce import loop
+from horde_agent.reproduce.loop import (
     ALONE,
     CLOSED,
     MINUTE,
     OPEN,
     TRUTH,
-    Data,
-    Outcome,
+    LoopResults,
+    MemoryOutcome,
+    Ring,
+    composed_values,
     learn_and_score,
     remembering,
+    ring_values,
     since_touch,
     with_copy,
     with_memory,
 )
-from horde_agent.reproduce.loop.worlds import Ring, composed_values, ring_values
 from horde_agent.types import Floats
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
@@ -116,17 +118,18 @@ def data(
     others: Sequence[float] = (0.5,),
     ring: Ring = GOOD_RING,
     composed: Floats = COMPOSED,
-) -> Data:
+) -> LoopResults:
     """Return made-up errors, one per seed, the same at both gammas, and the known answers of the small worlds."""
     nothing = np.zeros(1)
     errors = {ALONE: alone, CLOSED: looped, OPEN: others, TRUTH: [0.1] * len(alone)}
     outcomes = {
         variant: {
-            seed: Outcome(np.full(2, error), nothing, nothing) for seed, error in enumerate(each)
+            seed: MemoryOutcome(np.full(2, error), nothing, nothing)
+            for seed, error in enumerate(each)
         }
         for variant, each in errors.items()
     }
-    return Data(outcomes, ring, composed)
+    return LoopResults(outcomes, ring, composed)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def data(
 def test_the_loop_must_beat_both_in_every_life(
     errors: tuple[list[float], ...], expected: str
 ) -> None:
-    assert letters(CLAIMS, data(*errors))[0] == expected
+    assert letters(loop, data(*errors))[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -154,5 +157,7 @@ def test_the_loop_must_beat_both_in_every_life(
         (data(ring=Ring(KNOWN, KNOWN, KNOWN)), "pr"),  # impossible without memory
     ],
 )
-def test_the_small_worlds_are_judged_by_their_known_answers(measured: Data, expected: str) -> None:
-    assert letters(CLAIMS, measured)[1:] == expected
+def test_the_small_worlds_are_judged_by_their_known_answers(
+    measured: LoopResults, expected: str
+) -> None:
+    assert letters(loop, measured)[1:] == expected

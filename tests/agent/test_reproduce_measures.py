@@ -11,17 +11,16 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.measures.online import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
-from horde_agent.reproduce.means import rank_correlation
-from horde_agent.reproduce.measures import problem as measures
-from horde_agent.reproduce.measures.claims import CLAIMS
-from horde_agent.reproduce.measures.problem import (
+from horde_agent.reproduce import measures
+from horde_agent.reproduce.measures import (
     Announced,
     ChainCurves,
-    Data,
+    MeasuredRuns,
+    MeasuresResults,
     Noise,
-    Runs,
     Tracking,
 )
+from horde_agent.reproduce.stats import rank_correlation
 from tests.agent.reproducing import letters
 
 
@@ -38,7 +37,7 @@ def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude() -> None:
     horde = Horde([question], n_features=3, n_active=1, config=config, real_valued=True)
     rupee = horde.new_rupee(rupee_beta0(alpha * square, 0.0))
     ude = UDE(1, 10.0 * alpha)
-    runs = Runs(np.zeros((1, 3)), alpha, alpha_w, square)
+    runs = MeasuredRuns(np.zeros((1, 3)), alpha, alpha_w, square)
     phi = rng.random((60, 3))
     horde.begin(np.zeros(1), phi[0])
     rupee.begin(phi[0])
@@ -75,7 +74,7 @@ def data_of(
     ude: float = 0.5,
     floor: float = 1.0,
     late: int = 5,
-) -> Data:
+) -> MeasuresResults:
     """Return measurements by which every claim is reproduced, but for some changes."""
     curve = np.concatenate([np.linspace(1.0, 0.1, 1001), np.linspace(2.0, 0.1, 1000)])
     chains = {name: [ChainCurves(curve, scale * curve)] for name in ("GTD(lambda)", "TD(lambda)")}
@@ -91,7 +90,9 @@ def data_of(
         at, level[:, None] * factors, np.square(level[:, None] * factors), np.ones(11, np.bool_)
     )
     bairds = [Announced(np.array([10, 10]), np.array([5, 5]), np.array([late, late]), 2.0)]
-    return Data(chains, noises, 1.0, bairds, [tracked], measures.Size(9_000, 1_000, 100, 1))
+    return MeasuresResults(
+        chains, noises, 1.0, bairds, [tracked], measures.MeasuresSize(9_000, 1_000, 100, 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,4 +109,4 @@ def data_of(
     ],
 )
 def test_the_rules_judge_by_their_limits(changes: dict[str, float], verdicts: str) -> None:
-    assert letters(CLAIMS, data_of(**changes)) == verdicts  # type: ignore[arg-type]
+    assert letters(measures, data_of(**changes)) == verdicts  # type: ignore[arg-type]

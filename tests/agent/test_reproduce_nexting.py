@@ -11,16 +11,20 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
-from horde_agent.reproduce import TUNING_SEED
+from horde_agent.reproduce import TUNING_SEED, nexting
+from horde_agent.reproduce import nexting_life as life
+from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.lives import LifeSpec, simulate_life
-from horde_agent.reproduce.nexting import life
-from horde_agent.reproduce.nexting import problem as nexting
-from horde_agent.reproduce.nexting.claims import CLAIMS
-from horde_agent.reproduce.nexting.life import Asked, NextingLife, Until, learn_life, wall_follower
-from horde_agent.reproduce.nexting.problem import Data, Offline, autoregression
-from horde_agent.reproduce.study import Study
+from horde_agent.reproduce.nexting import NextingResults, OfflineErrors, autoregression
+from horde_agent.reproduce.nexting_life import (
+    NextingLife,
+    NextingQuestions,
+    Until,
+    learn_life,
+    wall_follower,
+)
 from tests.agent.doubles import ToyBody
-from tests.agent.reproducing import letters, record_life, toy_study
+from tests.agent.reproducing import letters, record_life, toy_context
 
 SCALES = (0.1, 0.5)
 
@@ -28,16 +32,16 @@ SCALES = (0.1, 0.5)
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     """A life of 400 steps of a toy body, without excursions."""
-    return read(record_life(toy_study(tmp_path, monkeypatch), 0, 400, "behaviour"))
+    return read(record_life(toy_context(tmp_path, monkeypatch), 0, 400, "behaviour"))
 
 
 @pytest.fixture(scope="module")
-def asked() -> Asked:
+def asked() -> NextingQuestions:
     """Three sensors and five features at two time scales, and a question that ends when the sawtooth is high."""
-    return Asked(Interface.of(ToyBody()), 5, SCALES, (Until("age", "saw", 0.8),))
+    return NextingQuestions(Interface.of(ToyBody()), 5, SCALES, (Until("age", "saw", 0.8),))
 
 
-def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: Asked) -> None:
+def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: NextingQuestions) -> None:
     """sum_k gamma^k c_{t+k+1}: a return that began at t, not t + 1, or that runs on to the end, is another one."""
     nexting_life = NextingLife(toy, asked)
     [(rows, returns)] = nexting_life.chunks(range(50, 60))
@@ -56,7 +60,7 @@ def test_returns_have_every_term_up_to_a_thousandth(toy: Stream, asked: Asked) -
     assert len(asked.questions()) == len(asked.scale) == len(asked.is_sensor) == returns.shape[1]
 
 
-def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
+def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: NextingQuestions) -> None:
     """The longest return has 31 terms: rows from 170 on reach the gap before row 200, those from 370 on the end."""
     rows = toy.rows.copy()
     rows["flags"][200] |= 1
@@ -66,7 +70,9 @@ def test_no_return_crosses_a_gap_or_the_end(toy: Stream, asked: Asked) -> None:
     assert {168, 200, 369} <= set(used)
 
 
-def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Asked) -> None:
+def test_windows_score_the_predictions_as_they_were_made(
+    toy: Stream, asked: NextingQuestions
+) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
     nexting_life = NextingLife(toy, asked)
     config = LearnerConfig(vector_mspbe=False)
@@ -95,7 +101,7 @@ def test_windows_score_the_predictions_as_they_were_made(toy: Stream, asked: Ask
 
 
 def test_autoregression_finds_what_the_past_of_a_sensor_determines(
-    toy: Stream, asked: Asked
+    toy: Stream, asked: NextingQuestions
 ) -> None:
     """20 readings determine the future of a sawtooth of 7 and of the age, not of the action that led here."""
     errors = autoregression(NextingLife(toy, asked), [range(1, 250)], range(250, 350))
@@ -127,27 +133,29 @@ def test_the_wall_follower_circles_the_pen() -> None:
 
 def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
     """The same seed with another behaviour or length is another life, in another file."""
-    study = Study(tmp_path, "quick", (0,), "simulator", lambda line: None)
+    context = ExperimentContext(tmp_path, "quick", (0,), "simulator", lambda line: None)
     followed = LifeSpec(0, 60, "behaviour", behaviour=wall_follower, physics="planar")
     random = LifeSpec(0, 60, "behaviour")
-    paths = [simulate_life(study, spec) for spec in (followed, random, random._replace(steps=30))]
+    paths = [simulate_life(context, spec) for spec in (followed, random, random._replace(steps=30))]
     actions = [read(path).rows["action"][:60] for path in paths]
     assert len(set(paths)) == 3
     np.testing.assert_array_equal(actions[1][:30], actions[2][:30])
     assert np.mean(actions[0] == 0) > np.mean(actions[1] == 0)
 
 
-def data_of(asked: Asked, online: float, half: float, whole: float) -> Data:
+def data_of(asked: NextingQuestions, online: float, half: float, whole: float) -> NextingResults:
     """Return measurements in which every question ends with these NMSE, from 10 without learning."""
     n = len(asked.scale)
     errors = np.concatenate(
         [np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]
     ) * np.ones(n)
-    learned = life.Learned(
+    learned = life.OnlineErrors(
         errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_)
     )
-    solved = Offline(np.full(n, half), np.full(n, whole), np.full(53, 0.5))
-    return Data(asked, nexting.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None)
+    solved = OfflineErrors(np.full(n, half), np.full(n, whole), np.full(53, 0.5))
+    return NextingResults(
+        asked, nexting.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,6 +173,6 @@ def test_the_rules_judge_by_their_limits(
 ) -> None:
     """Each limit decides; from 10 to 4.4 in 30 minutes and .3 at the end is enough at each scale, and not over all."""
     env = make_body("simulator", physics="planar")
-    question_set = Asked(Interface.of(env), 10)
+    question_set = NextingQuestions(Interface.of(env), 10)
     env.close()
-    assert letters(CLAIMS, data_of(question_set, online, half, whole)) == verdicts
+    assert letters(nexting, data_of(question_set, online, half, whole)) == verdicts

@@ -12,8 +12,8 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
 from horde_agent.reproduce import offline as offline_rows
-from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.offline import LifeRows, LiveFeatures, Problem, offline
+from horde_agent.reproduce.offline import LeastSquares, LifeRows, LiveFeatures, offline
+from horde_agent.reproduce.training_data import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 
@@ -26,7 +26,7 @@ def test_the_small_system_is_solved_for_the_same_theta(n_rows: int) -> None:
     rng = np.random.default_rng(0)
     left_rows, right = rng.normal(size=(2, n_rows, 25))
     y = rng.normal(size=(n_rows, 3))
-    system = Problem(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
+    system = LeastSquares(LiveFeatures(np.arange(25)[None], 25), np.zeros(3), n_rows)
     for part in (slice(0, 7), slice(7, n_rows)):
         system.add(left_rows[part].astype(np.float32), right[part].astype(np.float32), y[part])
     A = left_rows.T @ right
@@ -63,8 +63,8 @@ def phi(interface: Interface, observation: np.ndarray) -> np.ndarray:
 
 def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interface]) -> None:
     """A and b as GTD(lambda) sums them, with a clipped trace: e = rho (phi + gamma lambda_t e), cleared at gaps."""
-    lessons, interface = life
-    rows = lessons.stream.rows
+    training_data, interface = life
+    rows = training_data.stream.rows
     action = 1
     channel = np.array([0, 1, 2])
     gamma = 0.8
@@ -73,13 +73,13 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
     e = np.zeros(n)
     moments = []
     lam_t = 0.9
-    for i, does in enumerate(lessons.does):
+    for i, does in enumerate(training_data.does):
         if does == 1:
             e = np.zeros(n)
             lam_t = 0.9
         if does != 2:
             continue
-        j = lessons.before[i]
+        j = training_data.before[i]
         rho = (rows["action"][j] == action) / rows["b"][j]
         phi_t = phi(interface, rows["observation"][j])
         phi_tp1 = phi(interface, rows["observation"][i])
@@ -93,7 +93,7 @@ def test_lstd_solves_the_demons_own_equations(life: tuple[TrainingData, Interfac
     b = sum(np.outer(e, r - mean) for e, _, r in moments)
     live = np.diag(A) != 0
 
-    problem = LifeRows(lessons, interface).lstd(action, channel, gamma, 0.9)
+    problem = LifeRows(training_data, interface).lstd(action, channel, gamma, 0.9)
     assert problem.live.n >= live.sum()
     eta = RIDGE * np.trace(A) / problem.live.n
     theta = np.linalg.solve(A + eta * np.eye(n), b)
@@ -109,9 +109,9 @@ def test_regression_uses_each_step_with_enough_of_its_return_left(
     life: tuple[TrainingData, Interface],
 ) -> None:
     """At gamma .8, 31 of 50 terms are needed: steps 0..19 of each excursion, with all the terms that follow."""
-    lessons, interface = life
-    observation = lessons.stream.rows["observation"].astype(np.float64)
-    starts = lessons.test_row
+    training_data, interface = life
+    observation = training_data.stream.rows["observation"].astype(np.float64)
+    starts = training_data.test_row
     X = []
     y = []
     for start in starts:
@@ -120,7 +120,7 @@ def test_regression_uses_each_step_with_enough_of_its_return_left(
             y.append(sum(0.8**m * observation[start + k + m + 1] for m in range(50 - k)))
     X = np.array(X)
     y = np.array(y)
-    problem = LifeRows(lessons, interface).regression(starts, np.array([0, 1, 2]), 0.8)
+    problem = LifeRows(training_data, interface).regression(starts, np.array([0, 1, 2]), 0.8)
     eta = RIDGE * np.trace(X.T @ X) / problem.live.n
     theta = np.linalg.solve(X.T @ X + eta * np.eye(X.shape[1]), X.T @ (y - y.mean(axis=0)))
     tiles = np.array([interface.encode(observation[i]) for i in starts[:4]])
@@ -134,12 +134,16 @@ def test_blocks_make_no_difference(
     life: tuple[TrainingData, Interface], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trace continues from block to block."""
-    lessons, interface = life
-    tiles = np.array([interface.encode(lessons.stream.rows["observation"][9])])
-    whole = LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
+    training_data, interface = life
+    tiles = np.array([interface.encode(training_data.stream.rows["observation"][9])])
+    whole = (
+        LifeRows(training_data, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
+    )
     monkeypatch.setattr(offline_rows, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(
-        LifeRows(lessons, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE),
+        LifeRows(training_data, interface)
+        .lstd(0, np.array([0, 1]), 0.8, 0.9)
+        .predict(tiles, RIDGE),
         whole,
     )
 
@@ -181,9 +185,9 @@ def test_both_solutions_explain_what_can_be_explained() -> None:
     At gamma .8 the states' returns are 5 times as far apart, and the noise is summed: .0133 / .36 =
     .037 of 2.25.
     """
-    lessons, interface = two_states(np.random.default_rng(5), 400)
+    training_data, interface = two_states(np.random.default_rng(5), 400)
     gvfs = [GVF(f"go/g{g}/pay", ConstantAction(0, 1), Channel(1), g) for g in (0.0, 0.8)]
-    scores = offline(lessons, gvfs, interface, np.random.default_rng(0))
+    scores = offline(training_data, gvfs, interface, np.random.default_rng(0))
     noise = np.array([0.0133 / (0.09 + 0.0133), 0.037 / (2.25 + 0.037)])
     np.testing.assert_allclose(scores.mean, 1.0, atol=0.15)
     np.testing.assert_allclose(scores.ridge, noise, rtol=0.35)

@@ -9,33 +9,36 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.reproduce import command
-from horde_agent.reproduce.claims import Claim
-from horde_agent.reproduce.experiment import Figure, Result, Table
+from horde_agent.reproduce.checks import CheckResult
+from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table
 from horde_agent.reproduce.page import write_page
-from horde_agent.reproduce.study import Study
 from horde_agent.runs.keeping.folder import own_version
 
 CALLS: list[str] = []
 
 
-def first(study: Study) -> Result:
+def first(context: ExperimentContext) -> Result:
     CALLS.append("first")
-    (study.folder("first") / "a.png").touch()
+    (context.folder("first") / "a.png").touch()
     claims = [
-        Claim(
+        CheckResult(
             "2 < 3 & true", "section 1", "says so", "seen, measured", "reproduced", "by <counting>"
         ),
-        Claim("It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"),
+        CheckResult(
+            "It flies.", "section 2", "says so", "it fell", "not reproduced", cause="gravity"
+        ),
     ]
     tables = [Table("numbers", ("a", "b"), [[1234, 0.123456], ["x", None]])]
     return Result("first", "The first", claims, [Figure("a.png", "a <picture>")], tables)
 
 
-def second(study: Study) -> Result:
+def second(context: ExperimentContext) -> Result:
     CALLS.append("second")
     if CALLS.count("second") == 1:
         raise KeyboardInterrupt
-    return Result("second", "The second", [Claim("Half.", "s", "p", "m", "partly reproduced")])
+    return Result(
+        "second", "The second", [CheckResult("Half.", "s", "p", "m", "partly reproduced")]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +49,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
     monkeypatch.setattr(command, "FURTHER", ())
     experiments = {"first": first, "second": second}
-    monkeypatch.setattr(command, "run_experiment", lambda name, study: experiments[name](study))
+    monkeypatch.setattr(command, "run_experiment", lambda name, context: experiments[name](context))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
 
 
 def test_the_page_has_each_claim_with_its_measurement(tmp_path: Path) -> None:
-    result = first(Study(tmp_path, "quick", (0,), "simulator", print))
+    result = first(ExperimentContext(tmp_path, "quick", (0,), "simulator", print))
     page = write_page(
         tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]
     ).read_text()

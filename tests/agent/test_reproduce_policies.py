@@ -12,21 +12,23 @@ from horde_agent.life.robot import UNKNOWN_POSE
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import Phase, Recorder, Row, Stream, read
-from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.policies.claims import CLAIMS, fall
-from horde_agent.reproduce.policies.figure import tables
-from horde_agent.reproduce.policies.problem import (
+from horde_agent.reproduce import policies
+from horde_agent.reproduce.checks import judge
+from horde_agent.reproduce.policies import (
     FEW,
     GAMMAS,
     MANY,
     SIZES,
-    Data,
-    PolicyScores,
+    PoliciesResults,
+    PolicyCourse,
     asked,
+    fall,
     follow,
     growth_factors,
     horde_of,
+    tables,
 )
+from horde_agent.reproduce.training_data import TrainingData
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 
@@ -60,11 +62,11 @@ def robot_life(n_steps: int, path: Path) -> Stream:
 
 def course(
     curves: list[list[float]], gamma: list[float] | None = None, aside: int = 0, trace: float = 9.0
-) -> PolicyScores:
+) -> PolicyCourse:
     """Return a course of given curves, each a list over time; the first ones were set aside, at gamma .95."""
     mspbe = np.array(curves, dtype=np.float32).T
     steps, n = mspbe.shape
-    return PolicyScores(
+    return PolicyCourse(
         np.arange(1, steps + 1) * 100,
         mspbe,
         np.full((steps, len(GAMMAS)), trace),
@@ -109,7 +111,7 @@ def test_where_every_question_was_set_aside_nothing_fell() -> None:
     lost = course([[0.0, 1.0, *[0.1] * 8]] * 4, list(GAMMAS), aside=4)
     assert np.isnan(fall(lost).of_mean)
     measured = data(0.1)._replace(few={0: lost})
-    assert CLAIMS.judge(measured)[0].verdict == "not reproduced"
+    assert judge(policies, measured)[0].verdict == "not reproduced"
     assert tables(measured)[0].rows[4][3] is None
 
 
@@ -127,14 +129,16 @@ def test_the_growth_of_a_trace_is_that_of_the_policys_mean_square(tmp_path: Path
     assert factors[0] > factors[1]
 
 
-def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: int = 0) -> Data:
+def data(
+    ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: int = 0
+) -> PoliciesResults:
     """Return made-up measurements: estimates that rise to 1 and end somewhere."""
     fallen = course([[0.0, 1.0, *[ends_at] * 8]] * 4, list(GAMMAS))
     curves = [[1.0] * 3] * len(GAMMAS)
     rules = {rule: course(curves, list(GAMMAS)) for rule in ("clipped", "capped")}
     rules["plain"] = course(curves, list(GAMMAS), plain_aside, 1e5)
     times = {"p50": p50, "p99": p99, "max": 150.0}
-    return Data(
+    return PoliciesResults(
         {0: fallen, 1: fallen},
         fallen,
         rules,
@@ -144,7 +148,7 @@ def data(ends_at: float, *, p50: float = 50.0, p99: float = 90.0, plain_aside: i
     )
 
 
-def lost_one(found: PolicyScores) -> PolicyScores:
+def lost_one(found: PolicyCourse) -> PolicyCourse:
     """Return a course one question of which was set aside in the end, at gamma .95."""
     n_diverged = found.n_diverged.copy()
     n_diverged[-1, -1] = 1
@@ -168,5 +172,5 @@ def lost_one(found: PolicyScores) -> PolicyScores:
         (data(0.1)._replace(many=lost_one(data(0.1).many)), "rrpr"),
     ],
 )
-def test_verdicts_follow_from_the_numbers(measured: Data, verdicts: str) -> None:
-    assert letters(CLAIMS, measured) == verdicts
+def test_verdicts_follow_from_the_numbers(measured: PoliciesResults, verdicts: str) -> None:
+    assert letters(policies, measured) == verdicts

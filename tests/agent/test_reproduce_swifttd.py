@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce.swifttd import claims as swifttd_claims
-from horde_agent.reproduce.swifttd import problem as swifttd
-from horde_agent.reproduce.swifttd.problem import (
+from horde_agent.reproduce import swifttd
+from horde_agent.reproduce.swifttd import (
     GRID,
     LARGE,
     NOISY,
     PARTS,
     RIVALS,
     SWIFT,
-    Data,
     LiveCoder,
-    Score,
+    SwiftTDScore,
+    SwiftTDScores,
 )
 from horde_agent.tiles import TileCoder
 from tests.agent.reproducing import letters
@@ -39,11 +38,11 @@ def test_live_features_are_renumbered_and_random_bits_follow() -> None:
     assert set(first) != set(second)
 
 
-def score(nmse: float, random_steps: float = np.nan, *, is_sound: bool = True) -> Score:
-    return Score(np.full(4, nmse), np.full(4, is_sound), np.full(4, random_steps))
+def score(nmse: float, random_steps: float = np.nan, *, is_sound: bool = True) -> SwiftTDScore:
+    return SwiftTDScore(np.full(4, nmse), np.full(4, is_sound), np.full(4, random_steps))
 
 
-def data_of(**changes: Score) -> Data:
+def data_of(**changes: SwiftTDScore) -> SwiftTDScores:
     """Return measurements by which every claim is reproduced, but for some changes."""
     all_of = {
         "swift": score(0.2),
@@ -58,7 +57,7 @@ def data_of(**changes: Score) -> Data:
     }
     grid = dict.fromkeys(GRID, score(0.2)) | {GRID[-1]: all_of["worst"], LARGE: all_of["large"]}
     td = [v for v in RIVALS if v.rule == "td"]
-    return Data(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)})
+    return SwiftTDScores(scores, grid | dict.fromkeys(td, score(0.3)) | {td[0]: score(0.5)})
 
 
 @pytest.mark.parametrize(
@@ -72,12 +71,12 @@ def data_of(**changes: Score) -> Data:
         ({"noisy": score(0.2, 0.3)}, "rrrrn"),
     ],
 )
-def test_the_rules_judge_by_their_limits(changes: dict[str, Score], verdicts: str) -> None:
-    assert letters(swifttd_claims.CLAIMS, data_of(**changes)) == verdicts
+def test_the_rules_judge_by_their_limits(changes: dict[str, SwiftTDScore], verdicts: str) -> None:
+    assert letters(swifttd, data_of(**changes)) == verdicts
 
 
 def test_a_rival_has_its_best_common_step_size() -> None:
     data = data_of()
-    best = swifttd.Variant("gtd", 0.3)
+    best = swifttd.SwiftTDVariant("gtd", 0.3)
     data.scores[best] = [score(0.1), score(0.4)]
-    assert swifttd_claims.best_rivals(data)["gtd"] == best
+    assert swifttd.best_rivals(data)["gtd"] == best

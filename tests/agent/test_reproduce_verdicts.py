@@ -17,18 +17,14 @@ from numpy.typing import NDArray
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
 from horde_agent.record import read
-from horde_agent.reproduce.claims import Claim
-from horde_agent.reproduce.excursions import problem as excursions
-from horde_agent.reproduce.excursions.claims import CLAIMS as EXCURSIONS
-from horde_agent.reproduce.excursions.problem import Data, LifeSummary, Variant
-from horde_agent.reproduce.lessons import TrainingData
-from horde_agent.reproduce.offline import Offline
-from horde_agent.reproduce.reset import problem as reset
-from horde_agent.reproduce.reset.claims import CLAIMS as RESET
-from horde_agent.reproduce.reset.problem import Data as ResetData
-from horde_agent.reproduce.reset.problem import Run, agreement
+from horde_agent.reproduce import excursions, reset
+from horde_agent.reproduce.checks import CheckResult, judge
+from horde_agent.reproduce.excursions import ExcursionsResults, LearnerVariant, LifeSummary
+from horde_agent.reproduce.offline import OfflineScores
+from horde_agent.reproduce.reset import MeasuredLife, ResetResults, agreement
+from horde_agent.reproduce.training_data import TrainingData
 from tests.agent.doubles import ToyBody
-from tests.agent.reproducing import LitToy, letters, record_life, toy_study
+from tests.agent.reproducing import LitToy, letters, record_life, toy_context
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +39,7 @@ UNEVEN = [
 FALLING = np.repeat([1.0, 0.8, 0.5, 0.4, 0.3], 4)
 
 
-def claim_of(found: list[Claim], text: str) -> Claim:
+def claim_of(found: list[CheckResult], text: str) -> CheckResult:
     """Return the one claim with a text that starts with `text`."""
     (claim,) = [claim for claim in found if claim.text.startswith(text)]
     return claim
@@ -92,39 +88,43 @@ def time(
 
 
 def data(
-    *lessons: GivenResult,
+    *results: GivenResult,
     times: Sequence[LifeSummary] = (),
-    others: dict[Variant, list[GivenResult]] | None = None,
+    others: dict[LearnerVariant, list[GivenResult]] | None = None,
     questions: Any = QUESTIONS,
-) -> Data:
+) -> ExcursionsResults:
     """Return data: results of the paper's variant, one a life; of each other one those given, or one."""
-    main = list(lessons) or [GivenResult(), GivenResult(), GivenResult()]
+    main = list(results) or [GivenResult(), GivenResult(), GivenResult()]
     variants = [*excursions.RULES, *excursions.LARGER_STEPS, *excursions.SMALLER_RATIOS]
-    found: dict[Variant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (
+    found: dict[LearnerVariant, list[GivenResult]] = {v: [GivenResult()] for v in variants} | (
         others or {}
     )
     found[excursions.PAPER] = main
     nothing = np.full(N, 0.5)
     results: Any = {v: dict(enumerate(each)) for v, each in found.items()}
     lives = dict(enumerate(times or [time()] * len(main)))
-    return Data(
-        TOY, questions, results, lives, Offline(nothing, nothing, nothing, np.zeros(50, dtype=bool))
+    return ExcursionsResults(
+        TOY,
+        questions,
+        results,
+        lives,
+        OfflineScores(nothing, nothing, nothing, np.zeros(50, dtype=bool)),
     )
 
 
-def lost(variants: Sequence[Variant], n: int = 2) -> Data:
+def lost(variants: Sequence[LearnerVariant], n: int = 2) -> ExcursionsResults:
     """Return data in which some variants have questions set aside."""
     return data(others={v: [aside(n)] for v in variants})
 
 
-PLAIN = Variant("plain")
+PLAIN = LearnerVariant("plain")
 GOOD_RESULT = GivenResult()
 RISING = GivenResult(curve=FALLING[::-1])
 # Of mean .95; the median stays at .9
 AT_1 = GivenResult(nmsre=np.where(np.arange(N) == 0, 0.1 * N, 0.9))
 
 
-def falling(*fifths: float) -> Data:
+def falling(*fifths: float) -> ExcursionsResults:
     return data(GivenResult(curve=np.repeat(fifths, 4)))
 
 
@@ -157,27 +157,31 @@ def falling(*fifths: float) -> Data:
             data(others={PLAIN: [GOOD_RESULT, aside(1), GOOD_RESULT]}),
             "p",
         ),
-        ("The pseudo-code's own trace", lost([Variant("plain", "importance-weighted")], 3), "r"),
+        (
+            "The pseudo-code's own trace",
+            lost([LearnerVariant("plain", "importance-weighted")], 3),
+            "r",
+        ),
     ],
 )
 def test_the_first_experiment_is_judged_by_its_numbers(
-    text: str, measured: Data, expected: str
+    text: str, measured: ExcursionsResults, expected: str
 ) -> None:
-    assert claim_of(EXCURSIONS.judge(measured), text).verdict[0] == expected
+    assert claim_of(judge(excursions, measured), text).verdict[0] == expected
 
 
 def test_good_measurements_fulfil_every_rule_but_those_about_divergence() -> None:
-    assert letters(EXCURSIONS, data()) == "rrrrrrrnnnr"
+    assert letters(excursions, data()) == "rrrrrrrnnnr"
 
 
 def test_a_cause_is_named_where_a_claim_fails_and_nowhere_else() -> None:
     failing = GivenResult(nmsre=np.where(np.tile([True, False, False], 6), 9.0, 0.3))
-    claim = claim_of(EXCURSIONS.judge(data(failing)), "The average NMSRE")
+    claim = claim_of(judge(excursions, data(failing)), "The average NMSRE")
     # 6 x 9 of 6 x 9 + 12 x .3; the variances of its questions are 1, 4, ..., 16
     assert "age carries 94%" in claim.cause
     assert "8.5e+00" in claim.cause
     assert claim.cause.endswith("0.30")
-    assert not claim_of(EXCURSIONS.judge(data()), "The average NMSRE").cause
+    assert not claim_of(judge(excursions, data()), "The average NMSRE").cause
 
 
 # ---- the second experiment -------------------------------------------------------------------------------------------
@@ -201,7 +205,7 @@ def bump(level: float, top: float, peak: int, halved: int) -> Floats:
 
 def run(
     nmsre: Floats, vector: Floats, scalar: Floats, *, lit: Floats | None = None, cost: float = 2.0
-) -> Run:
+) -> MeasuredLife:
     """Return a life of which all questions have the same curves, those about light others, if given."""
     is_lit = np.tile([False, False, True], 3)
     wide = [np.tile(curve[:, None], (1, N_LIT)) for curve in (nmsre, scalar, vector)]
@@ -210,7 +214,7 @@ def run(
             curves[:, is_lit] = lit[:, None]
     wide[1][0] = 0.0
     wide[2][0] = 0.0
-    return Run(AT, *wide, np.ones(N_LIT, dtype=bool), 1_000, round(1_000 * cost), 1.0)
+    return MeasuredLife(AT, *wide, np.ones(N_LIT, dtype=bool), 1_000, round(1_000 * cost), 1.0)
 
 
 NMSRE = bump(1.0, 4.0, 20, 60)
@@ -221,16 +225,18 @@ TRAILING = 1.0 + 0.3 * np.sin(2 * np.pi * (AT - 100) / 400.0)  # a quarter of a 
 FLAT = np.full(len(AT), 1.0) + 0.001 * np.sin(AT / 30.0)
 
 
-def of(*runs: Run, moved: Sequence[Run] = ()) -> ResetData:
+def of(*runs: MeasuredLife, moved: Sequence[MeasuredLife] = ()) -> ResetResults:
     questions = reset.asked(LIT)
-    return ResetData(LIT, questions, CHANGE, EVERY, dict(enumerate(runs)), dict(enumerate(moved)))
+    return ResetResults(
+        LIT, questions, CHANGE, EVERY, dict(enumerate(runs)), dict(enumerate(moved))
+    )
 
 
 GOOD = run(NMSRE, 1.02 * SLOW, SLOW)
 LATE_NMSRE = run(bump(1.0, 4.0, 20, 150), SLOW, SLOW)
 
 
-def nonzero(name: str) -> Run:
+def nonzero(name: str) -> MeasuredLife:
     """Return a life in which an estimate is not 0 before the first update."""
     result = run(NMSRE, SLOW, SLOW)
     getattr(result, name)[0, 0] = 1e-9
@@ -265,15 +271,15 @@ def noise(seed: int) -> Floats:
     ],
 )
 def test_the_second_experiment_is_judged_by_its_numbers(
-    text: str, measured: ResetData, expected: str
+    text: str, measured: ResetResults, expected: str
 ) -> None:
-    assert claim_of(RESET.judge(measured), text).verdict[0] == expected
+    assert claim_of(judge(reset, measured), text).verdict[0] == expected
 
 
 def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claimed_about_it() -> (
     None
 ):
-    assert letters(RESET, of(GOOD, GOOD)) == "rrrrrr"
+    assert letters(reset, of(GOOD, GOOD)) == "rrrrrr"
 
 
 @pytest.mark.parametrize(
@@ -285,8 +291,10 @@ def test_good_measurements_fulfil_the_rules_and_without_a_lamp_nothing_is_claime
         (run(bump(1.0, 6.0, 20, 60), FLAT, FLAT, lit=NMSRE), "p"),
     ],
 )
-def test_a_moved_lamp_must_be_seen_by_the_questions_about_light(moved: Run, expected: str) -> None:
-    assert letters(RESET, of(GOOD, moved=[moved]))[-1] == expected
+def test_a_moved_lamp_must_be_seen_by_the_questions_about_light(
+    moved: MeasuredLife, expected: str
+) -> None:
+    assert letters(reset, of(GOOD, moved=[moved]))[-1] == expected
 
 
 @pytest.fixture
@@ -306,8 +314,8 @@ def test_theta_is_lost_after_its_step_and_w_is_not(
 
     The toy's lamp does not move, so that the runs differ by theta := 0 alone.
     """
-    study = toy_study(tmp_path, monkeypatch)
-    data, _ = reset.gather(study)
+    context = toy_context(tmp_path, monkeypatch)
+    data, _ = reset.run(context)
     lost = data.reset[0]
     reference = data.moved[0]
     upto = lost.at <= 600
@@ -322,11 +330,11 @@ def test_theta_is_lost_after_its_step_and_w_is_not(
 def test_the_lamp_moves_between_the_changes_step_and_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = toy_study(tmp_path, monkeypatch)
-    life = read(record_life(study, 0, 2_500))
+    context = toy_context(tmp_path, monkeypatch)
+    life = read(record_life(context, 0, 2_500))
     at_s, lamp, _ = reset.lamp_move(life, 600)
-    lessons = TrainingData(life)
-    last = int(np.flatnonzero(lessons.n_learned == 600)[0])
+    training_data = TrainingData(life)
+    last = int(np.flatnonzero(training_data.n_learned == 600)[0])
     assert lamp == "lamp"
     assert life.rows["t"][last] < at_s < life.rows["t"][last + 1]
     with pytest.raises(ValueError, match="live longer"):

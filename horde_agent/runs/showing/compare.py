@@ -129,7 +129,7 @@ def _headline(runs: Sequence[FinishedRun]) -> str:
     rows.append(["diverged", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
     head = ["", *(run.name for run in runs)]
     explanations = [element("p", text) for text in _explanations(runs)]
-    return section("In numbers", table(head, rows), *explanations)
+    return section("Summary", table(head, rows), *explanations)
 
 
 def _explanations(runs: Sequence[FinishedRun]) -> list[str]:

@@ -11,8 +11,9 @@ main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
 section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
 img { max-width: 100%; height: auto; display: block; margin: 0 auto; } p { max-width: 52rem; color: #555; }
-table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; font-weight: 600; }
-td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
+th { text-align: left; font-weight: 600; }
+td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: break-word; }
 td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 0 .25em; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
 .tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }

@@ -167,7 +167,7 @@ def _nmsre_section(folder: RunFolder, tested: Tested | None, questions: _Lines) 
     picture = nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons))
     save(picture, folder.path / "nmsre.png")
     return figure(
-        "Return error of the predictions",
+        "Return error (NMSRE)",
         "nmsre.png",
         "One thin line per question, one colour per tested policy; dashed: the median over all questions, bold: the "
         "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
@@ -233,7 +233,7 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     if first:
         from_step = f" From step {first:,} on."
     return figure(
-        "The robot in its pen",
+        "Path in the pen",
         "pen.png",
         "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
         "the walls; obstacles in the pen are not subtracted. The agent does not observe its position."
@@ -337,7 +337,7 @@ def _trace_section(folder: RunFolder) -> str:
         i = sensors.index(sensor)
         j = columns.index(column)
         axes = grid[i, j]
-        axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="what then happened")
+        axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="return")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
         style_axes(
             axes,
@@ -378,7 +378,7 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
     save(canvas, folder.path / "mspbe.png")
     return figure(
-        "Online measure of learning",
+        "MSPBE estimate",
         "mspbe.png",
         "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have one "
         "and have not diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never "

@@ -287,7 +287,7 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
     parts.append(html.notes([*details.get("notes", []), *unscored(details.get("not_scored", []))]))
     if diverged:
         parts.append(html.element("p", f"Diverged, and learn no more: {', '.join(diverged[:20])}"))
-    return section("", *parts)
+    return section("Summary", *parts)
 
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
@@ -342,7 +342,7 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         "tests",
         "nearly constant",
     ]
-    return section("The worst questions", html.element("p", text), html.table(head, rows))
+    return section("Worst questions", html.element("p", text), html.table(head, rows))
 
 
 def _weight_of(nmsre: Sequence[float]) -> str:
@@ -386,7 +386,7 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
-    return section("Time and health", html.table(["", ""], rows))
+    return section("Timing and health", html.table(["", ""], rows))
 
 
 def _faults(summary: dict[str, Any]) -> str:

@@ -176,10 +176,10 @@ function chart(id, title, series, data, log = false) {
   const axis = { stroke: css("--muted"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
   const labels = { values: (_, marks) => formatAxis(marks, false) };
   const logLabels = { values: (_, marks) => formatAxis(marks, true), filter: (_, marks) => marks, splits: (_, __, low, high) => logMarks(low, high) };
-  const withValue = (one) => ({ ...one, value: (_, v) => v === null || v === undefined ? "" : formatNumber(v) });
+  const withValue = (one, before = "") => ({ ...one, value: (_, v) => v === null || v === undefined ? "" : before + formatNumber(v) });
   if (!plots[id]) {
     plots[id] = new uPlot({
-      title, width, height: 220, series: [withValue({ label: series[0] }), ...series.slice(1).map(withValue)], cursor: { drag: { x: false, y: false } },
+      title, width, height: 220, series: [withValue({ label: series[0] }, "at "), ...series.slice(1).map((one) => withValue(one))], cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
       axes: [{ ...axis, ...labels, label: series[0], labelSize: 18 }, { ...axis, ...(log ? logLabels : labels), size: 66 }],
     }, data, place);
@@ -202,7 +202,7 @@ async function drawDemon() {
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
       `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known`);
     chart("demon", "", ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
-      { label: "what then happened", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
+      { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
       [told.t, told.prediction, told.return]);
   } catch (error) { say("demon-said", error.message); }
 }
