@@ -295,23 +295,17 @@ CASES = [
 INTERPRETED_SEEDS = (0, 1)
 
 
-def id_of(case: Case) -> str:
-    return f"{case.seed}-{case.w_rule}"
+def parameters_of(case: Case) -> Any:
+    """Return a case with its name; short ones run interpreted, too."""
+    marks = []
+    if case.seed in INTERPRETED_SEEDS:
+        marks = [pytest.mark.kernels]
+    return pytest.param(case, marks=marks, id=f"{case.seed}-{case.w_rule}")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            marks=[pytest.mark.kernels] if case.seed in INTERPRETED_SEEDS else [],
-            id=id_of(case),
-        )
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize("case", [parameters_of(case) for case in CASES])
 def test_an_engine_equals_the_oracle_through_random_events(
     kind: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,12 +381,14 @@ FEW = Choices(
 )
 
 
+# Interpreted, no rule takes long to compile
+MARKS_IF_SHORT = MARKS
+if IS_INTERPRETED:
+    MARKS_IF_SHORT = dict.fromkeys(SPAN_RULES, pytest.mark.kernels)
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.kernels if IS_INTERPRETED else MARKS[name])
-        for name in SPAN_RULES
-    ],
+    "name", [pytest.param(name, marks=MARKS_IF_SHORT[name]) for name in SPAN_RULES]
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
