@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 from horde_agent import cli
 from horde_agent.record import Phase, read
-from horde_agent.runs.jobs.exporting import export
+from horde_agent.runs.reporting.exporting import export
 
 STEPS = "600"
 if len(sys.argv) > 1:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         StickyRandom,
         Uniform,
     )
-    from horde_agent.runs.jobs.learn_from import interface_of, learn_from
+    from horde_agent.runs.sources.learn_from import interface_of, learn_from
     from horde_agent.tiles import TileCoder
 
 __all__ = [
@@ -79,7 +79,7 @@ _HOME = {
     "interface": ("Interface", "TabularObservation"),
     "learning.rules": ("LearnerConfig",),
     "life.life": ("Life",),
-    "life.student": ("relearn",),
+    "life.learner": ("relearn",),
     "policies": (
         "Behaviour",
         "BehaviourPolicy",
@@ -94,7 +94,7 @@ _HOME = {
         "StickyRandom",
         "Uniform",
     ),
-    "runs.jobs.learn_from": ("interface_of", "learn_from"),
+    "runs.sources.learn_from": ("interface_of", "learn_from"),
     "tiles": ("TileCoder",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -113,6 +113,8 @@ class GVF:
             Horde.
         offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is
             that of the Horde.
+        family: Name of the family of questions to which it belongs, such as "nexting"; for tables.
+        policy_name: What tables and reports call the target policy; "" for a name by its kind.
 
     Raises:
         ValueError: If an argument is invalid; the message names the question and the argument.
@@ -141,6 +143,8 @@ class GVF:
     interest: float | StateFunction = 1.0
     algorithm: AlgorithmName | str | None = None
     offset: float | Literal["mean"] | None = None
+    family: str = ""
+    policy_name: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):

@@ -6,21 +6,25 @@ Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
+from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.tiles import check_keys
 from horde_agent.types import generator, parsed_toml, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
+CONTROL_FAMILY = "control"
+"""Family of the questions of `[[control]]` tables."""
 _CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm", "offset")
 _FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset")
 
@@ -33,6 +37,7 @@ def family(
     lam: float = PAPER_LAMBDA,
     *,
     tested: bool = True,
+    family_name: str = "",
 ) -> list[GVF]:
     """Return a question for each policy, then gamma, then channel, named "policy/g0.8/channel".
 
@@ -43,6 +48,7 @@ def family(
         channels: Cumulants: indices in the observation, or names.
         lam: Trace decay.
         tested: True if test excursions follow the policies.
+        family_name: What tables call the family.
 
     Raises:
         ValueError: If gamma is not in [0, 1), lambda not in [0, 1], or there is no such channel.
@@ -56,6 +62,8 @@ def family(
             gamma,
             lam=lam,
             tested=tested,
+            family=family_name,
+            policy_name=name,
         )
         for name, policy in policies.items()
         for gamma in gammas
@@ -72,14 +80,15 @@ def excursions(
     """
     n = len(interface.actions)
     policies = {name: ConstantAction(action, n) for action, name in enumerate(interface.actions)}
-    return family(interface, policies, gammas, interface.sensors, lam)
+    return family(interface, policies, gammas, interface.sensors, lam, family_name="excursions")
 
 
 def nexting(
     interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA
 ) -> list[GVF]:
     """Return on-policy questions about every sensor: the future under the behaviour policy (rho = 1)."""
-    return family(interface, {"behaviour": Behaviour()}, gammas, interface.sensors, lam)
+    behaviour = {"behaviour": Behaviour()}
+    return family(interface, behaviour, gammas, interface.sensors, lam, family_name="nexting")
 
 
 def policies(
@@ -103,9 +112,124 @@ def policies(
         gamma = float(rng.choice([0.0, 0.5, 0.8, 0.95]))
         channel = sensors[int(rng.integers(len(sensors)))]
         questions += family(
-            interface, {f"gibbs_{i:04d}": policy}, [gamma], [channel], lam, tested=False
+            interface,
+            {f"gibbs_{i:04d}": policy},
+            [gamma],
+            [channel],
+            lam,
+            tested=False,
+            family_name="policies",
         )
     return questions
+
+
+# ---- columns of tables -----------------------------------------------------------------------------------------------
+
+
+class QuestionColumns(NamedTuple):
+    """What a question is about, in the columns of questions.csv and in facts.json.
+
+    Attributes:
+        family: The family of questions to which it belongs; "" if it was made alone.
+        policy: Name of the target policy; "" if unknown.
+        gamma: The continuation; NaN for a function, or if unknown.
+        channel: Name of the channel that is its cumulant; "" for any other cumulant.
+    """
+
+    family: str
+    policy: str
+    gamma: float
+    channel: str
+
+    @property
+    def group(self) -> str:
+        """What tables and the live page call the questions about this policy and time scale.
+
+        Examples:
+            >>> QuestionColumns("excursions", "forward", 0.8, "light_0").group
+            'forward/g0.8'
+        """
+        if math.isnan(self.gamma):
+            return self.policy
+        return f"{self.policy}/g{self.gamma:g}"
+
+
+def question_columns(questions: Sequence[GVF], interface: Interface) -> list[QuestionColumns]:
+    """Return the columns of each question, from what it asks and not from its name.
+
+    A policy without a `GVF.policy_name` is called by its action, or by its kind; different policies
+    of one kind are numbered.
+    """
+    names: dict[Hashable, str] = {}
+    rows = []
+    for question in questions:
+        gamma = math.nan
+        if not callable(question.continuation):
+            gamma = float(question.continuation)
+        channel = ""
+        cumulant = question.cumulant
+        if isinstance(cumulant, Channel):
+            channel = str(cumulant.index)
+            if not isinstance(cumulant.index, str):
+                channel = interface.names[cumulant.index]
+        policy_name = question.policy_name
+        if not policy_name:
+            key = identity(question.target_policy)
+            if key not in names:
+                kind = _policy_kind(question.target_policy, interface.actions)
+                names[key] = unused_name(kind, names.values())
+            policy_name = names[key]
+        rows.append(
+            QuestionColumns(
+                family=question.family, policy=policy_name, gamma=gamma, channel=channel
+            )
+        )
+    return rows
+
+
+def _policy_kind(policy: Policy, actions: Sequence[str]) -> str:
+    if isinstance(policy, ConstantAction):
+        return actions[policy.action]
+    if isinstance(policy, Behaviour):
+        return "behaviour"
+    if isinstance(policy, Uniform):
+        return "uniform"
+    if isinstance(policy, Greedy):
+        return f"greedy:{policy.of}"
+    return type(policy).__name__
+
+
+def unused_name(name: str, used: Collection[str]) -> str:
+    """Return the name, with " 2", " 3", ... appended if it is in use."""
+    candidate = name
+    number = 1
+    while candidate in used:
+        number += 1
+        candidate = f"{name} {number}"
+    return candidate
+
+
+def columns_of_name(name: str) -> QuestionColumns:
+    """Return the columns of a question of a run of version 0.1.0, whose tables have its name alone.
+
+    Families then named their questions policy/g0.8/channel. For any other name, the family is all
+    but the last part of the name.
+
+    Examples:
+        >>> columns_of_name("forward/g0.8/light_0")
+        QuestionColumns(family='forward/g0.8', policy='forward', gamma=0.8, channel='light_0')
+        >>> columns_of_name("light")
+        QuestionColumns(family='', policy='', gamma=nan, channel='')
+    """
+    parts = name.split("/")
+    family_name = "/".join(parts[:-1])
+    if len(parts) == 3 and parts[1].startswith("g"):
+        try:
+            gamma = float(parts[1].removeprefix("g"))
+        except ValueError:
+            gamma = math.nan
+        return QuestionColumns(family=family_name, policy=parts[0], gamma=gamma, channel=parts[2])
+    return QuestionColumns(family=family_name, policy="", gamma=math.nan, channel="")
 
 
 def from_file(path: str | Path, interface: Interface) -> list[GVF]:
@@ -201,7 +325,8 @@ def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF
     try:
         gamma = real_number("gamma", entry["gamma"])
         policy = Greedy(len(interface.actions))
-        return GVF(entry["name"], policy, channel, gamma, **_options(entry))
+        options = _options(entry)
+        return GVF(entry["name"], policy, channel, gamma, family=CONTROL_FAMILY, **options)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -224,9 +349,8 @@ def _family(
     try:
         gammas = [real_number("each of gammas", gamma) for gamma in gammas]
         options = _options(entry)
-        return [
-            replace(question, **options) for question in family(interface, chosen, gammas, channels)
-        ]
+        questions = family(interface, chosen, gammas, channels, family_name=f"family {number}")
+        return [replace(question, **options) for question in questions]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 

@@ -2,6 +2,9 @@
 
 A state is a flat dict of arrays of numbers and texts; names of nested states are joined by "/".
 Nothing is pickled.
+
+The other package has a twin of this file, as neither imports the other: change both (`tests/test_twins.py`
+compares them).
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ State = dict[str, NDArray[Any]]
 
 
 def attributes(thing: object, *names: str) -> State:
-    """Return copies of attributes that are numbers, texts or arrays; None becomes an empty array."""
-    values = {name: getattr(thing, name) for name in names}
-    return {
-        name: np.zeros(0) if value is None else np.array(value) for name, value in values.items()
-    }
+    """Return copies of attributes that are numbers, texts, lists of numbers or arrays; None becomes an empty array."""
+    state = {}
+    for name in names:
+        value = getattr(thing, name)
+        if value is None:
+            state[name] = np.zeros(0)
+        else:
+            state[name] = np.array(value)
+    return state
 
 
 def put_back(thing: object, state: State, *names: str) -> None:
@@ -31,7 +38,10 @@ def put_back(thing: object, state: State, *names: str) -> None:
         if isinstance(getattr(thing, name), np.ndarray):
             setattr(thing, name, np.array(value))
         else:
-            setattr(thing, name, None if value.shape == (0,) else value.tolist())
+            scalar = None
+            if value.shape != (0,):
+                scalar = value.tolist()
+            setattr(thing, name, scalar)
 
 
 def nested(**parts: State) -> State:
@@ -67,5 +77,5 @@ def generator_state(rng: Generator) -> State:
 
 
 def restore_generator(rng: Generator, state: State) -> None:
-    """Restore a generator; raise ValueError if it is of another kind."""
+    """Restore a state from `generator_state`; raise ValueError if the generator is of another kind."""
     rng.bit_generator.state = untext(state["text"])

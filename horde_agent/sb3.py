@@ -384,11 +384,11 @@ def info_rows(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
             continue
         mask = infos[f"_{name}"]
         if values.ndim == 1:
-            found = values.tolist()
+            row_values = values.tolist()
         else:
-            found = list(values)
+            row_values = list(values)
         for i in range(n) if mask.all() else np.flatnonzero(mask):
-            rows[i][name] = found[i]
+            rows[i][name] = row_values[i]
     return rows
 
 

@@ -1,4 +1,8 @@
-"""All numba options and internals of this package, and the kernels that every body needs."""
+"""All numba options and internals of this package, and the kernels that every body needs.
+
+Functions that `horde_agent.kernels._jit` has too are the same there, as neither package imports the
+other: change both (`tests/test_twins.py` compares them).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numba
 import numpy as np
-from numba import config, njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.random import _constants as tables
@@ -26,28 +31,53 @@ from horde_env.backend import Floats
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ADVICE = "so each start compiles again, for some seconds; set NUMBA_CACHE_DIR to a writable folder"
+RecordFields = tuple[Any, ...]
+"""A NamedTuple of arrays and numbers as Python passes it to a kernel: the plain tuple of its fields.
+
+The kernel names them first: `plant = Plant(*plant_fields)`. To pass the NamedTuple itself takes more
+than twice as long, as numba then finds its type anew in each call (7 us instead of 2 for 21 arrays).
+Kernels call one another with either.
+"""
 
 
 def _finds_cache() -> bool:
-    """Return whether numba has a writable cache folder; without one, `cache=True` fails."""
     try:
-        njit(cache=True)(_finds_cache)
+        numba.njit(cache=True)(_finds_cache)
     except RuntimeError:  # cannot cache function: no locator available
-        warnings.warn(
-            f"numba has no writable cache folder, {_ADVICE}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
         return False
     return True
 
 
-_HAS_CACHE = _finds_cache()
+def _warn_if_unwritable(
+    save: Callable[[Any, Any], None], folder: str
+) -> Callable[[Any, Any], None]:
+    """Wrap a cache's `save` so that a full or read-only disk causes a warning, not an error."""
 
-# Kernels here neither create nor return arrays, so reference counts are unnecessary: counting each
-# slice took half the
-# time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM
+    def save_if_possible(signature: Any, compiled: Any) -> None:
+        try:
+            save(signature, compiled)
+        except OSError as error:
+            warnings.warn(
+                f"cannot write numba's cache in {folder} ({error.strerror}): the next start compiles again, for about "
+                "a minute. Free disk space, or set NUMBA_CACHE_DIR to another folder",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    return save_if_possible
+
+
+_HAS_CACHE = _finds_cache()
+if not _HAS_CACHE:
+    warnings.warn(
+        "numba has no writable cache folder, so each start compiles again, for some seconds; set NUMBA_CACHE_DIR to a "
+        "writable folder",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+# Kernels here create no arrays, so reference counts are unnecessary: counting each slice took half
+# the time of a period of the planar engine. An array is passed as ten numbers: without calls, as LLVM
 # inlines a kernel into all that call it, a tick takes half the time. HORDE_PLAIN_KERNELS=1 disables
 # these internal options of numba, in case a later numba no longer has them.
 _INTERNAL: dict[str, Any] = {}
@@ -66,24 +96,17 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
 
     NaN stays visible: neither nnan nor ninf.
     """
-    compiled: Any = njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(function)
+    compiled: Any = numba.njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(
+        function
+    )
     cache: Any = getattr(compiled, "_cache", None)
-    if getattr(cache, "_cache_file", None) is not None:  # None if nothing is compiled or cached
-        save = cache.save_overload
-        folder = cache.cache_path
+    file = getattr(cache, "_cache_file", None)
+    if file is not None:  # None without compilation or without a cache folder
         # By content, not by time: a fresh clone can use another's cache. The options are part of
         # the key.
         source_file = function.__code__.co_filename
-        cache._cache_file._source_stamp = (_digest(source_file), _digest(__file__), *options)
-
-        def save_if_possible(signature: Any, made: Any) -> None:
-            try:
-                save(signature, made)
-            except OSError as error:  # the disk is full
-                message = f"numba cannot write its cache in {folder} ({error.strerror}), {_ADVICE}"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-        cache.save_overload = save_if_possible
+        file._source_stamp = (_digest(source_file), _digest(__file__), *options)
+        cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
     return compiled  # type: ignore[no-any-return]
 
 
@@ -103,9 +126,12 @@ def kernel_over(
     """
 
     def decorate(function: Function) -> Function:
-        compiled: Any = kernel(
-            function, {"parallel": True} if parallel else {} if draws else _INTERNAL
-        )
+        options = _INTERNAL
+        if parallel:
+            options = {"parallel": True}
+        elif draws:
+            options = {}
+        compiled: Any = kernel(function, options)
         index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if index is not None:
             index._source_stamp = (
@@ -119,7 +145,7 @@ def kernel_over(
 
 # ---- random numbers of many generators -------------------------------------------------------------------------------
 
-DRAWS_IN_KERNEL = bool(_INTERNAL) and not config.DISABLE_JIT  # type: ignore[attr-defined]
+DRAWS_IN_KERNEL = bool(_INTERNAL) and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 """Whether kernels draw from `generator_at`, which uses numba's internals; otherwise NumPy fills the arrays."""
 
 

@@ -33,7 +33,7 @@ from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import resident_bytes
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import unwritable, writable
+from horde_agent.runs.storage.folder import unwritable, writable
 
 # Steps
 _FIRST_OF_YARDSTICK = 16
@@ -314,7 +314,10 @@ class Bench:
         if importlib.util.find_spec("ray") is None:
             self.say("cluster: not measured: it needs the extra `ray`, pip install -e '.[ray]'")
             return {}
-        n = N_SHARDS * (N_FEW if self.effort == QUICK else 10_000)
+        n_per_shard = 10_000
+        if self.effort == QUICK:
+            n_per_shard = N_FEW
+        n = N_SHARDS * n_per_shard
         if self._lacks_memory(2 * n):
             return {}
         self.say(f"cluster: {n:,} demons in {N_SHARDS} shards, and in one Horde")
@@ -437,7 +440,10 @@ def run(config: BenchConfig) -> dict[str, Any]:
         writable(config.out)  # now, not after minutes of measuring
     answer: dict[str, Any] = dict.fromkeys(KEYS)
     answer |= {"threads": numba.get_num_threads(), "cpu": cpu_name()}
-    bench = Bench(QUICK if config.quick else THOROUGH, _print, config.stream)
+    effort = THOROUGH
+    if config.quick:
+        effort = QUICK
+    bench = Bench(effort, _print, config.stream)
     if not config.full:
         _print("life: skipped, because it takes minutes; --full runs it")
     for name in sections:
@@ -446,7 +452,10 @@ def run(config: BenchConfig) -> dict[str, Any]:
             k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items()
         }  # whole ones stay
         _print(f"{name}: " + ", ".join(f"{k} {answer[k]}" for k in figures))
-    print(json.dumps(answer) if config.json else table(answer), flush=True)
+    if config.json:
+        print(json.dumps(answer), flush=True)
+    else:
+        print(table(answer), flush=True)
     if config.out is not None:
         try:
             (config.out / "bench.json").write_text(json.dumps(answer, indent=1) + "\n")

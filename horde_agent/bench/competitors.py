@@ -18,7 +18,7 @@ import numba
 import numpy as np
 from numba import prange
 
-from horde_agent.bench.workload import N_SENSORS, Stream
+from horde_agent.bench.workload import N_SENSORS, WorkloadStream
 from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, Mode
@@ -46,7 +46,7 @@ class Rates(NamedTuple):
     tau: np.float32
 
     @classmethod
-    def of(cls, stream: Stream) -> Rates:
+    def of(cls, stream: WorkloadStream) -> Rates:
         """Return the numbers for a stream."""
         alpha = STEP_SIZE / stream.n_active
         return cls(*map(np.float32, (alpha, RATIO * alpha, LAMBDA, TAU)))
@@ -237,7 +237,7 @@ class Learning:
     def __init__(
         self,
         questions: Sequence[GVF],
-        stream: Stream,
+        stream: WorkloadStream,
         mode: Mode = "eager",
         *,
         shards: int = 0,
@@ -263,7 +263,7 @@ class Learning:
         self.horde.learn(*step, **self._asked)
 
 
-def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
+def ratios(questions: Sequence[GVF], stream: WorkloadStream, n_steps: int) -> Any:
     """Return rho of each distinct policy at every step, float32, shape (n_steps, n_policies)."""
     policies = list(dict.fromkeys(q.target_policy for q in questions))
     few = [GVF(f"{i}", policy, Channel(0), 0.0) for i, policy in enumerate(policies)]
@@ -285,7 +285,9 @@ def ratios(questions: Sequence[GVF], stream: Stream, n_steps: int) -> Any:
     return ratios
 
 
-def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int) -> dict[str, Step]:
+def of_constant_actions(
+    questions: Sequence[GVF], stream: WorkloadStream, n_steps: int
+) -> dict[str, Step]:
     """Return the NumPy versions of W1 in both layouts: five policies x three time scales share a trace each."""
     start = np.arange(0, 15 * N_SENSORS + 1, N_SENSORS)
     gamma = np.tile([0.0, 0.5, 0.8], 5)
@@ -299,7 +301,7 @@ def of_constant_actions(questions: Sequence[GVF], stream: Stream, n_steps: int) 
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
 
 
-def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any) -> dict[str, Step]:
+def of_own_policies(questions: Sequence[GVF], stream: WorkloadStream, rho: Any) -> dict[str, Step]:
     """Return the NumPy versions of W2 in both layouts, and the dense pass."""
     channels: Any = [q.cumulant.index for q in questions]  # type: ignore[union-attr]
     c = stream.sensors[:, channels].astype(np.float32)
@@ -313,6 +315,6 @@ def of_own_policies(questions: Sequence[GVF], stream: Stream, rho: Any) -> dict[
     return {name: _step(learner, stream, rho, c) for name, learner in learners.items()}
 
 
-def _step(learner: Any, stream: Stream, rho: Any, c: Any) -> Step:
+def _step(learner: Any, stream: WorkloadStream, rho: Any, c: Any) -> Step:
     tiles = stream.tiles
     return lambda t: learner.learn(tiles[t], tiles[t + 1], rho[t], c[t + 1])

@@ -28,7 +28,7 @@ _N_4X4 = 128
 _N_4X5 = 116
 
 
-class Stream(NamedTuple):
+class WorkloadStream(NamedTuple):
     """A life: T states and the actions between them."""
 
     tiles: Integers  # (T, 457)
@@ -43,14 +43,14 @@ class Stream(NamedTuple):
         return int(self.tiles.shape[1])
 
 
-def stream(n_steps: int, seed: int = 0) -> Stream:
+def stream(n_steps: int, seed: int = 0) -> WorkloadStream:
     """Return a stream, in which 30 % of the active features change per step."""
     rng = np.random.default_rng(seed)
     sensors = _walks(n_steps, rng)
     behaviour = StickyRandom(N_ACTIONS)
     drawn = [behaviour.draw(rng) for _ in range(n_steps)]
     actions = np.array([action for action, _ in drawn])
-    return Stream(_tiles(sensors, rng), sensors, actions, np.array([b for _, b in drawn]))
+    return WorkloadStream(_tiles(sensors, rng), sensors, actions, np.array([b for _, b in drawn]))
 
 
 def _walks(n_steps: int, rng: np.random.Generator) -> Floats:
@@ -139,7 +139,7 @@ def coder() -> TileCoder:
 SIMULATOR = "horde_env:CritterbotPen-v0"
 
 
-def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
+def recorded(n_states: int, seed: int = 0) -> tuple[WorkloadStream, TileCoder]:
     """Run the simulated robot under the sticky random behaviour; return its stream of `n_states` and tile coder.
 
     `seed` is used for the robot and for its behaviour. Raise BadInput if the simulator is not
@@ -166,6 +166,6 @@ def recorded(n_states: int, seed: int = 0) -> tuple[Stream, TileCoder]:
         env.close()
     tiles = np.array([interface.coder.encode(state) for state in observations])
     actions, probabilities = (np.array(column) for column in zip(*drawn, strict=True))
-    return Stream(
+    return WorkloadStream(
         tiles, np.array(observations), actions, probabilities, interface.coder.n_features
     ), interface.coder

@@ -48,7 +48,7 @@ from horde_agent.runs.config import (
     refuse_early,
     refuse_no_run,
 )
-from horde_agent.runs.ending import Ended, SignalHandler, handling_signals, unfailing
+from horde_agent.runs.exit_reason import Ended, SignalHandler, handling_signals, unfailing
 from horde_agent.watch import WatchConfig
 
 FAULT = 1
@@ -89,7 +89,7 @@ def _complain(sentence: str, code: int) -> int:
 
 def _run(words: list[str], signals: SignalHandler) -> None:
     if words == ["--version"]:
-        from horde_agent.runs.keeping.folder import own_version
+        from horde_agent.runs.storage.folder import own_version
 
         print(own_version())
         return
@@ -117,11 +117,11 @@ def _report(command: ReportConfig, _: SignalHandler) -> None:
     for run in (command.run, *command.others):
         refuse_no_run(run)
     if command.others:
-        from horde_agent.runs.showing.compare import write_comparison
+        from horde_agent.runs.reporting.compare import write_comparison
 
         print(write_comparison([command.run, *command.others]))
         return
-    from horde_agent.runs.showing.report import write_report
+    from horde_agent.runs.reporting.report import write_report
 
     print(write_report(command.run))
 
@@ -134,7 +134,7 @@ def _bench(command: BenchConfig, _: SignalHandler) -> None:
 
 def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     refuse_no_run(command.run)
-    from horde_agent.runs.keeping.doctor import examine
+    from horde_agent.runs.storage.doctor import examine
 
     findings = examine(command.run)
     for finding in findings:
@@ -167,7 +167,7 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
             print(export_scalars(command.run, command.out, follow=command.follow, say=say))
         else:
-            from horde_agent.runs.jobs.exporting import export
+            from horde_agent.runs.reporting.exporting import export
 
             try:
                 path = export(command.run, command.to, command.out, predictions=command.predictions)
@@ -197,7 +197,7 @@ def _warm(command: WarmConfig, _: SignalHandler) -> None:
     from rich.console import Console
 
     from horde_agent.cli import learn
-    from horde_agent.runs.jobs.warm import CompileNotice, warm
+    from horde_agent.runs.warm import CompileNotice, warm
 
     with (
         user_errors(),

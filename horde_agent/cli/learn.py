@@ -36,32 +36,26 @@ from horde_agent.runs.config import (
     run_of,
 )
 from horde_agent.runs.data.fit import NothingToLearn
-from horde_agent.runs.ending import Ended, SignalHandler
-from horde_agent.runs.jobs.job import Job, Unwritten
-from horde_agent.runs.jobs.recorded import (
-    Log,
+from horde_agent.runs.exit_reason import Ended, SignalHandler
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.runs.session import Session, Unwritten
+from horde_agent.runs.sources.data_set import (
     import_table,
-    learning_from,
     open_data,
-    play_log,
-    resuming_data,
+    resumed_data_session,
+    table_session,
 )
-from horde_agent.runs.jobs.relearn import recorded_settings, relearning
-from horde_agent.runs.jobs.robot import Robot
-from horde_agent.runs.jobs.warm import CompileNotice
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.resume import (
-    RequestedChanges,
-    Resumption,
-    refuse_over,
-    resumption,
-    settings,
-)
-from horde_agent.runs.keeping.run import HeaderEnv, make_run
-from horde_agent.runs.showing.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.runs.sources.log import LogSource, play_log
+from horde_agent.runs.sources.recorded_rows import replay_session
+from horde_agent.runs.sources.robot import RobotSource
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.recorded_run import open_recorded, resume_settings
+from horde_agent.runs.storage.resume import RequestedChanges, Resumption, refuse_over, resumption
+from horde_agent.runs.storage.run import HeaderEnv, make_run
+from horde_agent.runs.warm import CompileNotice
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
-Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Job]
+Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Session]
 
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
@@ -70,8 +64,10 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     if config.backend == "replay":
         prepare = _log
     if config.backend == "replay" and is_life(run_of(config.log)):
-        config = resolve(recorded_settings(replace(config, log=run_of(config.log))))
-        prepare = relearning
+        config = replace(config, log=run_of(config.log))
+        recorded = open_recorded(RunFolder(Path(str(config.log))))
+        config = resolve(recorded.settings_of_replay(config))
+        prepare = replay_session
     elif config.data or config.minari or config.backend == "data":
         is_open = config.questions is None
         config = resolve(config)
@@ -79,20 +75,20 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
             table = open_data(config)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
             config = replace(config, questions="excursions")
-        prepare = partial(learning_from, table)
+        prepare = partial(table_session, table)
     else:
         config = resolve(config)
     if config.watch:
         need_extras()
     folder = RunFolder.create(config)
-    job = None
+    session = None
     config = replace(config, out=folder.path)
     with folder.locked():
         try:
-            job = _begin_job(prepare, config, folder, signals)
-            finish(job)
+            session = _begin_session(prepare, config, folder, signals)
+            finish(session)
         except BaseException as error:
-            if job is None or isinstance(error, BadInput):
+            if session is None or isinstance(error, BadInput):
                 folder.give_back()
             if isinstance(error, NothingToLearn):
                 raise Fault(f"{error}.") from None
@@ -102,7 +98,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
 def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     """Resume a run in its folder, which an error leaves as it is."""
     folder = RunFolder(command.run)
-    config = settings(folder, command.steps)
+    config = resume_settings(folder, command.steps)
     if config.watch:
         need_extras()
     if command.on_alarm is not None:
@@ -115,26 +111,26 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     if config.env is not None:
         console.print(f"importing the environment {config.env}, which {folder.config} names")
     config = replace(config, on_alarm=command.on_alarm)
-    prepare: Prepare = resuming_data
+    prepare: Prepare = resumed_data_session
     if config.backend != "data":
         prepare = partial(_resuming, command)
     with folder.locked():
-        job = _begin_job(prepare, config, folder, signals, is_resumed=True)
+        session = _begin_session(prepare, config, folder, signals, is_resumed=True)
         try:
-            finish(job)
+            finish(session)
         except BadInput as error:  # by now files of the run were written
             raise Fault(sentence(error)) from error
 
 
-def _begin_job(
+def _begin_session(
     prepare: Prepare,
     config: LearnConfig,
     folder: RunFolder,
     signals: SignalHandler,
     *,
     is_resumed: bool = False,
-) -> Job:
-    """Make a job and begin it; print a line if kernels are compiled.
+) -> Session:
+    """Make a session and begin it; print a line if kernels are compiled.
 
     A resumed run has learned from its recording before its first reset, so a fault of the reset is
     no bad input.
@@ -142,10 +138,10 @@ def _begin_job(
     console = Console(stderr=True)
     with CompileNotice(console).installed():
         with user_errors():
-            job = prepare(config, folder, console, signals)
+            session = prepare(config, folder, console, signals)
         with user_errors(Fault if is_resumed else BadInput):
-            job.begin()
-    return job
+            session.begin()
+    return session
 
 
 def _resuming(
@@ -154,8 +150,8 @@ def _resuming(
     folder: RunFolder,
     console: Console,
     signals: SignalHandler,
-) -> Robot:
-    """Return a job that continues the life of a robot, with other questions if the command says so."""
+) -> Session:
+    """Return a session that continues the life of a robot, with other questions if the command says so."""
     resumed = resumption(folder)
     if command.steps is None and resumed.steps is not None:
         config = replace(config, steps=resumed.steps)
@@ -189,8 +185,8 @@ def _robot(
     signals: SignalHandler,
     resumed: Resumption | None = None,
     requested: RequestedChanges | None = None,
-) -> Robot:
-    """Return a job of one robot or several, with warnings about its update rules."""
+) -> Session:
+    """Return a session of one robot or several, with warnings about its update rules."""
     with ExitStack() as undo:
         envs = [make_env(config) for _ in range(config.robots)]
         for env in envs:
@@ -209,59 +205,61 @@ def _robot(
             run.horde.questions, config.algorithm, config.trace_rule, behaviour
         ):
             console.print(warning, highlight=False)
-        job = Robot(run, envs, console, signals, resumed, requested)
+        source = RobotSource(run, envs, resumed, requested)
         undo.pop_all()
-    return job
+    return Session(run, source, console, signals)
 
 
-def _log(config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler) -> Log:
-    """Return a job of a log: the Critterbot's own, or a table with columns."""
+def _log(
+    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Session:
+    """Return a session of a log: the Critterbot's own, or a table with columns."""
     table = None
     if config.columns is not None:
         table = open_data(config)
     with closing(make_env(config) if table is None else HeaderEnv(table.header)) as env:
         run = make_run(env, config, folder)
-        job = Log(run, console, signals)
+        source = LogSource(run)
         if table is not None:
             import_table(table, run)
             for remark in table.remarks:
                 console.print(remark, highlight=False, soft_wrap=True)
         else:
             play_log(env, run)
-    return job
+    return Session(run, source, console, signals)
 
 
-def finish(job: Job) -> None:
+def finish(session: Session) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
-    folder = job.run.folder
-    physics = job.run.config.physics
+    folder = session.run.folder
+    physics = session.run.config.physics
     if physics is not None:
         why = ": PyBullet is not installed, nor needed"
         if "bullet" in (physics, default_physics()):
             why = ""
-        job.say(f"physics {physics}{why}")
+        session.say(f"physics {physics}{why}")
     with ExitStack() as at_end:
         try:
-            if job.run.config.watch:
-                page = open_beside(folder.path, job.say)
-                at_end.push(lambda error, *_: _end_page(page, job, is_error=error is not None))
-            summary = _learn_to_end(job)
+            if session.run.config.watch:
+                page = open_beside(folder.path, session.say)
+                at_end.push(lambda error, *_: _end_page(page, session, is_error=error is not None))
+            summary = _learn_to_end(session)
         finally:
-            job.close()
-        _print_results(job, summary)
+            session.close()
+        _print_results(session, summary)
 
 
-def _end_page(page: LivePage, job: Job, *, is_error: bool) -> None:
+def _end_page(page: LivePage, session: Session, *, is_error: bool) -> None:
     """End the live page: at Ctrl-C in a terminal, at once after an error or a signal or without a terminal."""
 
     def stay() -> None:
-        job.say(f"the page stays at {page.address} until Ctrl-C")
+        session.say(f"the page stays at {page.address} until Ctrl-C")
         page.wait()
 
     try:
-        if not is_error and not job.signals.seen and _is_at_terminal():
+        if not is_error and not session.signals.seen and _is_at_terminal():
             # Which prints too: Ctrl-C right after the line ends the page
-            job.signals.wait_after_end(stay)
+            session.signals.wait_after_end(stay)
     finally:
         page.close()
 
@@ -278,11 +276,11 @@ def _is_at_terminal() -> bool:
         return False
 
 
-def _learn_to_end(job: Job) -> dict[str, Any]:
+def _learn_to_end(session: Session) -> dict[str, Any]:
     """Learn and return the summary; raise Fault if the robot or the disk fails."""
-    folder = job.run.folder
+    folder = session.run.folder
     try:
-        return job.learn()
+        return session.learn()
     except Unwritten as error:
         fault = error.__cause__  # what had ended the life, if not the writing itself
         first = ""
@@ -336,10 +334,10 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     )
 
 
-def _print_results(job: Job, summary: dict[str, Any]) -> None:
+def _print_results(session: Session, summary: dict[str, Any]) -> None:
     """Write the report, and print the results and the path of the report."""
-    folder = job.run.folder
-    report = _write_report(folder, job.signals)
+    folder = session.run.folder
+    report = _write_report(folder, session.signals)
     nmsre = "not scored"
     lines = []
     if summary["mean_nmsre"] is not None:
@@ -366,5 +364,5 @@ def _print_results(job: Job, summary: dict[str, Any]) -> None:
         f"{len(summary['diverged'])} diverged"
     )
     for line in (first, *lines):
-        job.say(line)
+        session.say(line)
     print(report)

@@ -19,7 +19,7 @@ MOST_CODES = 256  # values of a whole number in a Box, one tile each
 MOST_NUMBERS = 1_000  # of a Box that is read number by number
 
 
-class Part(NamedTuple):
+class SpacePart(NamedTuple):
     """A Discrete, MultiDiscrete, MultiBinary or Box space within an observation, as numbers.
 
     Attributes:
@@ -50,7 +50,7 @@ class UnreadableSpace(ValueError):
         self.space = space
 
 
-def parts_of(space: spaces.Space[Any], name: str = "") -> list[Part]:
+def parts_of(space: spaces.Space[Any], name: str = "") -> list[SpacePart]:
     """Return the parts of an observation space, in the order of its numbers.
 
     Raises:
@@ -75,25 +75,25 @@ def parts_of(space: spaces.Space[Any], name: str = "") -> list[Part]:
     raise UnreadableSpace(name, space)
 
 
-def _parts_within(items: Iterable[tuple[Any, spaces.Space[Any]]], prefix: str) -> list[Part]:
-    parts: list[Part] = []
+def _parts_within(items: Iterable[tuple[Any, spaces.Space[Any]]], prefix: str) -> list[SpacePart]:
+    parts: list[SpacePart] = []
     for key, space in items:
         parts += parts_of(space, f"{prefix}{key}")
     return parts
 
 
-def _whole_numbers(name: str, low: NDArray[Any], n_values: NDArray[Any]) -> Part:
+def _whole_numbers(name: str, low: NDArray[Any], n_values: NDArray[Any]) -> SpacePart:
     low = low.astype(np.float64)
     high = low + n_values - 1
-    return Part(name, low, high, n_values.astype(np.int64))
+    return SpacePart(name, low, high, n_values.astype(np.int64))
 
 
-def _numbers_of_box(name: str, box: spaces.Box) -> Part:
+def _numbers_of_box(name: str, box: spaces.Box) -> SpacePart:
     low = box.low.ravel().astype(np.float64)
     high = box.high.ravel().astype(np.float64)
     if np.issubdtype(box.dtype, np.integer) and (high - low < MOST_CODES).all():
         return _whole_numbers(name, low, high - low + 1)
-    return Part(name, low, high, np.zeros(low.size, dtype=np.int64))
+    return SpacePart(name, low, high, np.zeros(low.size, dtype=np.int64))
 
 
 def _flat_numbers(space: spaces.Space[Any], observation: Any) -> list[float]:
@@ -121,7 +121,7 @@ class TabularNumbers:
         metadata: "channels" and "tile_layout" for `Interface.of`.
     """
 
-    def __init__(self, space: spaces.Space[Any], parts: Sequence[Part]) -> None:
+    def __init__(self, space: spaces.Space[Any], parts: Sequence[SpacePart]) -> None:
         self._space = space
         n_values = np.concatenate([part.n_values for part in parts])
         n_states = math.prod(n_values.tolist())
@@ -176,14 +176,14 @@ class TabularNumbers:
         return np.array(channels, dtype=np.float32)
 
 
-def _groups_of(part: Part) -> list[str]:
+def _groups_of(part: SpacePart) -> list[str]:
     """Return the group of each number: one for all of a part, unless they differ in their number of values."""
     if len(set(part.n_values.tolist())) == 1:
         return [part.name] * part.low.size
     return part.names
 
 
-def _channels_of(part: Part) -> list[dict[str, Any]]:
+def _channels_of(part: SpacePart) -> list[dict[str, Any]]:
     channels: list[dict[str, Any]] = []
     for name, group, n_values in zip(part.names, _groups_of(part), part.n_values, strict=True):
         channel: dict[str, Any] = {"name": name, "group": group, "unit": "1", "sensor": True}
@@ -193,7 +193,7 @@ def _channels_of(part: Part) -> list[dict[str, Any]]:
     return channels
 
 
-def _tables_of(part: Part) -> list[str]:
+def _tables_of(part: SpacePart) -> list[str]:
     """Return the tilings of a part: a tile per value of a whole number, those of `TileCoder.default` for real ones."""
     tables = []
     n_values_of_group = dict(zip(_groups_of(part), part.n_values.tolist(), strict=True))

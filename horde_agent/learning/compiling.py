@@ -1,7 +1,7 @@
 """Announces that kernels are compiled, which delays the first step in a process by up to a minute.
 
 In Python, a warning of the log says so once; numba's cache holds the kernels from then on. Commands
-print a line of their own instead (`runs.jobs.warm`).
+print a line of their own instead (`runs.warm`).
 """
 
 from __future__ import annotations

@@ -60,15 +60,7 @@ def make_body(
         ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such
             backend, or an environment does not fit its wrappers.
     """
-    schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
-    changes: dict[str, Any] = {
-        argument: of_life for argument, of_life in schedules.items() if of_life
-    }
-    if changes and (robot, backend) != ("critterbot", "simulator"):
-        name = next(iter(changes))
-        raise ValueError(
-            f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
-        )
+    changes = _changes(backend, robot, lamp_moves, friction_changes)
     if backend == "gymnasium":
         env = _make_by_id(str(env_id))
         if wrap is not None:
@@ -76,12 +68,10 @@ def make_body(
         return env
     if backend not in ROBOTS.get(robot, {}):
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
+    if backend in ONE_AT_A_TIME:
+        return _make_physical(backend, robot, port, parity)
     name = f"horde_env:{ROBOTS[robot][backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
-    if backend in ONE_AT_A_TIME:
-        if parity is not None:
-            settings["parity"] = parity
-        return gymnasium.make(name, port=port, **settings)
     settings["realtime"] = realtime
     if backend == "replay":
         return gymnasium.make(name, log=str(log), **settings)
@@ -89,15 +79,37 @@ def make_body(
         settings["physics"] = physics
     if changes:
         return gymnasium.make(name, **changes, **settings)
-    if (
-        backend == "simulator"
-        and in_process
-        and not realtime
-        and physics != "planar"
-        and is_worthwhile()
-    ):
+    is_slow = backend == "simulator" and not realtime and physics != "planar"
+    if is_slow and in_process and is_worthwhile():
         return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
+
+
+def _changes(
+    backend: str,
+    robot: str,
+    lamp_moves: Sequence[LampMove],
+    friction_changes: Sequence[FrictionChange],
+) -> dict[str, Any]:
+    """Return the arguments of changes during the life; raise ValueError if the body has none."""
+    schedules = {"lamp_moves": tuple(lamp_moves), "friction_changes": tuple(friction_changes)}
+    changes = {argument: schedule for argument, schedule in schedules.items() if schedule}
+    if changes and (robot, backend) != ("critterbot", "simulator"):
+        name = next(iter(changes))
+        raise ValueError(
+            f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
+        )
+    return changes
+
+
+def _make_physical(
+    backend: str, robot: str, port: str | None, parity: str | None
+) -> gymnasium.Env[Any, Any]:
+    """Make the environment of a physical robot; no parity is that of its file."""
+    settings: dict[str, Any] = {"disable_env_checker": True, "port": port}
+    if parity is not None:
+        settings["parity"] = parity
+    return gymnasium.make(f"horde_env:{ROBOTS[robot][backend]}-v0", **settings)
 
 
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:

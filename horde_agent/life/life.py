@@ -176,7 +176,8 @@ class Life:
             counts=self.counts,
         )
         self.robots = [first_robot]
-        self.robot = 0
+        self.robot_stream = first_robot
+        self._robot = 0
         self.horde = horde
         self.student = StreamLearner(horde, self.interface, excursions)
         self._set_excursion_policies()
@@ -205,9 +206,14 @@ class Life:
                 robot_stream.excursions.rearrange([])
 
     @property
-    def robot_stream(self) -> RobotStream:
-        """The robot whose turn it is."""
-        return self.robots[self.robot]
+    def robot(self) -> int:
+        """Number of the robot whose turn it is."""
+        return self._robot
+
+    @robot.setter
+    def robot(self, number: int) -> None:
+        self._robot = number
+        self.robot_stream = self.robots[number]
 
     @property
     def env(self) -> gymnasium.Env[Any, Any]:
@@ -451,7 +457,7 @@ class Life:
         self._observe()
 
     def _live(self) -> None:
-        while self.steps < self._end and not self.is_stopped:
+        while self.counts.steps < self._end and not self.is_stopped:
             self._take_turn()
             self._notify("before_step", self)
             if self.robot_stream.docks_next:
@@ -500,7 +506,9 @@ class Life:
     def _learn(self, choice: Choice) -> None:
         """Learn from the transition to the current observation, and store the action chosen there."""
         self._observe()
-        self.student.set_action(choice.phase, choice.action, choice.b, self.steps, choice.policy)
+        self.student.set_action(
+            choice.phase, choice.action, choice.b, self.counts.steps, choice.policy
+        )
 
     def _take_step(
         self,
@@ -589,7 +597,7 @@ class Life:
     def _row(self, choice: Choice) -> Row:
         robot_stream = self.robot_stream
         return Row(
-            step=self.steps,
+            step=self.counts.steps,
             t=robot_stream.t,
             observation=robot_stream.observation,
             action=choice.action,
@@ -598,7 +606,7 @@ class Life:
             flags=robot_stream.flags,
             pose=robot_stream.pose,
             policy=choice.policy,
-            robot=self.robot,
+            robot=self._robot,
         )
 
     def _write(self, row: Row) -> None:

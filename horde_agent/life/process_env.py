@@ -26,7 +26,7 @@ import weakref
 from contextlib import suppress
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import gymnasium
 import numpy as np
@@ -85,7 +85,10 @@ class Line:
         self._waiting = select.poll()
         self._waiting.register(end, select.POLLIN)
         block_bytes = memoryview(mmap.mmap(block, 2 * HALF))
-        out, incoming = (block_bytes[:HALF], block_bytes[HALF:])[:: 1 if is_first else -1]
+        out = block_bytes[:HALF]
+        incoming = block_bytes[HALF:]
+        if not is_first:
+            out, incoming = incoming, out
         self._out = out[WORDS:]
         self._out_words = out[:WORDS].cast("q")
         self._in = incoming[WORDS:]
@@ -127,15 +130,21 @@ class Line:
         return False
 
     def _receive_from_socket(self) -> Any:
-        data = self._received
-        end = SIZE.size
-        while len(data) < end or len(data) < (end := SIZE.size + SIZE.unpack_from(data)[0]):
+        self._receive_bytes(SIZE.size)
+        (n,) = SIZE.unpack_from(self._received)
+        end = SIZE.size + n
+        self._receive_bytes(end)
+        message = self._received
+        self._received = message[end:]
+        return pickle.loads(memoryview(message)[SIZE.size : end])
+
+    def _receive_bytes(self, n: int) -> None:
+        """Receive until there are `n` bytes; an interrupted call can be repeated, as none is lost."""
+        while len(self._received) < n:
             part = self._end.recv(PART)
             if not part:
                 raise EOFError
-            data += part
-        self._received = data[end:]
-        return pickle.loads(memoryview(data)[SIZE.size : end])
+            self._received += part
 
     def close_copy(self) -> None:
         """Close the copy of this end in a fork's child: the line stays open for the process that made it."""
@@ -287,11 +296,7 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     own_socket, child_socket = socket.socketpair()
-    has_memory = hasattr(os, "memfd_create")
-    with (
-        child_socket,
-        open(os.memfd_create("horde"), "r+b") if has_memory else tempfile.TemporaryFile() as block,
-    ):
+    with child_socket, _shared_file() as block:
         block.truncate(2 * HALF)
         shared = [child_socket.fileno(), block.fileno()]
         command, environment = python("horde_agent.life.process_env", *map(str, shared))
@@ -305,6 +310,13 @@ def _start() -> tuple[Line, subprocess.Popen[bytes]]:
             env=environment,
         )
         return Line(own_socket, block.fileno(), is_first=True), process
+
+
+def _shared_file() -> IO[bytes]:
+    """Return a file without a name, which both processes map into their memory; nothing is left if one is killed."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("horde"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 def _end(line: Line, process: subprocess.Popen[bytes], pid: int) -> None:
@@ -421,9 +433,10 @@ class Child:
 
     def _take_orders(self) -> None:
         while order := os.read(0, 1):
-            end_manoeuvre = getattr(self._env and self._env.unwrapped, "end_manoeuvre", None)
-            if order == END_MANOEUVRE and end_manoeuvre is not None:
-                end_manoeuvre()
+            if order == END_MANOEUVRE and self._env is not None:
+                end_manoeuvre = getattr(self._env.unwrapped, "end_manoeuvre", None)
+                if end_manoeuvre is not None:
+                    end_manoeuvre()
         os._exit(0)  # the agent's process has ended
 
 
@@ -431,8 +444,9 @@ def drive_of(body: Any) -> dict[str, Any]:
     """Return the attributes of a body that describe the drive in its last reset; none if it cannot drive."""
     names = ("manoeuvre_frames", "manoeuvre_observations", "manoeuvre_at")
     drive = {name: getattr(body, name) for name in names if hasattr(body, name)}
-    frames = drive.get("manoeuvre_frames", [])
-    sent = [  # what a life reads of them
+    if not drive:
+        return drive
+    drive["manoeuvre_frames"] = [  # what a life reads of them
         SimpleNamespace(
             t=f.t,
             crc_errors=f.crc_errors,
@@ -440,9 +454,9 @@ def drive_of(body: Any) -> dict[str, Any]:
             applied=getattr(f, "applied", True),
             extras=dict(f.extras),
         )
-        for f in frames
+        for f in drive.get("manoeuvre_frames", [])
     ]
-    return drive | ({"manoeuvre_frames": sent} if drive else {})
+    return drive
 
 
 def main(socket_number: str, block: str) -> None:

@@ -202,14 +202,13 @@ def is_sum_of_channel(question: GVF) -> bool:
 
 
 def _new_name(questions: Sequence[GVF], used_names: set[str]) -> str:
-    """Return a name for a policy: its action, else what its questions' names begin with, else that of its class."""
+    """Return a name for a policy: its action, else the one that its questions have for it, else that of its class."""
     target = questions[0].target_policy
-    first, slash, _ = questions[0].name.partition("/")
     if isinstance(target, ConstantAction):
         return f"action {target.action}"
-    is_family = slash and all(q.name.startswith(first + slash) for q in questions)
-    if is_family:
-        name = first
+    name = questions[0].policy_name
+    if name:
+        name = name.partition("/")[0]  # as in records of version 0.1.0, which a resume continues
     else:
         name = type(target).__name__
     candidate = name

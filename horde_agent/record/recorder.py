@@ -255,9 +255,10 @@ class Recorder:
     def _keep_writing(self) -> None:
         while not self._wake.wait(FLUSH_S):
             self.flush()
-            if self._file is None or (now := time.monotonic()) - self._synced_at < SYNC_S:
+            now_s = time.monotonic()
+            if self._file is None or now_s - self._synced_at < SYNC_S:
                 continue
-            self._synced_at = now
+            self._synced_at = now_s
             try:
                 _sync_data(self._file)
             except (OSError, ValueError) as error:  # ValueError: closed meanwhile

@@ -127,7 +127,7 @@ class Recorded(NamedTuple):
 def record(
     trajectory: Integers, gamma: float, taus: Sequence[float], change: NewWeights
 ) -> Recorded:
-    """Learn from a trajectory and return what was recorded before it and after each of its episodes.
+    """Learn from a trajectory; return the records before it and after each of its episodes.
 
     The learner is the library's GTD(lambda), which has one time constant: it learns once for each.
 
@@ -522,7 +522,7 @@ def _picture(curves: Curves, gamma: float) -> Picture:
         f"have tau = {TAU} steps, the sample MSPBE tau = {_SAMPLE_TAU} (at {TAU} it lies above the "
         "panels)."
     )
-    return canvas, caption
+    return Picture(canvas, caption)
 
 
 def _draw(axes: Axes, curves: Curves, first: int, last: int) -> None:

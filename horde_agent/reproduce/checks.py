@@ -1,4 +1,4 @@
-"""Checks: each judges one claim of a paper by numbers and the limits that stand beside them.
+"""Checks: each judges one claim of a paper by numbers and their limits.
 
     @check(
         claim="Bottom tier: Tree Backup, V-trace and ABTD end with a higher error.",
@@ -107,7 +107,7 @@ def within(low: float, high: float) -> Limit:
 class Number(NamedTuple):
     """A measured number."""
 
-    name: str  # what it is
+    name: str  # name of the measurement
     values: ArrayLike  # one per run, shape (n,), or one number
     limit: Limit
     form: str = ""  # format of a printed number; a mean with its interval without one
@@ -187,9 +187,12 @@ class Check:
             measurement = Measured(measurement)
         judged = self._with_limits(measurement.numbers)
         outcome = verdict([held for number in judged for held in number.limit.holds(number.values)])
-        cause = ""
-        if outcome != "reproduced":
-            cause = measurement.cause if isinstance(measurement.cause, str) else measurement.cause()
+        if outcome == "reproduced":
+            cause = ""
+        elif isinstance(measurement.cause, str):
+            cause = measurement.cause
+        else:
+            cause = measurement.cause()
         sentence = "; ".join(number.measured for number in judged)
         return CheckResult(
             text=self.claim,

@@ -17,7 +17,7 @@ from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, ch
 from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.figures import Picture, sensitivity
 from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
+from horde_agent.reproduce.sweeps import Grid, Sweep, Task, sweep
 from horde_agent.reproduce.tabular_runner import (
     EXTRAGRADIENT,
     RuleVariant,
@@ -52,7 +52,7 @@ def run(context: ExperimentContext) -> tuple[Sweep, dict[str, object]]:
     """Learn by every rule and setting from the same trajectories."""
     exponents = EXPONENTS[context.scale]
     n_runs = N_RUNS[context.scale]
-    tasks = {"Collision": (RUNS, Grid(VARIANTS, 2.0**exponents, LAMBDAS))}
+    tasks = {"Collision": Task(RUNS, Grid(VARIANTS, 2.0**exponents, LAMBDAS))}
     results = sweep(context, tasks, n_runs, N_TUNING[context.scale])["Collision"]
     return results, {
         "runs of each seed": n_runs,

@@ -26,7 +26,7 @@ from horde_agent.reproduce import (
 from horde_agent.reproduce.experiment import Cell, ExperimentContext, Result, Scale, run_experiment
 from horde_agent.reproduce.page import write_page
 from horde_agent.runs.config import BadInput, check_one_of, is_file
-from horde_agent.runs.keeping.folder import own_version, versions, writable, write_json
+from horde_agent.runs.storage.folder import own_version, versions, writable, write_json
 
 BACKENDS = ("simulator", "serial", "drops", "emulated")
 DEFAULT_SEEDS = {"quick": 1, "paper": 3}

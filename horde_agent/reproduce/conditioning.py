@@ -251,8 +251,9 @@ def step_of(phi_t: Phi, phi_tp1: Phi, signals: StepSignals) -> Step:
     )
 
 
-def predict_by_hand(learned: Signals, scored: Signals, of: Representation, gamma: float) -> Floats:
+def predict_by_hand(streams: Streams, of: Representation, gamma: float) -> Floats:
     """Learn the US from one stream and return the predictions along another with fixed weights, shape (n_steps,)."""
+    learned, scored = streams
     n = 1 + learned.shape[1] * (1 + len(of.decays) + of.n_bases)
     learner = AdamLearner(n, gamma, ADAM_STEP)
     n_steps_since = steps_since_onset(learned)
@@ -368,10 +369,18 @@ def _run_loop_all(
             inputs.tiles_t[k] = inputs.tiles_tp1[k]
 
 
-Streams = tuple[Signals, Signals]
-"""Stimuli learned from and scored, each (n_steps, n_stimuli)."""
-Predictions = tuple[Floats, Floats]
-"""The predictions along both, each (n_steps, D)."""
+class Streams(NamedTuple):
+    """Stimuli, each (n_steps, n_stimuli)."""
+
+    learned: Signals
+    scored: Signals
+
+
+class Predictions(NamedTuple):
+    """The predictions along both streams, each (n_steps, D)."""
+
+    learned: Floats
+    scored: Floats
 
 
 def predict(
@@ -398,7 +407,7 @@ def predict(
     n_fed = n
     if variant == ALONE:
         n_fed = 0
-    predictions = np.zeros((len(streams[0]), n)), np.zeros((len(streams[1]), n))
+    predictions = Predictions(*(np.zeros((len(stream), n)) for stream in streams))
     for k, learns in enumerate((True, False)):
         fed = np.zeros((len(streams[k]), n_fed))
         if others is not None:
@@ -421,7 +430,8 @@ def predict(
 def draw_streams(env: Conditioning, seed: int, size: ConditioningSize) -> Streams:
     """Return independent streams of an environment to learn from and to score."""
     rng = np.random.default_rng(seed)
-    return env.stream(rng, size.learned), env.stream(rng, size.scored)
+    learned = env.stream(rng, size.learned)
+    return Streams(learned, env.stream(rng, size.scored))
 
 
 def predict_by_loops(
@@ -436,7 +446,7 @@ def predict_by_loops(
         FOREIGN: predict(env, streams, FOREIGN, elsewhere),
     }
     return {
-        name: of_streams[1][:, GAMMAS.index(1.0 - 1.0 / isi)]
+        name: of_streams.scored[:, GAMMAS.index(1.0 - 1.0 / isi)]
         for name, of_streams in predictions.items()
     }
 
@@ -473,16 +483,16 @@ def score(
     for ending, env in envs.items():
         streams = draw_streams(env, seed, size)
         # The end of the stream cuts off the last returns.
-        actual = returns_along(streams[1][:, 0].astype(np.float64), gamma)[
+        actual = returns_along(streams.scored[:, 0].astype(np.float64), gamma)[
             : -round(10 / (1 - gamma))
         ]
         predictions = {
-            name: predict_by_hand(*streams, of, gamma) for name, of in REPRESENTATIONS.items()
+            name: predict_by_hand(streams, of, gamma) for name, of in REPRESENTATIONS.items()
         }
         if isi and not ending:
             predictions |= predict_by_loops(isi, seed, streams, size)
             shown = predictions | {"return": actual}
-            around_cs = {name: mean_around_cs(y, streams[1], isi) for name, y in shown.items()}
+            around_cs = {name: mean_around_cs(y, streams.scored, isi) for name, y in shown.items()}
         for name, y in predictions.items():
             errors[name + ending] = float(nmsre_at_rest(y[: len(actual)], actual, actual.var()))
     return errors, around_cs
@@ -662,7 +672,7 @@ def pictures(data: ConditioningErrors) -> dict[str, Picture]:
         "return, means over the seeds with 95 % intervals; the first three learn with Adam, the others with "
         "constant steps."
     )
-    return {"conditioning": (canvas, caption)}
+    return {"conditioning": Picture(canvas, caption)}
 
 
 def tables(data: ConditioningErrors) -> list[Table]:

@@ -583,7 +583,7 @@ def pictures(data: CuriosityLives) -> dict[str, Picture]:
         "in tests, median over the seeds. Right: share of phase B at the policy of a question about noise, one dot "
         "per seed."
     )
-    return {"curiosity": (canvas, caption)}
+    return {"curiosity": Picture(canvas, caption)}
 
 
 def tables(data: CuriosityLives) -> list[Table]:

@@ -49,7 +49,7 @@ from horde_agent.reproduce.training_data import (
     outcomes,
     predict_at_tests,
 )
-from horde_agent.runs.showing.pictures import nmsre_picture
+from horde_agent.runs.reporting.pictures import nmsre_picture
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "795 predictions about five policies, tested by excursions"
@@ -612,7 +612,7 @@ def pictures(data: ExcursionsResults) -> dict[str, Picture]:
         f"The paper's figure 3: the NMSRE of each of {len(data.questions)} questions over the tests of its policy, in "
         f"the life of seed {seed}; bold: their mean; dashed: their median. The axis is logarithmic."
     )
-    return {"nmsre": (nmsre, caption)}
+    return {"nmsre": Picture(nmsre, caption)}
 
 
 def tables(data: ExcursionsResults) -> list[Table]:

@@ -26,7 +26,7 @@ import numpy as np
 from horde_agent.reproduce.checks import CheckResult, judge
 from horde_agent.reproduce.runner import Job, run_here, run_jobs
 from horde_agent.reproduce.stats import Mean, join
-from horde_agent.runs.keeping.folder import write_json
+from horde_agent.runs.storage.folder import write_json
 
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)
@@ -219,13 +219,13 @@ def run_experiment(name: str, context: ExperimentContext) -> Result:
       `tables(data)`.
     """
     experiment = import_module(f"{__package__}.{name}")
-    from horde_agent.runs.showing.pictures import save  # needs matplotlib
+    from horde_agent.runs.reporting.pictures import save  # needs matplotlib
 
     data, settings = experiment.run(context)
     figures = []
-    for file, (canvas, caption) in experiment.pictures(data).items():
-        save(canvas, context.folder(name) / f"{file}.png")
-        figures.append(Figure(f"{file}.png", caption))
+    for file, picture in experiment.pictures(data).items():
+        save(picture.canvas, context.folder(name) / f"{file}.png")
+        figures.append(Figure(f"{file}.png", picture.caption))
     tables: list[Table] = []
     if hasattr(experiment, "tables"):
         tables = experiment.tables(data)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from horde_agent.reproduce.sweeps import Sweep
-from horde_agent.runs.showing.pictures import COLOURS, DPI, new_canvas, style_axes
+from horde_agent.runs.reporting.pictures import COLOURS, DPI, new_canvas, style_axes
 
 __all__ = ["COLOURS", "Picture", "new_canvas", "sensitivity", "style_axes"]
 
-Picture = tuple[Canvas, str]
-"""A picture with its caption."""
+
+class Picture(NamedTuple):
+    """A picture with its caption."""
+
+    canvas: Canvas
+    caption: str
 
 
 def sensitivity(sweeps: Mapping[str, Sweep]) -> Picture:
@@ -54,4 +59,4 @@ def sensitivity(sweeps: Mapping[str, Sweep]) -> Picture:
         "Mean error over all steps and questions by step size; a row for each task, a panel for each lambda (of ABTD: "
         "zeta). Rules that are the same rule there hide each other."
     )
-    return canvas, caption
+    return Picture(canvas, caption)

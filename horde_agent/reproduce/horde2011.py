@@ -667,7 +667,7 @@ def pictures(data: Horde2011Lives) -> dict[str, Picture]:
         "changes twice. Right: light after 5 s of the policy found by Greedy-GQ, of one written by hand and of a "
         "random one, means over all lives."
     )
-    return {"horde2011": (canvas, caption)}
+    return {"horde2011": Picture(canvas, caption)}
 
 
 def tables(data: Horde2011Lives) -> list[Table]:

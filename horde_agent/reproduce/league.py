@@ -298,7 +298,7 @@ def pictures(data: LeagueScores) -> dict[str, Picture]:
     caption = (
         "Gain of every update rule over the default one, one dot per life; the best rule on top."
     )
-    return {"league": (canvas, caption)}
+    return {"league": Picture(canvas, caption)}
 
 
 def tables(data: LeagueScores) -> list[Table]:

@@ -29,7 +29,7 @@ from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
 from horde_agent.reproduce.experiment import ExperimentContext
 from horde_agent.reproduce.runner import Job
-from horde_agent.runs.jobs.warm import warm_up
+from horde_agent.runs.warm import warm_up
 
 Kind = Literal["excursions", "behaviour"]
 """With test excursions, as in the paper's first two experiments, or learning on every step, as in its third."""

@@ -32,7 +32,7 @@ from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_ax
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import mean_ci
-from horde_agent.runs.jobs.holdout import returns_of
+from horde_agent.runs.holdout import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 
@@ -521,7 +521,7 @@ def pictures(data: LoopResults) -> dict[str, Picture]:
         "to end): what happened, and what is predicted from the observation alone and with the predictions of the step "
         "before fed back. Right: mean squared error over variance of each variant in that life."
     )
-    return {"memory": (canvas, caption)}
+    return {"memory": Picture(canvas, caption)}
 
 
 def _liveliest(actual: np.ndarray) -> int:

@@ -488,4 +488,4 @@ def pictures(data: MeasuresResults) -> dict[str, Picture]:
         "Left: RUPEE follows the true error, also after theta is replaced at episode 1,000. "
         "Right: one dot a question."
     )
-    return {"measures": (canvas, caption)}
+    return {"measures": Picture(canvas, caption)}

@@ -43,7 +43,7 @@ from horde_agent.reproduce.offline import RIDGES, LeastSquares, blocks, terms_ne
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.training_data import TrainingData, learn
-from horde_agent.runs.jobs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.holdout import LEARNED_SHARE, Moments, read_log
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"
@@ -578,7 +578,7 @@ def pictures(data: NextingResults) -> dict[str, Picture]:
         "Left: median NMSE of all questions that vary, by time scale; dashed: ridge regression on the first half. "
         "Right: every sensor of the first life; below the line TD(lambda) is better."
     )
-    return {"nexting": (canvas, caption)}
+    return {"nexting": Picture(canvas, caption)}
 
 
 def tables(data: NextingResults) -> list[Table]:

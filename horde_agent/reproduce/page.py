@@ -9,7 +9,7 @@ from pathlib import Path
 from horde_agent.life.timing import duration
 from horde_agent.reproduce.checks import CheckResult
 from horde_agent.reproduce.experiment import Cell, Result
-from horde_agent.runs.showing.html import STYLE, element, notes, page, section, table
+from horde_agent.runs.reporting.html import STYLE, element, notes, page, section, table
 
 SHORT_LIVES = (
     "Short lives: this scale shows that everything works. A verdict about how well something is learned means little "

@@ -431,7 +431,7 @@ def _scores(course: PolicyCourse) -> Picture:
         "and the mean of each gamma over that mean's own peak (right). The left axis leaves out a thousandth of the "
         "values at either end."
     )
-    return canvas, caption
+    return Picture(canvas, caption)
 
 
 def _draw_questions(axes: Axes, course: PolicyCourse) -> int:

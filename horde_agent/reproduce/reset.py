@@ -544,7 +544,7 @@ def pictures(data: ResetResults) -> dict[str, Picture]:
         f"theta := 0 after learning step {data.change_at:,} (dotted). NMSRE on the left, logarithmic; both MSPBE "
         "estimates on the right. A few near-constant sensors carry the mean NMSRE, so its median is drawn too."
     )
-    figures = {"reset": (_picture(data, data.reset, {"": None}, 9.0, 4.4), caption)}
+    figures = {"reset": Picture(_picture(data, data.reset, {"": None}, 9.0, 4.4), caption)}
     if data.moved:
         lit = data.is_lit
         panels: dict[str, Bools | None] = {
@@ -555,7 +555,7 @@ def pictures(data: ResetResults) -> dict[str, Picture]:
             "The change that the paper speaks of and did not make: the lamp moves to the opposite corner after "
             f"learning step {data.change_at:,} (dotted); theta, w and traces are kept. Means over {_lives(data.moved)}."
         )
-        figures["lamp"] = _picture(data, data.moved, panels, 11.5, 4.2), caption
+        figures["lamp"] = Picture(_picture(data, data.moved, panels, 11.5, 4.2), caption)
     return figures
 
 

@@ -14,7 +14,7 @@ from horde_agent.reproduce.checks import Measured, Number, above, at_most, check
 from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.figures import Picture, sensitivity
 from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.sweeps import Grid, Sweep, sweep
+from horde_agent.reproduce.sweeps import Grid, Sweep, Task, sweep
 from horde_agent.reproduce.tabular_runner import RuleVariant, RunSettings, value_error
 
 TITLE = "Eight rules in the Rooms and High Variance Rooms problems"
@@ -43,7 +43,7 @@ RoomsSweeps = dict[str, Sweep]
 def run(context: ExperimentContext) -> tuple[RoomsSweeps, dict[str, object]]:
     """Learn by every rule and setting in both tasks."""
     tasks = {
-        task: (
+        task: Task(
             RunSettings(problem, value_error, STEPS[context.scale], every=50, share_last=0.01),
             GRID,
         )

@@ -38,6 +38,13 @@ class Grid(NamedTuple):
         ]
 
 
+class Task(NamedTuple):
+    """Runs on a problem, and the settings that are tried in them."""
+
+    runs: RunSettings
+    grid: Grid
+
+
 class Best(NamedTuple):
     """The best setting of a rule, and its error."""
 
@@ -103,22 +110,25 @@ class Sweep(NamedTuple):
 
 def sweep(
     context: ExperimentContext,
-    tasks: Mapping[str, tuple[RunSettings, Grid]],
+    tasks: Mapping[str, Task],
     n_runs: int,
     n_tuning: int,
 ) -> dict[str, Sweep]:
     """Return the errors of each task over its grid by the task's name, and those of the tuning runs."""
     seeds = {TUNING_SEED: n_tuning} | dict.fromkeys(context.seeds, n_runs)
-    jobs = {
-        (name, seed): Job(
-            f"{name}, seed {seed}", score, (runs, grid.batches(), seed, n), runs.steps * n
-        )
-        for name, (runs, grid) in tasks.items()
-        for seed, n in seeds.items()
-    }
+    jobs = {}
+    for name, task in tasks.items():
+        for seed, n in seeds.items():
+            jobs[name, seed] = Job(
+                f"{name}, seed {seed}",
+                score,
+                (task.runs, task.grid.batches(), seed, n),
+                cost=task.runs.steps * n,
+            )
     results = context.in_parallel(jobs)
     sweeps = {}
-    for name, (_, grid) in tasks.items():
+    for name, task in tasks.items():
+        grid = task.grid
         shape = len(grid.variants), len(grid.lambdas), grid.alphas.shape[-1], -1
         errors = {}
         tuning = {}

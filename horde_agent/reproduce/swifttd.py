@@ -356,7 +356,7 @@ def pictures(data: SwiftTDScores) -> dict[str, Picture]:
         xlabel="first step size",
     )
     caption = "Median NMSE over all steps by step size: one step size for all weights (left), SwiftTD (right)."
-    return {"swifttd": (canvas, caption)}
+    return {"swifttd": Picture(canvas, caption)}
 
 
 def tables(data: SwiftTDScores) -> list[Table]:

@@ -399,7 +399,7 @@ def _record_all(
 
 @inner_kernel
 def _learn_step(parameters: Any, demons: Demons, inputs: LearnerInputs, t: int) -> None:
-    """Learn from transition t by all learners; those whose question is not defined skip it."""
+    """Learn from transition t by all learners; skip those of questions that are not defined there."""
     rho = inputs.signals[0]
     gamma = inputs.signals[1]
     lam = inputs.signals[2]

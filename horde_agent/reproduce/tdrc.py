@@ -26,7 +26,7 @@ from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, ch
 from horde_agent.reproduce.experiment import ExperimentContext, Table
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from horde_agent.reproduce.stats import join, mean_ci
-from horde_agent.reproduce.sweeps import Best, Grid, Sweep, sweep
+from horde_agent.reproduce.sweeps import Best, Grid, Sweep, Task, sweep
 from horde_agent.reproduce.tabular_runner import ADAGRAD, Error, RuleVariant, RunSettings
 from horde_agent.types import Floats
 
@@ -114,7 +114,7 @@ def run(context: ExperimentContext) -> tuple[TDRCSweeps, dict[str, object]]:
         runs = RunSettings(problem, partial(root_mspbe, name), n_steps, every=100)
         by_script = Grid(RULES, 0.5 ** np.array(exponents)[:, None], (0.0,))
         for steps, grid in zip(STEP_RULES, (by_script, BY_ADAGRAD), strict=True):
-            tasks[f"{name} ({steps})"] = runs, grid
+            tasks[f"{name} ({steps})"] = Task(runs, grid)
     data = TDRCSweeps(sweep(context, tasks, N_RUNS[context.scale], N_TUNING[context.scale]))
     return data, {
         "runs of each seed": N_RUNS[context.scale],
@@ -305,7 +305,7 @@ def pictures(data: TDRCSweeps) -> dict[str, Picture]:
         "Area under the root MSPBE of each rule over that of TDRC (line at 1): with the step sizes of the authors' "
         "script, with AdaGrad, and the published bars, some of which leave their figure or are missing."
     )
-    return {"tdrc": (canvas, caption)}
+    return {"tdrc": Picture(canvas, caption)}
 
 
 def tables(data: TDRCSweeps) -> list[Table]:

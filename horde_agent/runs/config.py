@@ -426,17 +426,33 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """Settings, whether a value is valid, and what it must be."""
 
 
-def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
-    """Yield whether a rule of the settings is broken, and the sentence about it; raise BadInput at an unknown name."""
-    robot = config.robot
-    backend = config.backend
-    env = config.env
-    data = config.data or config.minari
+Rule = tuple[bool, str]
+"""Whether a rule of the settings is broken, and the sentence about it."""
+
+
+def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
+    """Yield the rules of the settings, with `questions` as their default; raise BadInput at an unknown name."""
     for name, value in vars(config).items():
         text = f"--{name.replace('_', '-')} {os.fsencode(str(value))!r}"
         yield not _is_utf8(value), f"{text} is not UTF-8; choose another name"
-    # ---- the body
-    check_one_of("robot", robot, tuple(ROBOTS))
+    yield from _rules_of_source(config)
+    yield from _rules_of_body(config)
+    yield from _rules_of_recorded_rows(config)
+    yield from _rules_of_numbers(config)
+    yield from _rules_of_behaviour(config)
+    yield from _unused(config)
+    if config.on_alarm is not None:
+        yield _is_no_command(config.on_alarm)
+    yield from _rules_of_shards_and_robots(config)
+    yield from _rules_of_learner(config, questions)
+
+
+def _rules_of_source(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of what a run learns from: one robot, environment or data set."""
+    backend = config.backend
+    env = config.env
+    data = config.data or config.minari
+    check_one_of("robot", config.robot, tuple(ROBOTS))
     check_one_of("backend", backend, BACKENDS)
     wrong = "--backend gymnasium needs --env ID"
     if env:
@@ -459,6 +475,13 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         bool(data) and backend != "data",
         f"{named} stands in the robot's place; leave out --backend {backend}",
     )
+
+
+def _rules_of_body(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of the robot or environment."""
+    robot = config.robot
+    backend = config.backend
+    env = config.env
     if env is not None:
         has_none = "an environment of --env has no clock to keep"
         yield config.realtime, f"--realtime belongs to a robot or its simulator; {has_none}"
@@ -494,7 +517,11 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
             is_other,
             "--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)",
         )
-    # ---- recorded rows
+
+
+def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of logs and their columns."""
+    backend = config.backend
     log = config.log
     columns = config.columns
     if backend == "replay":
@@ -513,13 +540,20 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
             "--columns requires --backend replay or --data; omit it or choose one of them",
         )
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
-    # ---- numbers, behaviour, alarms
-    for name, is_valid, remedy_of_log in _RANGES:
+
+
+def _rules_of_numbers(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of numbers with a range."""
+    for name, is_valid, valid_range in _RANGES:
         value = getattr(config, name)
         yield (
             not is_valid(value),
-            f"--{name.replace('_', '-')} must be {remedy_of_log}, got {value}",
+            f"--{name.replace('_', '-')} must be {valid_range}, got {value}",
         )
+
+
+def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of what the robot does."""
     if config.behaviour != "random":
         is_greedy = config.behaviour.startswith("greedy:")
         yield (
@@ -527,13 +561,14 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
             f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question",
         )
         yield (
-            backend in RECORDED,
-            f"--behaviour requires a robot that can act; omit it with --backend {backend}",
+            config.backend in RECORDED,
+            f"--behaviour requires a robot that can act; omit it with --backend {config.backend}",
         )
-    yield from _unused(config)
-    if config.on_alarm is not None:
-        yield _is_no_command(config.on_alarm)
-    # ---- shards and robots
+
+
+def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of several processes and of several robots."""
+    backend = config.backend
     shards = config.shards
     yield (
         shards is None and config.ray is not None,
@@ -549,7 +584,12 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
         yield backend != "simulator", f"{several} --backend {backend}"
         yield config.realtime, f"{several} --realtime"
         yield shards is not None, f"{several} --shards"
-    # ---- learner, questions and output folder
+
+
+def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
+    """Yield the rules of the offset, the questions, the columns file and the output folder."""
+    backend = config.backend
+    columns = config.columns
     yield _is_no_offset(config.offset)
     yield (
         config.paper and config.offset not in (None, NO_OFFSET),
@@ -559,7 +599,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[tuple[bool, str]]:
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
     remedy = f"choose {', '.join(FAMILIES)} or a .toml file{did_you_mean(questions, FAMILIES)}"
     yield not is_own and questions not in FAMILIES, f"unknown questions {questions!r}: {remedy}"
-    if backend == "replay" and not is_life(log):
+    if backend == "replay" and not is_life(config.log):
         remedy_of_log = (
             "nexting (or a file of questions about the behaviour) can be learned from it"
         )

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.feed import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.life.flags import are_followed
+from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.measures.returns import returns_along
+from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.keeping.folder import RunFolder, finite, read_csv, read_curve, read_json
-from horde_agent.runs.keeping.stop_request import stop_options
+from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
+from horde_agent.runs.storage.stop_request import stop_options
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
@@ -197,20 +198,21 @@ class RunReader:
         if sort == "name":
             matches.sort(key=lambda i: names[i], reverse=descending)
         else:
-            values = measures[columns[sort] or 0] * (-1.0 if descending else 1.0)
+            values = measures[columns[sort] or 0]
+            if descending:
+                values = -values
             matches.sort(key=lambda i: values[i] if math.isfinite(values[i]) else math.inf)
         return self._demons_at(matches[offset : offset + limit], len(matches))
 
     def families(self) -> list[Table]:
         """Return name and number of questions of each family, in their order; none if there are too many to show.
 
-        A family are consecutive questions whose names are the same but for the last part after a
-        "/".
+        A family are consecutive questions about one policy and time scale.
         """
-        names = [question["name"].rpartition("/")[0] for question in self.facts()["questions"]]
+        groups = [_group_of(question) for question in self.facts()["questions"]]
         families = [
             {"name": name, "n": len(list(of_family))}
-            for name, of_family in itertools.groupby(names)
+            for name, of_family in itertools.groupby(groups)
         ]
         if not 1 < len(families) <= MOST_FAMILIES:
             return []
@@ -381,6 +383,20 @@ def _measures(values: NDArray[np.float64]) -> Table:
     return {"nmsre": nmsre, "mspbe": mspbe, "diverged": diverged == 1.0}
 
 
+def _group_of(question: Table) -> str:
+    """Return the name of a question's policy and time scale, from its entry in facts.json."""
+    if "policy" not in question:  # of version 0.1.0
+        columns = columns_of_name(question["name"])
+        return columns.group or columns.family
+    gamma = question["gamma"]
+    if gamma is None:
+        gamma = math.nan
+    columns = QuestionColumns(
+        family=question["family"], policy=question["policy"], gamma=gamma, channel=""
+    )
+    return columns.group
+
+
 def _number(text: str | None) -> float:
     try:
         return float(text) if text else math.nan
@@ -394,7 +410,8 @@ def _size(folder: Path) -> int:
     for pattern in ("*", "*/*"):
         for path in folder.glob(pattern):
             try:
-                total += path.stat().st_size if path.is_file() else 0
+                if path.is_file():
+                    total += path.stat().st_size
             except OSError:
                 continue
     return total

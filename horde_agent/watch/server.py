@@ -27,8 +27,8 @@ from typing import Any
 
 from horde_agent.processes import python
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.keeping.folder import RunFolder, finite
-from horde_agent.runs.keeping.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
+from horde_agent.runs.storage.folder import RunFolder, finite
+from horde_agent.runs.storage.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
 from horde_agent.watch import WatchConfig
 from horde_agent.watch.reader import RunReader
 
@@ -74,11 +74,13 @@ class Latest:
         newest = -1
         if self.rows:
             newest = self.rows[-1]["step"]
-        if newest < after:  # the run was resumed from an earlier step
-            after = -1
-        rows = [row for row in self.rows if row["step"] > after]
-        if after >= 0:
-            rows = rows[::-1][:: -(-len(rows) // MOST_ROWS) or 1][::-1]
+        is_first = after < 0 or newest < after  # the run may have been resumed from an earlier step
+        if is_first:
+            rows = list(self.rows)
+        else:
+            rows = [row for row in self.rows if row["step"] > after]
+            stride = -(-len(rows) // MOST_ROWS) or 1
+            rows = rows[::-1][::stride][::-1]
         return json.dumps({"status": self.status, "rows": rows}), newest
 
 
@@ -147,35 +149,67 @@ def make_app(
     """
     need_extras()
     from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import FileResponse, JSONResponse, StreamingResponse
+    from starlette.responses import FileResponse
     from starlette.routing import Mount, Route
     from starlette.staticfiles import StaticFiles
 
-    reader = RunReader(folder)
-    latest = Latest(reader)
-    nonces: dict[str, float] = {}
-    final = f"This page is no longer served: `horde watch {folder}` shows the run again."
+    queries = _Queries(folder)
+    stop_button = _StopButton(stop or (lambda: request_stop(folder)))
+    events = _Events(queries.reader, is_ending, queries.final)
+    routes = [
+        Route("/", lambda _: FileResponse(PAGE / "index.html")),
+        Mount("/page", StaticFiles(directory=PAGE)),
+        Route("/api/run", _endpoint(queries.run)),
+        Route("/api/stream", events.respond),
+        Route("/api/demons", _endpoint(queries.demons)),
+        Route("/api/heat", _endpoint(queries.heat)),
+        Route("/api/demon", _endpoint(queries.demon)),
+        Route("/api/curves", _endpoint(queries.curves)),
+        Route("/api/stop", stop_button.respond, methods=["POST"]),
+    ]
+    return _Guard(Starlette(routes=routes), token)
 
-    def refuse(sentence: str, code: int) -> Any:
-        return JSONResponse({"error": sentence}, code)
 
-    def endpoint_of(do: Callable[[Query], Any]) -> Any:
-        async def endpoint(request: Any) -> Any:
-            try:
-                query = Query(request.query_params.multi_items())
-                return JSONResponse(await asyncio.to_thread(lambda: finite(do(query))))
-            except BadInput as error:
-                return refuse(str(error), 400)
+def _refusal(sentence: str, code: int) -> Any:
+    from starlette.responses import JSONResponse
 
-        return endpoint
+    return JSONResponse({"error": sentence}, code)
 
-    def demons(query: Query) -> Any:
+
+def _endpoint(answer: Callable[[Query], Any]) -> Any:
+    """Return an endpoint that sends the answer to a query as JSON, or status 400 and a sentence for BadInput."""
+    from starlette.responses import JSONResponse
+
+    async def endpoint(request: Any) -> Any:
+        try:
+            query = Query(request.query_params.multi_items())
+            return JSONResponse(await asyncio.to_thread(lambda: finite(answer(query))))
+        except BadInput as error:
+            return _refusal(str(error), 400)
+
+    return endpoint
+
+
+class _Queries:
+    """Answers the requests of the page from the files of a run.
+
+    Attributes:
+        reader: Reads the run's folder.
+        final: The last message to a page.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.reader = RunReader(folder)
+        self.final = f"This page is no longer served: `horde watch {folder}` shows the run again."
+        self._name = folder.resolve().name
+
+    def demons(self, query: Query) -> Any:
+        """Return a part of the table of demons, or one of its rows."""
         if query.has("index"):
             query.check_names("index")
-            return reader.at(query.whole_number("index", 0))
+            return self.reader.at(query.whole_number("index", 0))
         query.check_names("find", "sort", "descending", "offset", "limit")
-        return reader.demons(
+        return self.reader.demons(
             find=query.text("find"),
             sort=query.text("sort", "nmsre"),
             descending=query.whole_number("descending", 0, highest=1) == 1,
@@ -183,100 +217,116 @@ def make_app(
             limit=query.whole_number("limit", 100, highest=MOST_DEMONS),
         )
 
-    def demon(query: Query) -> Any:
+    def demon(self, query: Query) -> Any:
+        """Return the predictions and returns of one demon."""
         query.check_names("name")
-        return reader.demon(query.text("name"))
+        return self.reader.demon(query.text("name"))
 
-    def heat(query: Query) -> Any:
+    def heat(self, query: Query) -> Any:
+        """Return what the map of questions shows."""
         query.check_names()
-        nmsre, _, diverged = reader.measures().tolist()
+        nmsre, _, diverged = self.reader.measures().tolist()
         rounded = [float(f"{value:.3g}") for value in nmsre]
-        return {"nmsre": rounded, "diverged": diverged, "families": reader.families()}
+        return {"nmsre": rounded, "diverged": diverged, "families": self.reader.families()}
 
-    def curves(query: Query) -> Any:
+    def curves(self, query: Query) -> Any:
+        """Return the learning curves."""
         query.check_names()
-        return reader.curves()
+        return self.reader.curves()
 
-    def run(query: Query) -> Any:
+    def run(self, query: Query) -> Any:
+        """Return what does not change in a run."""
         query.check_names()
-        facts = dict(reader.facts())
+        facts = dict(self.reader.facts())
         n_questions = len(facts.pop("questions"))
-        return {**facts, "n_questions": n_questions, "name": folder.resolve().name, "final": final}
+        return {**facts, "n_questions": n_questions, "name": self._name, "final": self.final}
 
-    async def stream(request: Any) -> Any:
-        async def events() -> AsyncIterator[str]:
-            newest_step = -1
-            sent = ""
-            while not is_ending() and not await request.is_disconnected():
-                await asyncio.to_thread(latest.refresh)
-                text, newest = latest.message(newest_step)
-                if text != sent or newest != newest_step:
-                    yield f"data: {text}\n\n"
-                    sent = text
-                else:
-                    yield ": nothing new\n\n"
-                newest_step = newest
-                await asyncio.sleep(TICK_S)
-            # The run that started this server is over or dead when the server ends; another run may
-            # continue.
-            status = await asyncio.to_thread(reader.status, silent_s=0.0)
-            yield f"data: {json.dumps({'status': status, 'rows': [], 'final': final})}\n\n"
 
-        return StreamingResponse(events(), media_type="text/event-stream")
+class _Events:
+    """The stream of new rows and the status, until the server ends."""
 
-    async def ask_stop(request: Any) -> Any:
-        """Return a word at the first request; stop the run at a second one with that word within CONFIRM_S."""
+    def __init__(self, reader: RunReader, is_ending: Callable[[], bool], final: str) -> None:
+        self._reader = reader
+        self._latest = Latest(reader)
+        self._is_ending = is_ending
+        self._final = final
+
+    async def respond(self, request: Any) -> Any:
+        """Return the response of a request."""
+        from starlette.responses import StreamingResponse
+
+        return StreamingResponse(self._messages(request), media_type="text/event-stream")
+
+    async def _messages(self, request: Any) -> AsyncIterator[str]:
+        newest_step = -1
+        sent = ""
+        while not self._is_ending() and not await request.is_disconnected():
+            await asyncio.to_thread(self._latest.refresh)
+            text, newest = self._latest.message(newest_step)
+            if text != sent or newest != newest_step:
+                yield f"data: {text}\n\n"
+                sent = text
+            else:
+                yield ": nothing new\n\n"
+            newest_step = newest
+            await asyncio.sleep(TICK_S)
+        # The run that started this server is over or dead when the server ends; another run may
+        # continue.
+        status = await asyncio.to_thread(self._reader.status, silent_s=0.0)
+        yield f"data: {json.dumps({'status': status, 'rows': [], 'final': self._final})}\n\n"
+
+
+class _StopButton:
+    """Stops the run at a second request with the word of the first one, within CONFIRM_S."""
+
+    def __init__(self, stop: Callable[[], StopAnswer]) -> None:
+        self._stop = stop
+        self._asked_at: dict[str, float] = {}  # by word
+
+    async def respond(self, request: Any) -> Any:
+        """Return a word at the first request, the answer of the run at the second one."""
+        from starlette.responses import JSONResponse
+
         if request.headers.get("x-horde") != "stop":
-            return refuse("only the live page can stop the run", 403)
+            return _refusal("only the live page can stop the run", 403)
         now_s = time.monotonic()
-        for old in [word for word, at in nonces.items() if now_s - at > CONFIRM_S]:
-            del nonces[old]
+        for old in [word for word, at_s in self._asked_at.items() if now_s - at_s > CONFIRM_S]:
+            del self._asked_at[old]
         word = request.query_params.get("word")
         if not word:
-            if len(nonces) > 100:
-                nonces.clear()
-            nonces[word := secrets.token_urlsafe(8)] = now_s
+            if len(self._asked_at) > 100:
+                self._asked_at.clear()
+            word = secrets.token_urlsafe(8)
+            self._asked_at[word] = now_s
             return JSONResponse({"word": word, "within_s": CONFIRM_S})
-        if nonces.pop(word, None) is None:
-            return refuse(
+        if self._asked_at.pop(word, None) is None:
+            return _refusal(
                 "the confirmation was too late: press stop again, and confirm within ten seconds",
                 409,
             )
-        answer = await asyncio.to_thread(stop or (lambda: request_stop(folder)))
+        answer = await asyncio.to_thread(self._stop)
         return JSONResponse(answer._asdict())
 
-    routes = [
-        Route("/", lambda _: FileResponse(PAGE / "index.html")),
-        Mount("/page", StaticFiles(directory=PAGE)),
-        Route("/api/run", endpoint_of(run)),
-        Route("/api/stream", stream),
-        Route("/api/demons", endpoint_of(demons)),
-        Route("/api/heat", endpoint_of(heat)),
-        Route("/api/demon", endpoint_of(demon)),
-        Route("/api/curves", endpoint_of(curves)),
-        Route("/api/stop", ask_stop, methods=["POST"]),
-    ]
-    app = Starlette(routes=routes)
 
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        """Allow requests to a loopback host name, or with the token."""
+class _Guard:
+    """Allows requests to a loopback host name, or with the token if there is one, and adds headers to responses."""
+
+    def __init__(self, app: Any, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            await app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
+        from starlette.requests import Request
+
         request = Request(scope)
         headers = dict(_SAFE)
-        token_given = request.query_params.get("token")
-        problem = None
-        if token is None:
-            problem = "open this page as localhost"
-            if _is_own(request.headers.get("host", "")):
-                problem = None
-        elif not secrets.compare_digest(
-            (token_given or request.cookies.get("horde", "")).encode(), token.encode()
-        ):
-            problem = "this page requires its token: open the address that `horde watch` printed"
-        elif token_given:
-            headers["Set-Cookie"] = f"horde={token}; HttpOnly; SameSite=Strict; Path=/"
+        problem = self._problem(request)
+        if problem is None and self._token is not None and request.query_params.get("token"):
+            cookie = f"horde={self._token}; HttpOnly; SameSite=Strict; Path=/"
+            headers["Set-Cookie"] = cookie
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -284,9 +334,21 @@ def make_app(
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        await (app if problem is None else refuse(problem, 403))(scope, receive, with_headers)
+        app = self._app
+        if problem is not None:
+            app = _refusal(problem, 403)
+        await app(scope, receive, with_headers)
 
-    return guarded
+    def _problem(self, request: Any) -> str | None:
+        """Return why a request is refused; None if it is allowed."""
+        if self._token is None:
+            if _is_own(request.headers.get("host", "")):
+                return None
+            return "open this page as localhost"
+        token = request.query_params.get("token") or request.cookies.get("horde", "")
+        if secrets.compare_digest(token.encode(), self._token.encode()):
+            return None
+        return "this page requires its token: open the address that `horde watch` printed"
 
 
 def _is_own(host: str) -> bool:

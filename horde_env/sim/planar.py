@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from horde_env._jit import kernel
+from horde_env._jit import RecordFields, kernel
 from horde_env.backend import Floats, Ints, State
 
 Box = tuple[float, float, float, float, float]  # centre x, y, size x, y, height; metres
@@ -41,19 +41,70 @@ NEAR_M = 0.02  # largest gap of a contact
 HIT_SPEED = 0.2  # m/s: a slower hit does not bounce
 MOST_CONTACTS = 24
 
-# inertia, corners, pieces, radii, obstacles, contacts of `step`
-Shape = tuple[Floats, Floats, Ints, Floats, Floats, Floats]
-
 Facing = tuple[float, float]  # cosine and sine of the heading
 
-# Numbers of `motion`, the state that a step changes: pose, velocity, normal impulse of all contacts
-# in the last step.
-X, Y, HEADING, VX, VY, YAW_RATE, IMPULSE, N_MOTION = range(8)
+# Numbers of `motion`, the state that a step changes.
+X = 0  # m
+Y = 1  # m
+HEADING = 2  # rad
+VX = 3  # m/s
+VY = 4  # m/s
+YAW_RATE = 5  # rad/s
+IMPULSE = 6  # normal impulse of all contacts in the last step, N s
+N_MOTION = 7
+
 # Numbers of `inertia`.
-MASS, INERTIA, CENTROID_X, CENTROID_Y, FRICTION, RESTITUTION, REACH, N_INERTIA = range(8)
-# Columns of `contacts`: unit normal, lever from the centre of mass, gap, impulses along and across,
-# target speed.
-NX, NY, RX, RY, GAP, ALONG, ACROSS, TARGET, N_COLUMNS = range(9)
+MASS = 0  # kg
+INERTIA = 1  # about the centre of mass, kg m^2
+CENTROID_X = 2  # of the centre of mass, m
+CENTROID_Y = 3  # of the centre of mass, m
+FRICTION = 4  # coefficient
+RESTITUTION = 5  # share of a hit's speed
+REACH = 6  # distance of the farthest point from the origin, m
+N_INERTIA = 7
+
+# Columns of `contacts`.
+NX = 0  # unit normal, from the obstacle to the body
+NY = 1
+RX = 2  # lever from the centre of mass, m
+RY = 3
+GAP = 4  # m
+ALONG = 5  # impulse along the normal, N s
+ACROSS = 6  # impulse across it, N s
+TARGET = 7  # normal speed at the end of the step, m/s
+N_COLUMNS = 8
+
+# Columns of `obstacles`.
+BOX_X = 0  # of its centre, m
+BOX_Y = 1  # of its centre, m
+BOX_HALF_X = 2  # half its size, m
+BOX_HALF_Y = 3
+
+# Columns of `pieces`.
+FIRST_CORNER = 0
+N_CORNERS = 1
+
+
+class Shape(NamedTuple):
+    """A body (see `Hull`) and the obstacles around it, for `step`."""
+
+    inertia: Floats
+    corners: Floats
+    pieces: Ints
+    radii: Floats
+    obstacles: Floats  # boxes, (n_obstacles, 4)
+    contacts: Floats  # scratch, (MOST_CONTACTS, N_COLUMNS)
+
+
+NO_SHAPE = Shape(
+    inertia=np.zeros(N_INERTIA),
+    corners=np.zeros((0, 2)),
+    pieces=np.zeros((0, 2), dtype=np.int64),
+    radii=np.zeros(0),
+    obstacles=np.zeros((0, 4)),
+    contacts=np.zeros((0, N_COLUMNS)),
+)
+"""For kernels that another engine calls."""
 
 
 class Motion(NamedTuple):
@@ -92,10 +143,10 @@ def append_contact(
 @kernel
 def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]:
     """Return the direction from a box to a point, and the distance between them, negative inside."""
-    dx = x - box[0]
-    dy = y - box[1]
-    out_x = abs(dx) - box[2]
-    out_y = abs(dy) - box[3]
+    dx = x - box[BOX_X]
+    dy = y - box[BOX_Y]
+    out_x = abs(dx) - box[BOX_HALF_X]
+    out_y = abs(dy) - box[BOX_HALF_Y]
     sign_x = math.copysign(1.0, dx)
     sign_y = math.copysign(1.0, dy)
     if out_y <= 0.0 and out_x > out_y:  # in front of a face, or inside: the nearest face
@@ -109,7 +160,9 @@ def corner_on_box(box: Floats, x: float, y: float) -> tuple[float, float, float]
 @kernel
 def is_beyond(box: Floats, x: float, y: float, most: float) -> bool:
     """Return whether a point is farther than `most` from a box along x or y, which needs no root."""
-    return bool(abs(x - box[0]) - box[2] > most or abs(y - box[1]) - box[3] > most)
+    return bool(
+        abs(x - box[BOX_X]) - box[BOX_HALF_X] > most or abs(y - box[BOX_Y]) - box[BOX_HALF_Y] > most
+    )
 
 
 @kernel
@@ -139,39 +192,30 @@ def corner_on_piece(
 
 
 @kernel
-def find_contacts(
-    motion: Floats,
-    c: float,
-    s: float,
-    inertia: Floats,
-    corners: Floats,
-    pieces: Ints,
-    radii: Floats,
-    obstacles: Floats,
-    contacts: Floats,
-) -> int:
-    """Write present and imminent contacts into `contacts`, shape (MOST_CONTACTS, N_COLUMNS); return their number.
-
-    `c` and `s` are cosine and sine of the heading.
+def find_contacts(motion: Floats, towards: Facing, shape: Shape) -> int:
+    """Write present and imminent contacts into `shape.contacts`; return their number.
 
     Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at
-        a polygon of the
-    body.
+    a polygon of the body.
     """
+    inertia = shape.inertia
+    corners = shape.corners
+    contacts = shape.contacts
+    c, s = towards
     n = 0
     px = motion[X]
     py = motion[Y]
     reach = inertia[REACH] + NEAR_M
     dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
     dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
-    for o in range(obstacles.shape[0]):
-        box = obstacles[o]
+    for o in range(shape.obstacles.shape[0]):
+        box = shape.obstacles[o]
         if is_beyond(box, px, py, reach) or corner_on_box(box, px, py)[2] > reach:
             continue
-        for piece in range(pieces.shape[0]):
-            first = pieces[piece, 0]
-            n_corners = pieces[piece, 1]
-            radius = radii[piece]
+        for piece in range(shape.pieces.shape[0]):
+            first = shape.pieces[piece, FIRST_CORNER]
+            n_corners = shape.pieces[piece, N_CORNERS]
+            radius = shape.radii[piece]
             for k in range(first, first + n_corners):
                 x = c * corners[k, 0] - s * corners[k, 1]
                 y = s * corners[k, 0] + c * corners[k, 1]
@@ -184,8 +228,10 @@ def find_contacts(
             if n_corners < 3:
                 continue
             for k in range(4):
-                x = box[0] + box[2] * (1.0 if k & 1 else -1.0) - px
-                y = box[1] + box[3] * (1.0 if k & 2 else -1.0) - py
+                side_x = 1.0 if k & 1 else -1.0
+                side_y = 1.0 if k & 2 else -1.0
+                x = box[BOX_X] + box[BOX_HALF_X] * side_x - px
+                y = box[BOX_Y] + box[BOX_HALF_Y] * side_y - py
                 if x * x + y * y > reach * reach:
                     continue
                 ex, ey, gap = corner_on_piece(
@@ -226,8 +272,12 @@ def set_targets(
         bounce = 0.0
         if speed < -HIT_SPEED:
             bounce = -inertia[RESTITUTION] * speed
-        row[TARGET] = bounce - (row[GAP] if row[GAP] > 0.0 else RELEASE * row[GAP]) / dt
-        row[ALONG] = row[ACROSS] = 0.0
+        gap = row[GAP]
+        if gap <= 0.0:
+            gap = RELEASE * gap
+        row[TARGET] = bounce - gap / dt
+        row[ALONG] = 0.0
+        row[ACROSS] = 0.0
 
 
 @kernel
@@ -247,9 +297,10 @@ def resolve(
             if row[ALONG] == 0.0 and speed >= row[TARGET]:
                 continue
             turn = row[RX] * row[NY] - row[RY] * row[NX]
-            wanted = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
-            change = max(wanted, 0.0) - row[ALONG]
-            row[ALONG] = max(wanted, 0.0)
+            impulse = row[ALONG] + (row[TARGET] - speed) / (per_mass + per_inertia * turn * turn)
+            impulse = max(impulse, 0.0)
+            change = impulse - row[ALONG]
+            row[ALONG] = impulse
             if change != 0.0:
                 is_settled = False
                 velocity = apply_impulse(velocity, inertia, row, change * row[NX], change * row[NY])
@@ -260,11 +311,10 @@ def resolve(
             _, slip = speed_at(velocity, row)
             turn = row[RX] * row[NX] + row[RY] * row[NY]
             most = mu * row[ALONG]
-            wanted = min(
-                max(row[ACROSS] - slip / (per_mass + per_inertia * turn * turn), -most), most
-            )
-            change = wanted - row[ACROSS]
-            row[ACROSS] = wanted
+            sticking = row[ACROSS] - slip / (per_mass + per_inertia * turn * turn)
+            impulse = min(max(sticking, -most), most)
+            change = impulse - row[ACROSS]
+            row[ACROSS] = impulse
             if change != 0.0:
                 is_settled = False
                 velocity = apply_impulse(
@@ -279,21 +329,19 @@ def resolve(
 def step(
     motion: Floats,
     towards: Facing,
-    inertia: Floats,
-    corners: Floats,
-    pieces: Ints,
-    radii: Floats,
-    obstacles: Floats,
-    contacts: Floats,
+    shape_fields: RecordFields,
     force: tuple[float, float, float],
     dt: float,
 ) -> None:
-    """Move the body (`Hull`) by one step of `dt` seconds among `obstacles`, boxes of shape (n_obstacles, 4).
+    """Move the body by one step of `dt` seconds among its obstacles.
 
-    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `contacts`
-    is scratch, shape (MOST_CONTACTS, N_COLUMNS). `force` is (Fx, Fy) of the world, N, at the body's
-    origin, and the torque about it, N m.
+    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `shape_fields`
+    are those of `Shape`. `force` is (Fx, Fy) of the world, N, at the body's origin, and the torque about
+    it, N m.
     """
+    shape = Shape(*shape_fields)
+    inertia = shape.inertia
+    contacts = shape.contacts
     c, s = towards
     dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
     dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
@@ -301,7 +349,7 @@ def step(
     turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
     ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
     uy = motion[VY] + omega * dx + dt * (force[1] / inertia[MASS] + omega * omega * dy)
-    n = find_contacts(motion, c, s, inertia, corners, pieces, radii, obstacles, contacts)
+    n = find_contacts(motion, towards, shape)
     motion[IMPULSE] = 0.0
     if n > 0:
         set_targets((ux, uy, turned), inertia, contacts, n, dt)
@@ -441,7 +489,14 @@ class PlanarBody:
         rows = [(x, y, size_x / 2, size_y / 2) for x, y, size_x, size_y, _ in boxes]
         obstacles = np.array(rows, dtype=np.float64).reshape(-1, 4)
         scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
-        self.shape: Shape = inertia, hull.corners, hull.pieces, hull.radii, obstacles, scratch
+        self.shape = Shape(
+            inertia=inertia,
+            corners=hull.corners,
+            pieces=hull.pieces,
+            radii=hull.radii,
+            obstacles=obstacles,
+            contacts=scratch,
+        )
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)
 
@@ -461,7 +516,8 @@ class PlanarBody:
     def step(self, force: Sequence[float]) -> Motion:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
         fx, fy, torque = map(float, force)
-        step(self.state, facing(self.state[HEADING]), *self.shape, (fx, fy, torque), self._tick_s)
+        towards = facing(self.state[HEADING])
+        step(self.state, towards, tuple(self.shape), (fx, fy, torque), self._tick_s)
         return self.motion
 
     @property

@@ -1,7 +1,10 @@
 """States of objects as named arrays, enough to continue bit for bit.
 
-A state is a flat dict with "/" in the names of nested objects' arrays. Values are arrays of numbers
-or texts, never pickled.
+A state is a flat dict of arrays of numbers and texts; names of nested states are joined by "/".
+Nothing is pickled.
+
+The other package has a twin of this file, as neither imports the other: change both (`tests/test_twins.py`
+compares them).
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ from horde_env.backend import State
 
 
 def attributes(thing: object, *names: str) -> State:
-    """Return copies of an object's numbers, texts, lists of numbers and arrays; None becomes an empty array."""
-    values = {name: getattr(thing, name) for name in names}
-    return {
-        name: np.zeros(0) if value is None else np.array(value) for name, value in values.items()
-    }
+    """Return copies of attributes that are numbers, texts, lists of numbers or arrays; None becomes an empty array."""
+    state = {}
+    for name in names:
+        value = getattr(thing, name)
+        if value is None:
+            state[name] = np.zeros(0)
+        else:
+            state[name] = np.array(value)
+    return state
 
 
 def restore_attributes(thing: object, state: State, *names: str) -> None:
@@ -34,7 +41,10 @@ def restore_attributes(thing: object, state: State, *names: str) -> None:
         elif isinstance(current, list):
             current[:] = value.tolist()
         else:
-            setattr(thing, name, None if value.shape == (0,) else value.tolist())
+            scalar = None
+            if value.shape != (0,):
+                scalar = value.tolist()
+            setattr(thing, name, scalar)
 
 
 def number_of(array: str, at: int, kind: type) -> Any:
@@ -50,36 +60,37 @@ def number_of(array: str, at: int, kind: type) -> Any:
 
 
 def nested(**parts: State) -> State:
-    """Return the states of several objects as one."""
+    """Join several states into one."""
     return {f"{name}/{key}": value for name, part in parts.items() for key, value in part.items()}
 
 
 def inner(state: State, name: str) -> State:
-    """Return the state of one of the objects joined by `nested`."""
+    """Return one of the states that `nested` joined.
+
+    Examples:
+        >>> sorted(inner(nested(rng={"a": np.zeros(1), "b/c": np.zeros(1)}, rng2={"d": np.zeros(1)}), "rng"))
+        ['a', 'b/c']
+    """
     return {
         key[len(name) + 1 :]: value for key, value in state.items() if key.startswith(f"{name}/")
     }
 
 
 def text(value: Any) -> NDArray[Any]:
-    """Return a JSON value as an array of one text; numbers that are not finite are kept."""
+    """Return a JSON value as an array of one text."""
     return np.array(json.dumps(value, default=lambda array: array.tolist()))
 
 
 def untext(array: NDArray[Any]) -> Any:
-    """Return the value given to `text`; tuples come back as lists."""
+    """Return the value given to `text`, from its array of shape (); keys of tables are texts."""
     return json.loads(str(array))
 
 
 def generator_state(rng: Generator) -> State:
-    """Return a generator's state as a text, since its numbers have 128 bits."""
+    """Return the state of a generator as a text: its numbers have 128 bits."""
     return {"text": text(rng.bit_generator.state)}
 
 
 def restore_generator(rng: Generator, state: State) -> None:
-    """Restore a state from `generator_state`.
-
-    Raises:
-        ValueError: If the generator is of another kind.
-    """
+    """Restore a state from `generator_state`; raise ValueError if the generator is of another kind."""
     rng.bit_generator.state = untext(state["text"])

@@ -47,8 +47,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
 
     Args:
         env: An environment of one robot; the robots start in it one after the other.
-        make_fleet: Returns the state of n robots, from the environment after a reset; see
-            `robots.critterbot.simulator.fleet.SimulatedFleet`.
+        make_batch: Returns the state of n robots, from the environment after a reset; see
+            `robots.critterbot.simulator.batch.BatchState`.
         num_envs: Number of robots.
         max_episode_steps: Truncates an episode after this number of steps; never if None.
         autoreset_mode: NEXT_STEP (the step after an episode's end resets and ignores its action),
@@ -64,7 +64,7 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
     def __init__(
         self,
         env: RobotEnv,
-        make_fleet: Any,
+        make_batch: Any,
         *,
         num_envs: int = 1,
         max_episode_steps: int | None = None,
@@ -84,11 +84,11 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         self.observation_space = batch_space(env.observation_space, self.num_envs)
         self.action_space = batch_space(env.action_space, self.num_envs)
         if max_episode_steps is None:
-            self._most_steps = np.iinfo(np.int64).max
+            self._max_episode_steps = np.iinfo(np.int64).max
         else:
-            self._most_steps = int(max_episode_steps)
-        self._make_fleet = make_fleet
-        self._fleet: Any = None
+            self._max_episode_steps = int(max_episode_steps)
+        self._make_batch = make_batch
+        self._batch: Any = None
         self._generators: list[Any] = [None] * self.num_envs
         self._observations = np.zeros((self.num_envs, env.robot.n_channels), np.float32)
         self._n_steps = np.zeros(self.num_envs, np.int64)
@@ -111,8 +111,11 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             ValueError: If `seed` or `options` is invalid.
         """
         n = self.num_envs
+        seeds: list[int | None]
         if isinstance(seed, int | None):
-            seeds = [None if seed is None else seed + i for i in range(n)]
+            seeds = [None] * n
+            if seed is not None:
+                seeds = [seed + i for i in range(n)]
         else:
             seeds = list(seed)
         if len(seeds) != n:
@@ -132,49 +135,43 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             gymnasium.error.ResetNeeded: Before the first reset, after close, and without autoreset
                 after an episode.
         """
-        if self._fleet is None or not self._was_begun.all():
+        if self._batch is None or not self._was_begun.all():
             raise ResetNeeded("not every robot has begun an episode: call reset() before step()")
-        over = self._is_over
-        previous = self._observations
-        if self._mode == AutoresetMode.DISABLED and over.any():
+        # NEXT_STEP: robots whose episode ended in the last step are reset now; the others move.
+        waits_for_reset = self._is_over
+        moves = ~waits_for_reset
+        if self._mode == AutoresetMode.DISABLED and waits_for_reset.any():
+            first = np.flatnonzero(waits_for_reset)[0]
             raise ResetNeeded(
-                f"the episode of robot {np.flatnonzero(over)[0]} is over: reset(options={{'reset_mask': mask}}) first"
+                f"the episode of robot {first} is over: reset(options={{'reset_mask': mask}}) first"
             )
         requests = self._requests(actions)
-        due = ~over
+        previous = self._observations
         observations = np.empty_like(previous)
-        self._fleet.exchange(requests, due, observations)
-        rewards = np.where(
-            due, self.env.task(previous, requests, observations, self.env.robot), 0.0
-        )
-        self._n_steps += due
-        truncations = due & (self._n_steps >= self._most_steps)
+        self._batch.exchange(requests, moves, observations)
+
+        task_rewards = self.env.task(previous, requests, observations, self.env.robot)
+        rewards = np.where(moves, task_rewards, 0.0)
+        self._n_steps += moves
+        truncations = moves & (self._n_steps >= self._max_episode_steps)
         self._observations = observations
         self._is_over = truncations.copy()
-        begun = over
-        infos = {}
+
+        infos: dict[str, Any] = {}
+        to_reset = waits_for_reset
         if self._mode == AutoresetMode.SAME_STEP and truncations.any():
-            begun = truncations
-            final = np.full(self.num_envs, None, dtype=object)
-            for i in np.flatnonzero(begun):
-                final[i] = observations[i].copy()
-            infos = _masked("final_obs", final, begun) | _masked(
-                "final_info", self._infos(begun), begun
-            )
-        if begun.any():
-            self._begin(begun, [None] * self.num_envs)
+            to_reset = truncations
+            infos = self._final_infos(observations, truncations)
+        if to_reset.any():
+            self._begin(to_reset, [None] * self.num_envs)
         infos |= self._infos(np.ones(self.num_envs, np.bool_))
-        return (
-            self._observations.copy(),
-            rewards,
-            np.zeros(self.num_envs, np.bool_),
-            truncations,
-            infos,
-        )
+
+        terminations = np.zeros(self.num_envs, np.bool_)
+        return self._observations.copy(), rewards, terminations, truncations, infos
 
     def close_extras(self, **_: Any) -> None:
         """Free the simulation."""
-        self._fleet = None
+        self._batch = None
         self.env.close()
 
     def _mask(self, options: dict[str, Any] | None) -> Bools:
@@ -201,11 +198,11 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         for i in np.flatnonzero(mask).tolist():
             if seeds[i] is not None or self._generators[i] is None:
                 self._generators[i], _ = seeding.np_random(seeds[i])
-            self.env.np_random = rng = self._generators[i]
+            self.env.np_random = self._generators[i]
             self._observations[i], info = self.env.reset()
-            if self._fleet is None:
-                self._fleet = self._make_fleet(self.env, self.num_envs)
-            self._fleet.store(i, rng, info)
+            if self._batch is None:
+                self._batch = self._make_batch(self.env, self.num_envs)
+            self._batch.store(i, self._generators[i], info)
         self._n_steps[mask] = 0
         self._is_over[mask] = False
         self._was_begun[mask] = True
@@ -216,13 +213,21 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             return discrete_requests(actions, self.num_envs, self.env.robot.requests)
         return velocity_request(actions, self.env.robot.largest_request, self.num_envs)
 
+    def _final_infos(self, observations: Observation, mask: Bools) -> dict[str, Any]:
+        """Return the last observations and infos of the robots in the mask, whose episodes ended."""
+        final = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(mask):
+            final[i] = observations[i].copy()
+        infos = _masked("final_obs", final, mask)
+        return infos | _masked("final_info", self._infos(mask), mask)
+
     def _infos(self, mask: Bools) -> dict[str, Any]:
         """Return the infos of the robots in the mask, in Gymnasium's form."""
-        columns = np.where(mask, self._fleet.numbers.T, 0.0)
-        masks = np.tile(mask, (len(self._fleet.names), 1))
+        columns = np.where(mask, self._batch.numbers.T, 0.0)
+        masks = np.tile(mask, (len(self._batch.names), 1))
         whole = columns.astype(np.int64)
         infos: dict[str, Any] = {}
-        for k, name in enumerate(self._fleet.names):
+        for k, name in enumerate(self._batch.names):
             if name in FRACTIONS:
                 infos[name] = columns[k]
             else:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from horde_agent.runs.ending import ENDING
-from horde_agent.runs.showing import report
+from horde_agent.runs.exit_reason import ENDING
+from horde_agent.runs.reporting import report
 from tests.agent.commands import toy
 
 PICTURES = report.draw_pictures

@@ -17,7 +17,11 @@ class Recorded:
     """A Horde and a recorded stream: call it with the number of each transition."""
 
     def __init__(
-        self, questions: Sequence[GVF], stream: workload.Stream, mode: Any = "eager", **config: Any
+        self,
+        questions: Sequence[GVF],
+        stream: workload.WorkloadStream,
+        mode: Any = "eager",
+        **config: Any,
     ) -> None:
         self.stream = stream
         rules = LearnerConfig(**config)

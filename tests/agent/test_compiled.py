@@ -22,8 +22,8 @@ import horde_agent
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.learning.compiling import COMPILING
-from horde_agent.runs.jobs import job as jobs
-from horde_agent.runs.jobs.warm import CompileNotice
+from horde_agent.runs import session
+from horde_agent.runs.warm import CompileNotice
 from tests.agent.doubles import ToyBody
 from tests.agent.short_lives import hashes, weights
 
@@ -196,7 +196,7 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
 ) -> None:
     """A kernel is compiled while the Horde is built, and another before the robot moves."""
     make_run = learn.make_run
-    warm_up = jobs.warm_up
+    warm_up = session.warm_up
     messages = list[str]()
     monkeypatch.setattr(
         CompileNotice, "on_end", lambda *_: messages.append(capsys.readouterr().err)
@@ -212,7 +212,7 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
 
     monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
     monkeypatch.setattr(learn, "make_run", first)
-    monkeypatch.setattr(jobs, "warm_up", second)
+    monkeypatch.setattr(session, "warm_up", second)
     assert cli.main(["learn", "--steps", "5", "--out", str(tmp_path / "run")]) == 0
     assert [COMPILING in text for text in messages] == [True] + [False] * (len(messages) - 1)
     assert len(messages) >= 2
@@ -228,7 +228,7 @@ def test_python_announces_compiling_once_unless_a_command_did(
     """The log's warnings go to standard error unless the program has set it up."""
     code = (
         "import io, numba, horde_agent; from rich.console import Console\n"
-        "from horde_agent.runs.jobs.warm import CompileNotice\n"
+        "from horde_agent.runs.warm import CompileNotice\n"
         "def kernel(module, n):\n"
         "    def add(x): return x + n\n"
         "    add.__module__ = module\n"

@@ -50,6 +50,10 @@ MAY_DIFFER = {
         ("SpanEngine._signals", "MixedEngine._signals", "MixedEngine._parts"),
         "arguments of the latest step",
     ),
+    **dict.fromkeys(
+        ("PolicyTable.given", "PolicyTable.has_ratio", "Signals.has_rho"),
+        "which policies had no ratio in the latest step; the next step sets all of them first",
+    ),
     "SpanArrays.n_threads": "threads of this process; no sum crosses a lane",
     "SpanArrays.overlap": "computed from `bits` for each batch",
     **dict.fromkeys(

@@ -14,7 +14,7 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.record import read, snapshots
-from horde_agent.runs.showing import pictures
+from horde_agent.runs.reporting import pictures
 from tests.agent.commands import flip
 
 pytestmark = pytest.mark.usefixtures("pictures")

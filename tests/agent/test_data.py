@@ -25,7 +25,7 @@ from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.keeping.run import HeaderEnv, Run
+from horde_agent.runs.storage.run import HeaderEnv, Run
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of
 from tests.facts import states

@@ -24,7 +24,7 @@ from horde_agent.runs.data.files import chunks_of
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import HEADER, open_minari
 from horde_agent.runs.data.tables import Table, episodes_of
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
 from tests.facts import states

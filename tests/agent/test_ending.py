@@ -23,10 +23,10 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.life.life import Life
 from horde_agent.record import read
-from horde_agent.runs.ending import ENDING, Ended, SafeStream, handling_signals
-from horde_agent.runs.jobs import job as jobs
-from horde_agent.runs.jobs import tables
-from horde_agent.runs.showing import report
+from horde_agent.runs import session
+from horde_agent.runs.exit_reason import ENDING, Ended, SafeStream, handling_signals
+from horde_agent.runs.reporting import report
+from horde_agent.runs.storage import question_table, tables
 from tests.agent.commands import files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states
@@ -131,7 +131,7 @@ def test_output_of_a_signal_handler_during_a_print_is_dropped() -> None:
 def test_output_is_flushed_before_the_interpreter_exits() -> None:
     """It would end with exit code 120 and "Exception ignored": the file behind a lost stream is the null device."""
     code = (
-        "import os, sys; from horde_agent.runs.ending import unfailing\n"
+        "import os, sys; from horde_agent.runs.exit_reason import unfailing\n"
         "with unfailing(): print('a'); sys.stdout.flush(); os.close(int(sys.argv[1])); print('b')\n"
     )
     reading, writing = os.pipe()
@@ -217,7 +217,7 @@ def test_a_signal_before_the_first_step_leaves_no_files(
     closed: list[bool] = []
     body = ToyBody()
     monkeypatch.setattr(body, "close", lambda: closed.append(True))
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(session, "warm_up", lambda *_: signal.raise_signal(signal.SIGTERM))
     assert live(monkeypatch, body) == 128 + signal.SIGTERM
     assert closed == [True]
     assert list(Path.cwd().iterdir()) == []
@@ -251,7 +251,7 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_before_the_first_rese
             resets.append(self.age)
             return super().reset(**options)
 
-    monkeypatch.setattr(jobs, "warm_up", warm_up)
+    monkeypatch.setattr(session, "warm_up", warm_up)
     began = time.monotonic()
     assert live(monkeypatch, Robot()) == 128 + signal.SIGTERM
     assert time.monotonic() - began < 5.0
@@ -374,7 +374,8 @@ def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_ski
         write(path, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "write_csv", interrupted)
+        for module in (tables, question_table):
+            patch.setattr(module, "write_csv", interrupted)
         assert live(monkeypatch, ToyBody(on_step=at(300, signal.SIGINT))) == 130
     err = capsys.readouterr().err
     assert "press Ctrl-C again to skip that" in err
@@ -483,9 +484,13 @@ def test_the_body_is_stopped_before_anything_is_learned_or_written(
     close = Life.close
     write = tables.write_csv
     monkeypatch.setattr(Life, "close", lambda life: (done.append("record ended"), close(life))[1])
-    monkeypatch.setattr(
-        tables, "write_csv", lambda path, *rest: (done.append(path.name), write(path, *rest))[1]
-    )
+
+    def noted(path: Path, *rest: Any) -> None:
+        done.append(path.name)
+        write(path, *rest)
+
+    for module in (tables, question_table):
+        monkeypatch.setattr(module, "write_csv", noted)
     live(monkeypatch, Robot(on_step=on_step))
     assert done[:3] == ["body closed", "record ended", "questions.csv"]
     assert done.count("body closed") == 1
@@ -538,7 +543,7 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
 
     words = ["learn", "--steps", "5000", "--excursion-probability", "0", "--out", "a"]
     with monkeypatch.context() as patch, files_of_at_most(70_003 if is_log_lost else 1 << 40):
-        patch.setattr("horde_agent.runs.keeping.folder.write_whole", full)
+        patch.setattr("horde_agent.runs.storage.folder.write_whole", full)
         assert live(monkeypatch, ToyBody(), words) == 1
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert states(last_line, "horde: ", "a/questions.csv", "No space left", "`horde report a`")

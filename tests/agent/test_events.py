@@ -23,11 +23,11 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life.observers import Sampler
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
-from horde_agent.runs.ending import ENDING, Cause
-from horde_agent.runs.keeping.events import Alarms, Events
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import ask_process
-from horde_agent.runs.showing.report import write_report
+from horde_agent.runs.exit_reason import ENDING, ExitCause
+from horde_agent.runs.reporting.report import write_report
+from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import ask_process
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.commands import files_of_at_most, summary_of, toy
 from tests.agent.doubles import ToyBody
@@ -215,93 +215,95 @@ class Interrupted(ToyBody):
 class Case(NamedTuple):
     """A way to end: the recorded cause and words, the body that ends so, further words of the command."""
 
-    cause: Cause
+    cause: ExitCause
     why: str | None
     body: Callable[[], Env] = ToyBody
     words: tuple[str, ...] = ()
 
 
 IN_ORDER = (
-    Cause.STEPS,
-    Cause.LOG_END,
-    Cause.PAGE_STOP,
-    Cause.BATTERY_LOW,
-    Cause.UNKNOWN,
-    Cause.CUT_OFF,
+    ExitCause.STEPS,
+    ExitCause.LOG_END,
+    ExitCause.PAGE_STOP,
+    ExitCause.BATTERY_LOW,
+    ExitCause.UNKNOWN,
+    ExitCause.CUT_OFF,
 )
 EXIT_CODES = {
-    Cause.SIGINT: 130,
-    Cause.SIGTERM: 143,
-    Cause.SIGHUP: 129,
+    ExitCause.SIGINT: 130,
+    ExitCause.SIGTERM: 143,
+    ExitCause.SIGHUP: 129,
     **dict.fromkeys(IN_ORDER, 0),
 }
 """1 for all others, but that a bug raises its exception."""
 
 CASES = {
-    "steps reached": Case(Cause.STEPS, None),
-    "Ctrl-C": Case(Cause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT))),
-    "Ctrl-C in a thread": Case(Cause.SIGINT, "SIGINT", failing(KeyboardInterrupt())),
-    "SIGTERM": Case(Cause.SIGTERM, "SIGTERM", lambda: ToyBody(on_step=at(300, signal.SIGTERM))),
+    "steps reached": Case(ExitCause.STEPS, None),
+    "Ctrl-C": Case(ExitCause.SIGINT, "SIGINT", lambda: ToyBody(on_step=at(300, signal.SIGINT))),
+    "Ctrl-C in a thread": Case(ExitCause.SIGINT, "SIGINT", failing(KeyboardInterrupt())),
+    "SIGTERM": Case(ExitCause.SIGTERM, "SIGTERM", lambda: ToyBody(on_step=at(300, signal.SIGTERM))),
     "terminal closed": Case(
-        Cause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))
+        ExitCause.SIGHUP, "SIGHUP", lambda: ToyBody(on_step=at(300, signal.SIGHUP))
     ),
-    "stop button": Case(Cause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)),
+    "stop button": Case(
+        ExitCause.PAGE_STOP, "the stop button", lambda: ToyBody(on_step=ask_on_page)
+    ),
     "stop button, then Ctrl-C": Case(
-        Cause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)
+        ExitCause.PAGE_STOP, "the stop button", lambda: Interrupted(on_step=ask_on_page)
     ),
     "battery low": Case(
-        Cause.BATTERY_LOW, "its battery was low", lambda: BatteryBody(helps=(False,))
+        ExitCause.BATTERY_LOW, "its battery was low", lambda: BatteryBody(helps=(False,))
     ),
     "emergency stop": Case(
-        Cause.EMERGENCY_STOP,
+        ExitCause.EMERGENCY_STOP,
         "the emergency stop is set: smoke",
         lambda: Lost(EmergencyStop("smoke", Path("stop"))),
     ),
     "robot silent": Case(
-        Cause.LINK_LOST,
+        ExitCause.LINK_LOST,
         "no frame from /dev/x",
         lambda: Lost(BackendLost("/dev/x", 31.0, 30.0, 299)),
     ),
     "robot not opened": Case(
-        Cause.ROBOT_UNAVAILABLE, "no robot", lambda: Lost(BackendUnavailable("no robot there"))
+        ExitCause.ROBOT_UNAVAILABLE, "no robot", lambda: Lost(BackendUnavailable("no robot there"))
     ),
     "driver failed": Case(
-        Cause.ROBOT_ERROR, "the driver", failing(HordeEnvError("the driver failed"))
+        ExitCause.ROBOT_ERROR, "the driver", failing(HordeEnvError("the driver failed"))
     ),
     "robot disobeys": Case(
-        Cause.DISOBEYED,
+        ExitCause.DISOBEYED,
         "the life ends after",
         lambda: ToyBody(dict.fromkeys(range(300, 9999), DISOBEYED)),
     ),
-    "shard lost": Case(Cause.SHARD_LOST, "shard 1", failing(ShardLost(1, 10, "killed"))),
+    "shard lost": Case(ExitCause.SHARD_LOST, "shard 1", failing(ShardLost(1, 10, "killed"))),
     "process killed": Case(
-        Cause.ENVIRONMENT_DIED,
+        ExitCause.ENVIRONMENT_DIED,
         "the process of",
         lambda: ProcessEnv("tests.agent.process_bodies:DiesInStep-v0"),
     ),
     "disk full": Case(
-        Cause.DISK_FULL,
+        ExitCause.DISK_FULL,
         "a/log/life.rec cannot be written (File too large)",
         words=("--excursion-probability", "0"),
     ),
-    "error": Case(Cause.ERROR, "unplugged", failing(ConnectionError("unplugged"))),
+    "error": Case(ExitCause.ERROR, "unplugged", failing(ConnectionError("unplugged"))),
     "error without words": Case(
-        Cause.ERROR, "an error of the environment", failing(ZeroDivisionError())
+        ExitCause.ERROR, "an error of the environment", failing(ZeroDivisionError())
     ),
-    "unforeseen stop": Case(Cause.UNKNOWN, "unknown"),
-    "killed": Case(Cause.CUT_OFF, "it was cut off"),
-    "log read": Case(Cause.LOG_END, None, words=(*LOG, "--passes", "1")),
-    "log read in part": Case(Cause.STEPS, None, words=(*LOG, "--passes", "1", "--steps", "40")),
-    "log, Ctrl-C": Case(Cause.SIGINT, "SIGINT", words=(*LOG, "--passes", "9")),
+    "unforeseen stop": Case(ExitCause.UNKNOWN, "unknown"),
+    "killed": Case(ExitCause.CUT_OFF, "it was cut off"),
+    "log read": Case(ExitCause.LOG_END, None, words=(*LOG, "--passes", "1")),
+    "log read in part": Case(ExitCause.STEPS, None, words=(*LOG, "--passes", "1", "--steps", "40")),
+    "log, Ctrl-C": Case(ExitCause.SIGINT, "SIGINT", words=(*LOG, "--passes", "9")),
 }
 
 
 def test_each_cause_has_a_case() -> None:
-    assert {case.cause for case in CASES.values()} == set(Cause)
+    assert {case.cause for case in CASES.values()} == set(ExitCause)
     assert (
-        len({cause.code for cause in Cause})
-        == len({cause.description for cause in Cause})
-        == len(Cause)
+        len({cause.code for cause in ExitCause})
+        == len({cause.description for cause in ExitCause})
+        == len(ExitCause)
     )
 
 
@@ -324,7 +326,7 @@ def test_what_ended_a_run_is_recorded(
         )
     if name == "log, Ctrl-C":
         monkeypatch.setattr(
-            "horde_agent.runs.jobs.job.Progress.is_due",
+            "horde_agent.runs.session.Progress.is_due",
             lambda *_: signal.raise_signal(signal.SIGINT),
         )
     monkeypatch.setattr(learn, "write_report", lambda path: path)

@@ -17,7 +17,7 @@ from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_unde
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
 from horde_agent.record import NO_ACTION, Phase, Recorder
-from horde_agent.runs.jobs.tables import not_scored
+from horde_agent.runs.storage.tables import not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
 
@@ -69,7 +69,7 @@ def test_policies_are_tested_in_the_order_of_their_questions_except_the_behaviou
     questions = [
         GVF("b", constant(2), Channel(1), 0.5),
         GVF("behaviour", Behaviour(), Channel(0), 0.5),
-        GVF("even/g0.5/x", Uniform(3), Channel(0), 0.5),
+        GVF("x", Uniform(3), Channel(0), 0.5, policy_name="even"),
         GVF("feature", constant(2), Feature(0), 0.5),
         GVF("untested", constant(1), Channel(0), 0.5, tested=False),
         GVF("outcome", constant(2), Channel(0), 0.5, outcome=1.0),

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from horde_agent.record import Recorder
-from horde_agent.runs.jobs.warm import COMPILING
+from horde_agent.runs.warm import COMPILING
 from tests.agent.commands import summary_of, toy
 
 STEPS = 300

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import StopAnswer
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import StopAnswer
 from tests.agent.test_page_numbers import EVALUATED, assert_results
 from tests.agent.test_watch import lived, served
 

@@ -13,7 +13,7 @@ import pytest
 from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.policies import ConstantAction, Gibbs
+from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Uniform
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -250,3 +250,41 @@ def test_the_papers_last_experiment_has_a_policy_for_each_question() -> None:
     assert [q.name for q in repeat] == [q.name for q in gvfs]
     with pytest.raises(ValueError, match="n must"):
         questions.policies(ROBOT, np.random.default_rng(0), n=0)
+
+
+def test_columns_say_what_a_question_asks_whatever_its_name() -> None:
+    """Policies without a name are called by their action or kind, and numbered if they are several of one kind."""
+    n = len(ROBOT.actions)
+    light = ROBOT.index("light_0")
+    gibbs = [Gibbs.random(np.random.default_rng(k), n, ROBOT.coder.n_features) for k in range(2)]
+    asked = [
+        GVF("a/b/c/d", ConstantAction(1, n), Channel(light), 0.5),
+        GVF("light", Uniform(n), Channel("light_0"), 0.0),
+        GVF("x", gibbs[0], Channel(light), lambda *_: 0.5),
+        GVF("y", gibbs[1], lambda *_: 1.0, 0.5),
+        GVF("z", gibbs[0], Channel(light), 0.5),
+        GVF("lamp", Greedy(n), Channel(light), 0.5),
+        *questions.family(ROBOT, {"a/b": Behaviour()}, [0.8], ["light_0"], family_name="own"),
+    ]
+    columns = questions.question_columns(asked, ROBOT)
+    assert [(c.family, c.policy, c.channel, c.group) for c in columns] == [
+        ("", ROBOT.actions[1], "light_0", f"{ROBOT.actions[1]}/g0.5"),
+        ("", "uniform", "light_0", "uniform/g0"),
+        ("", "Gibbs", "light_0", "Gibbs"),
+        ("", "Gibbs 2", "", "Gibbs 2/g0.5"),
+        ("", "Gibbs", "light_0", "Gibbs/g0.5"),
+        ("", "greedy:lamp", "light_0", "greedy:lamp/g0.5"),
+        ("own", "a/b", "light_0", "a/b/g0.8"),
+    ]
+
+
+def test_families_have_names() -> None:
+    rng = np.random.default_rng(0)
+    families = {
+        "excursions": questions.excursions(ROBOT),
+        "nexting": questions.nexting(ROBOT),
+        "policies": questions.policies(ROBOT, rng, n=3),
+        "family 1": questions.from_file(EXAMPLE, ROBOT)[:1],
+    }
+    for name, family in families.items():
+        assert {question.family for question in family} == {name}

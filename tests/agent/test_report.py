@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import cli
+from horde_agent import GVF, Behaviour, Channel, cli, learn_from
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes, final_nmsre
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.measures.two_pass_nmsre import curves, policy_scores
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.jobs.tables import QUESTION_COLUMNS
-from horde_agent.runs.keeping.folder import RunFolder, write_csv, write_json
-from horde_agent.runs.showing import pictures
-from horde_agent.runs.showing.compare import write_comparison
-from horde_agent.runs.showing.pictures import half_side, visited_share
-from horde_agent.runs.showing.report import NO_PICTURES, write_report
+from horde_agent.runs.reporting import pictures
+from horde_agent.runs.reporting.compare import write_comparison
+from horde_agent.runs.reporting.pictures import half_side, visited_share
+from horde_agent.runs.reporting.report import NO_PICTURES, write_report
+from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
+from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.toml import to_toml
 from tests.agent.commands import summary_of, toy
 
@@ -95,6 +95,34 @@ def test_the_report_shows_every_picture_and_the_worst_questions(toy_run: Path) -
     assert "trace_rule" in html
 
 
+def test_questions_are_grouped_by_what_they_ask_and_not_by_their_names(tmp_path: Path) -> None:
+    """Three questions of one policy and time scale, two of another; their names have one to four parts."""
+    rng = np.random.default_rng(3)
+    readings = rng.random((400, 2))
+    names_and_gammas = [
+        ("a/b/c/d", 0.5),
+        ("light", 0.5),
+        ("left/g0/obs_0", 0.5),
+        ("one/two", 0.0),
+        ("right/g0.5/obs_1", 0.0),
+    ]
+    asked = [
+        GVF(name, Behaviour(), Channel(k % 2), gamma)
+        for k, (name, gamma) in enumerate(names_and_gammas)
+    ]
+    run = tmp_path / "run"
+    learn_from(readings, questions=asked, out=run)
+    page = write_report(run).read_text(encoding="utf-8")
+    table = page.split("By policy and time scale")[1].split("</table>")[0]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
+    assert [cells[:3], cells[6:9]] == [["behaviour", "0.5", "3"], ["behaviour", "0", "2"]]
+    lines = lines_of(run / "questions.csv")
+    about = [(line["policy"], line["gamma"], line["channel"]) for line in lines]
+    assert about[:2] == [("behaviour", "0.5", "obs_0"), ("behaviour", "0.5", "obs_1")]
+    medians = [float(line["nmsre"]) for line in lines[3:]]
+    assert float(cells[9]) == pytest.approx(np.mean(medians), abs=6e-4)
+
+
 RULES = """
 [[family]]
 policies = ["left"]
@@ -144,8 +172,8 @@ def test_without_matplotlib_the_report_says_what_to_install(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Path(shutil.copytree(toy_run, tmp_path / "run"))
-    monkeypatch.setitem(sys.modules, "horde_agent.runs.showing.pictures", None)
-    monkeypatch.delattr("horde_agent.runs.showing.pictures", raising=False)
+    monkeypatch.setitem(sys.modules, "horde_agent.runs.reporting.pictures", None)
+    monkeypatch.delattr("horde_agent.runs.reporting.pictures", raising=False)
     html = write_report(run).read_text()
 
     assert NO_PICTURES in unescape(html)
@@ -233,7 +261,7 @@ def page_of(tmp_path: Path, **changes: Any) -> str:
     folder.config.write_text(to_toml(config, {"horde-gvf": "1"}))
     write_json(folder.summary, SUMMARY | {k: v for k, v in changes.items() if k in SUMMARY})
     write_json(folder.details, DETAILS | {k: v for k, v in changes.items() if k not in SUMMARY})
-    write_csv(folder.questions, QUESTION_COLUMNS, QUESTIONS)
+    write_csv(folder.questions, SCORE_COLUMNS, QUESTIONS)
     write_csv(folder.learning_curve, ["excursion"], [])
     return write_report(tmp_path).read_text()
 

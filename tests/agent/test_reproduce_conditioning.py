@@ -24,6 +24,7 @@ from horde_agent.reproduce.conditioning import (
     AdamLearner,
     ConditioningErrors,
     Representation,
+    Streams,
     features_of,
     predict,
     steps_since_onset,
@@ -109,7 +110,7 @@ def test_the_loop_predicts_as_its_slow_twin() -> None:
     """TD(lambda) over dense features, with the predictions of the step before fed back."""
     env = TraceConditioning(isi=10)
     learned, scored = (env.draw(np.random.default_rng(seed), 5) for seed in (5, 6))
-    predictions = predict(env, (learned, scored), CLOSED)
+    predictions = predict(env, Streams(learned, scored), CLOSED)
     gamma = np.tile([0.0, 0.8, 0.9, 1 - 1 / 30], 2)
     channel = np.repeat([0, 1], 4)
     questions = [

@@ -12,7 +12,7 @@ from horde_agent.reproduce import command
 from horde_agent.reproduce.checks import CheckResult
 from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table
 from horde_agent.reproduce.page import write_page
-from horde_agent.runs.keeping.folder import own_version
+from horde_agent.runs.storage.folder import own_version
 
 CALLS: list[str] = []
 

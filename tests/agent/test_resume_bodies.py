@@ -14,7 +14,7 @@ import pytest
 from horde_agent import cli
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import row_dtype
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, refused, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.doubles import ToyBody

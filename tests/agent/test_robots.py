@@ -22,8 +22,8 @@ from horde_agent.life.robot_stream import RobotCounts, RobotStream
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
-from horde_agent.runs.jobs.relearn import complete
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
 from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions

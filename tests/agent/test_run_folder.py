@@ -19,9 +19,9 @@ import pytest
 import horde_agent.bench.command  # noqa: F401  the user of `closed` may not be able to import it
 from horde_agent import cli
 from horde_agent.cli import learn
+from horde_agent.runs import session
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.jobs import job as jobs
-from horde_agent.runs.keeping.folder import RunFolder, read_curve, write_csv, write_json
+from horde_agent.runs.storage.folder import RunFolder, read_curve, write_csv, write_json
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states
@@ -129,12 +129,12 @@ def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
         free: int
 
     monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: pytest.fail("it was compiled first"))
+    monkeypatch.setattr(session, "warm_up", lambda *_: pytest.fail("it was compiled first"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
     message = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
     assert states(message, "--out a", "6.5 MB", "8.0 MB")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: 0.0)
+    monkeypatch.setattr(session, "warm_up", lambda *_: 0.0)
     assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0
 
 
@@ -144,7 +144,7 @@ def test_a_disk_that_becomes_full_is_refused_without_leaving_a_folder(
     def full(*_: Any) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("horde_agent.runs.keeping.folder.to_toml", full)
+    monkeypatch.setattr("horde_agent.runs.storage.folder.to_toml", full)
     assert "No space left" in refused(["learn", "--out", "new/run"], capsys)
 
 
@@ -163,7 +163,7 @@ def test_a_body_behind_a_port_is_opened_closed_and_opened_again(
             done.append("closed")
 
     monkeypatch.setattr(learn, "make_env", lambda _config: Robot())
-    monkeypatch.setattr(jobs, "warm_up", lambda *_: done.append("compiled"))
+    monkeypatch.setattr(session, "warm_up", lambda *_: done.append("compiled"))
     words = [
         "learn",
         "--backend",

@@ -18,10 +18,10 @@ import pytest
 from rich.console import Console
 
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs.jobs.relearn import complete
-from horde_agent.runs.keeping import run as runs
-from horde_agent.runs.keeping.doctor import examine
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.storage import run as runs
+from horde_agent.runs.storage.doctor import examine
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import RunReader
 from tests.agent.commands import CONTROL, flip, horde, refused, summary_of
 from tests.agent.kills import differences, lived_with_kills, rows_of

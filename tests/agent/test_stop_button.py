@@ -14,9 +14,9 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.runs.keeping import stop_request
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import (
+from horde_agent.runs.storage import stop_request
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import (
     StopAnswer,
     StopListener,
     ask_process,

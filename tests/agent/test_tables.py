@@ -22,19 +22,26 @@ from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.runs import holdout
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.ending import Cause, End
-from horde_agent.runs.jobs import holdout, tables
-from horde_agent.runs.jobs.holdout import (
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
+from horde_agent.runs.holdout import (
     LEARNED_SHARE,
     Holdout,
     known_returns,
     read_log,
     returns_of,
 )
-from horde_agent.runs.jobs.tables import NOT_RECORDED, Outcome, holdout_traces, write_tables
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.run import Run
+from horde_agent.runs.storage import tables
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.question_table import SCORE_COLUMNS
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.tables import (
+    NOT_RECORDED,
+    SessionOutcome,
+    holdout_traces,
+    write_tables,
+)
 from horde_agent.saving import text
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 from tests.facts import states
@@ -79,7 +86,7 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
     lines = tables.question_lines(
         horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN])
     )
-    table = [dict(zip(tables.QUESTION_COLUMNS, line, strict=True)) for line in lines]
+    table = [dict(zip(SCORE_COLUMNS, line, strict=True)) for line in lines]
     assert table[1] == {
         "name": "b",
         "nmsre": 0.2,
@@ -221,7 +228,9 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     student.catch_up = lambda: None
     student.learn_s = Durations()
     robot = NOT_RECORDED | {"gaps": 3}
-    outcome = Outcome(steps=60, end=End.of(Cause.LOG_END), robot=robot, score=score, passes=12.5)
+    outcome = SessionOutcome(
+        steps=60, end=ExitReason.of(ExitCause.LOG_END), robot=robot, score=score, passes=12.5
+    )
     summary = write_tables(run, student, outcome, 2.0)
 
     assert (summary["mean_nmsre"], summary["median_nmsre"], summary["share_nmsre_below_1"]) == (

@@ -18,8 +18,8 @@ from horde_agent import cli
 from horde_agent.life.observers import Sampler
 from horde_agent.record import FORMAT, Phase, Recorder, read, snapshots
 from horde_agent.record.segments import read_segment, record_files, sealed
-from horde_agent.runs.jobs import relearn
-from horde_agent.runs.keeping.folder import RunFolder
+from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.test_snapshots import keep_each, steps_kept
 from tests.facts import states
@@ -198,7 +198,7 @@ def n_within(rows: np.ndarray, known: int, phase: Phase) -> int:
 
 def tables_of(run: Path) -> dict[str, str]:
     """Learn from a record again, and return all that was written."""
-    relearn.complete(RunFolder(run), Console(quiet=True))
+    complete(RunFolder(run), Console(quiet=True))
     return {table: (run / table).read_text() for table in TABLES}
 
 

@@ -30,14 +30,14 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
-from horde_agent.life.feed import Feed, checksum_of
 from horde_agent.life.life import Life
+from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.keeping.folder import RunFolder
-from horde_agent.runs.keeping.stop_request import StopAnswer
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import ToyBody, horde_of
@@ -80,7 +80,7 @@ def lived(
     env = ToyBody()
     interface = Interface.of(env)
     horde = horde_of(questions(n_demons), interface, mode)
-    feed = Feed(folder, interface, horde, clock=clock or Hand(0.1), **options)
+    feed = LiveStatusWriter(folder, interface, horde, clock=clock or Hand(0.1), **options)
     recorder = Recorder(
         3, folder / "log" / "life.rec", {"channels": [], "actions": [], "period_s": 0.1}
     )
@@ -219,7 +219,23 @@ def test_a_life_that_writes_nothing_is_silent_or_dead(
         assert status["silent_s"] == pytest.approx(silent_s, abs=5.0)
 
 
-def test_the_map_has_a_family_for_each_run_of_names_that_differ_in_their_last_part(
+def test_the_map_has_a_family_for_each_policy_and_time_scale(tmp_path: Path) -> None:
+    lived(tmp_path, 20, n_demons=5)
+    facts = tmp_path / "live" / "facts.json"
+    table = json.loads(facts.read_text())
+    about = [("light", "left", 0.5), ("a/b/c/d", "left", 0.5), ("c", "a/b", None)]
+    table["questions"] = [
+        {"name": name, "family": "", "policy": policy, "gamma": gamma}
+        for name, policy, gamma in about
+    ]
+    facts.write_text(json.dumps(table))
+    assert RunReader(tmp_path).families() == [
+        {"name": "left/g0.5", "n": 2},
+        {"name": "a/b", "n": 1},
+    ]
+
+
+def test_the_map_of_an_older_run_has_a_family_for_names_that_differ_in_their_last_part(
     tmp_path: Path,
 ) -> None:
     """One family, or more than 40, need no names on the map."""
@@ -508,9 +524,9 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     run = SimpleNamespace(
         config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None
     )
-    job: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
+    session: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
     with pytest.raises(BadInput, match="no port is free"):
-        learn.finish(job)
+        learn.finish(session)
     assert calls == ["stopped"]
 
 

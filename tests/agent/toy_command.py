@@ -11,7 +11,7 @@ from pathlib import Path
 
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.runs.showing import report
+from horde_agent.runs.reporting import report
 from tests.agent.doubles import ToyBody
 
 PAUSE_AT = 300

@@ -19,7 +19,7 @@ N_CHUNKS = 30
 N_SETTLING = 4
 
 
-def cost_of_rules(questions: Sequence[GVF], stream: workload.Stream) -> dict[str, Any]:
+def cost_of_rules(questions: Sequence[GVF], stream: workload.WorkloadStream) -> dict[str, Any]:
     """Return the median CPU time of a step of the default rule in ms, and of each rule the median ratio to it.
 
     A ratio is of two chunks of steps taken one shortly after the other.

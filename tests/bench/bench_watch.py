@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from horde_agent.interface import Interface
-from horde_agent.life.feed import Feed
 from horde_agent.life.life import Life, StepEvent
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.policies import StickyRandom
 from tests.agent.doubles import ToyBody, horde_of
 from tests.agent.test_watch import questions
@@ -25,7 +25,7 @@ def main(n_demons: int = 10_000, n_steps: int = 600) -> dict[str, Any]:
     interface = Interface.of(env)
     horde = horde_of(questions(n_demons), interface)
     with tempfile.TemporaryDirectory() as folder:
-        feed = Feed(Path(folder), interface, horde, clock=lambda: now_s)
+        feed = LiveStatusWriter(Path(folder), interface, horde, clock=lambda: now_s)
 
         def timed(event: StepEvent) -> None:
             nonlocal now_s

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.random import PCG64DXSM, Generator
 
 from horde_env._jit import DRAWS_IN_KERNEL, addresses_of, draw_noise
-from horde_env.robots.critterbot.simulator import fleet
+from horde_env.robots.critterbot.simulator import batch
 
 PEN = "horde_env:CritterbotPen-v0"
 MODES = list(AutoresetMode)
@@ -160,7 +160,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_noise_drawn_by_numpy_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     observations = life()
-    monkeypatch.setattr(fleet, "DRAWS_IN_KERNEL", False)
+    monkeypatch.setattr(batch, "DRAWS_IN_KERNEL", False)
     np.testing.assert_array_equal(life(), observations)
 
 

@@ -26,7 +26,7 @@ from horde_agent.policies import Policy
 from horde_agent.record import Phase, Stream
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.keeping.run import HeaderEnv
+from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out
@@ -83,10 +83,12 @@ def estimate_behaviour(
     counts = np.ones(n_actions)
     while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < ENOUGH_ROWS):
         for k, (tiles, actions) in enumerate(_batches(rows, interface)):
-            n_rows += len(actions) if n_passes == 0 else 0
+            if n_passes == 0:
+                n_rows += len(actions)
             if k % 5 < 4:
                 _learn_batch(weights, squares, tiles, actions, 1.0 / coder.n_active)
-                mean += (weights - mean) / (n_means := n_means + 1)
+                n_means += 1
+                mean += (weights - mean) / n_means
                 counts += np.bincount(actions, minlength=n_actions)
         # The first half of the path counts less and less
         n_passes = n_passes + 1

@@ -96,9 +96,8 @@ class Columns:
     @property
     def others(self) -> dict[str, str]:
         """Names of the columns that are no channels, by attribute."""
-        return {
-            key: name for key in _OTHERS if (name := getattr(self, key)) not in (None, ESTIMATE)
-        }
+        names = {key: getattr(self, key) for key in _OTHERS}
+        return {key: name for key, name in names.items() if name not in (None, ESTIMATE)}
 
     @property
     def names(self) -> list[str]:
@@ -160,10 +159,10 @@ class Columns:
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
         """Check a table with the keys of this class; raise BadInput if one is unknown, missing or invalid."""
         kinds = get_type_hints(cls)
-        if base is None and (
-            lacking := [key for key in ("channel", "period_s") if key not in table]
-        ):
-            raise BadInput(f"it has no {lacking[0]!r}")
+        if base is None:
+            for key in ("channel", "period_s"):
+                if key not in table:
+                    raise BadInput(f"it has no {key!r}")
         given: dict[str, Any] = {}
         for key, value in table.items():
             if key not in kinds:

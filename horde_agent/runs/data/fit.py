@@ -29,7 +29,7 @@ class NothingToLearn(BadInput):
     """No row of a data set follows from the row before it by an action of the behaviour."""
 
 
-class Fit:
+class TableFit:
     """Facts about the rows of a data set, added in order.
 
     Args:

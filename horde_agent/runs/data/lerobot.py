@@ -207,56 +207,103 @@ def write_lerobot(
 ) -> None:
     """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
-    The last frame of an episode has action 0 and b 0: nothing is known of an action there. Raise
-        BadInput if pyarrow or
-    every episode is missing, or the folder is not empty.
+    The last frame of an episode has action 0 and b 0: nothing is known of an action there.
+
+    Raises:
+        BadInput: If pyarrow or every episode is missing, or the folder is not empty.
     """
-    pa, parquet = (imported(module, NEEDS_PYARROW) for module in ("pyarrow", "pyarrow.parquet"))
+    for module in ("pyarrow", "pyarrow.parquet"):
+        imported(module, NEEDS_PYARROW)
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name a new folder")
-    names = [channel["name"] for channel in header["channels"]]
     fps = 1.0 / header["period_s"]
-    n_frames = 0
-    number = 0
-    n_bytes = 0
-    lines = list[dict[str, Any]]()
-    writer = None
+    frame_files = _FrameFiles(folder, fps)
+    lines = []
     for index, episode in enumerate(episodes):
-        frames = _frames(episode, index, n_frames, fps)
-        if writer is None or n_bytes > _FILE_BYTES:
-            number += writer is not None
-            n_bytes = 0
-            path = folder / "data" / _FILE.format(*divmod(number, _FILES_PER_CHUNK))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if writer is not None:
-                writer.close()
-            writer = parquet.ParquetWriter(path, frames.schema, write_page_checksum=True)
-        writer.write_table(frames)
-        n_bytes += frames.nbytes
-        chunk, file = divmod(number, _FILES_PER_CHUNK)
-        places = {
-            "data/chunk_index": chunk,
-            "data/file_index": file,
-            "length": len(frames),
-            "tasks": [name],
-        }
-        places |= {"dataset_from_index": n_frames, "dataset_to_index": n_frames + len(frames)}
+        place = frame_files.write(episode, index)
         lines.append(
             {
                 "episode_index": index,
-                **places,
+                "data/chunk_index": place.chunk,
+                "data/file_index": place.file,
+                "length": place.end - place.first,
+                "tasks": [name],
+                "dataset_from_index": place.first,
+                "dataset_to_index": place.end,
                 "meta/episodes/chunk_index": 0,
                 "meta/episodes/file_index": 0,
             }
         )
-        n_frames += len(frames)
-    if writer is None:
+    if not lines:
         raise BadInput("the run has learned from no step, so there is nothing to export")
-    writer.close()
-    meta = folder / "meta"
+    frame_files.close()
+    _write_meta(folder / "meta", name, lines)
+    names = [channel["name"] for channel in header["channels"]]
+    info = _info(names, fps, n_episodes=len(lines), n_frames=frame_files.n_frames)
+    (folder / _HEADER).write_text(json.dumps(dict(header)), encoding="utf-8")
+    (folder / _INFO).write_text(json.dumps(info, indent=4), encoding="utf-8")
+
+
+class _Place(NamedTuple):
+    """Where the frames of an episode are: numbers of its chunk and file, and its frames [first, end)."""
+
+    chunk: int
+    file: int
+    first: int
+    end: int
+
+
+class _FrameFiles:
+    """Writes frames to Parquet files of about `_FILE_BYTES`.
+
+    Attributes:
+        n_frames: Number of frames written.
+    """
+
+    def __init__(self, folder: Path, fps: float) -> None:
+        self.n_frames = 0
+        self._folder = folder
+        self._fps = fps
+        self._number = -1  # of the open file
+        self._n_bytes = 0  # in it, before compression
+        self._writer: Any = None
+
+    def write(self, episode: Episode, index: int) -> _Place:
+        """Write the frames of an episode into one file; return where they are."""
+        frames = _frames(episode, index, self.n_frames, self._fps)
+        if self._writer is None or self._n_bytes > _FILE_BYTES:
+            self._open_next(frames.schema)
+        self._writer.write_table(frames)
+        self._n_bytes += frames.nbytes
+        first = self.n_frames
+        self.n_frames += len(frames)
+        chunk, file = divmod(self._number, _FILES_PER_CHUNK)
+        return _Place(chunk=chunk, file=file, first=first, end=self.n_frames)
+
+    def _open_next(self, schema: Any) -> None:
+        import pyarrow.parquet as pq
+
+        self.close()
+        self._number += 1
+        self._n_bytes = 0
+        path = self._folder / "data" / _FILE.format(*divmod(self._number, _FILES_PER_CHUNK))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._writer = pq.ParquetWriter(path, schema, write_page_checksum=True)
+
+    def close(self) -> None:
+        """Close the open file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _write_meta(meta: Path, name: str, lines: list[dict[str, Any]]) -> None:
+    """Write the tables of the episodes and of the only task."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     (meta / "episodes" / "chunk-000").mkdir(parents=True)
     episodes_file = meta / "episodes" / _FILE.format(0, 0)
-    parquet.write_table(pa.Table.from_pylist(lines), episodes_file, write_page_checksum=True)
+    pq.write_table(pa.Table.from_pylist(lines), episodes_file, write_page_checksum=True)
     tasks = pa.table({"task_index": [0], "__index_level_0__": [name]})
     level = {
         "name": None,
@@ -267,24 +314,28 @@ def write_lerobot(
     # LeRobot's index
     pandas = {"index_columns": ["__index_level_0__"], "columns": [level], "pandas_version": "2.0"}
     tasks = tasks.replace_schema_metadata({"pandas": json.dumps(pandas)})
-    parquet.write_table(tasks, meta / "tasks.parquet", write_page_checksum=True)
-    info = {
+    pq.write_table(tasks, meta / "tasks.parquet", write_page_checksum=True)
+
+
+def _info(names: list[str], fps: float, *, n_episodes: int, n_frames: int) -> dict[str, Any]:
+    """Return the contents of info.json."""
+    if np.isclose(fps, round(fps)):
+        fps = round(fps)
+    return {
         "codebase_version": "v3.0",
         "robot_type": None,
-        "total_episodes": len(lines),
+        "total_episodes": n_episodes,
         "total_frames": n_frames,
         "total_tasks": 1,
         "chunks_size": _FILES_PER_CHUNK,
         "data_files_size_in_mb": _FILE_BYTES // 1_000_000,
         "video_files_size_in_mb": 200,
-        "fps": round(fps) if np.isclose(fps, round(fps)) else fps,
-        "splits": {"train": f"0:{len(lines)}"},
+        "fps": fps,
+        "splits": {"train": f"0:{n_episodes}"},
         "data_path": _DATA,
         "video_path": None,
         "features": _features(names),
     }
-    (folder / _HEADER).write_text(json.dumps(dict(header)), encoding="utf-8")
-    (folder / _INFO).write_text(json.dumps(info, indent=4), encoding="utf-8")
 
 
 def _features(names: list[str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from horde_agent.runs.data.columns import (
     Columns,
     layout_without_transitions,
 )
-from horde_agent.runs.data.fit import LATE, Fit
+from horde_agent.runs.data.fit import LATE, TableFit
 from horde_agent.types import Bools, Floats
 
 Chunk = Mapping[str, NDArray[Any]]
@@ -84,9 +84,9 @@ class Table:
         self.b_estimate: dict[str, float] | None = None
         self._fit = self._new_fit()
 
-    def _new_fit(self) -> Fit:
+    def _new_fit(self) -> TableFit:
         knows_b = self.columns.b is not None or self.behaviour is not None
-        return Fit(
+        return TableFit(
             self.where,
             self.columns.period_s,
             has_action_names=self._has_action_names,

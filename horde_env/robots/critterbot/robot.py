@@ -80,10 +80,10 @@ class Critterbot(Robot):
         return recording(**arguments)
 
     def make_batch(self, env: Any, n_robots: int) -> Any:
-        """Return a `SimulatedFleet`."""
-        from horde_env.robots.critterbot.simulator.fleet import SimulatedFleet
+        """Return a `BatchState`."""
+        from horde_env.robots.critterbot.simulator.batch import BatchState
 
-        return SimulatedFleet(env, n_robots)
+        return BatchState(env, n_robots)
 
     def manoeuvres(self) -> Manoeuvres:
         """Return its drive to the middle of the pen, and its stay at the dock."""

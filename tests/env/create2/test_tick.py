@@ -37,8 +37,7 @@ IS_INTERPRETED = bool(numba.config.DISABLE_JIT)
 
 def quiet(machine: Machine) -> Sensors:
     """Return what the sensors read without noise."""
-    body = machine.state, machine.found, machine.body[0], machine.amounts, machine.marks
-    tick.sense(*body, np.zeros(12), np.ones(3), machine.packets)
+    tick.sense(tuple(machine.arrays._replace(normal=np.zeros(12), uniform=np.ones(3))))
     return Sensors(*machine.packets.tolist())
 
 
@@ -124,8 +123,8 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
         sensors = Sensors(*machine.read().tolist())
-        noise = machine._normal
-        uniform = machine._uniform
+        noise = machine.arrays.normal
+        uniform = machine.arrays.uniform
         signals = np.zeros(6)
         world.look(*pose, SPEC.angles("light_bump"), ROOM.segments(), signals)
         offsets = machine.amounts[tick.OFFSET : tick.OFFSET + 6]
@@ -144,7 +143,7 @@ def test_sensors_agree_with_their_slow_twin() -> None:
         assert heard == slow.infrared(ROOM, pose, uniform)
         characters |= set(heard)
         docked = slow.touches_dock(ROOM, *pose)
-        assert tick.touches_dock(*pose, machine.body[0][3]) == docked
+        assert tick.touches_dock(*pose, machine.arrays.dock) == docked
     assert {0, 161, 164, 165, 168, 169, 172, 173} <= characters
 
 
@@ -195,9 +194,7 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
         machine.state[world.AMP_L : world.AMP_R + 1] = rng.choice([0.0, 0.2], 2)
         names = "charge_ah", "capacity_ah", "volts", "amps", "temperature_k"
         battery = slow.Battery(*(getattr(machine, name) for name in names))
-        tick.pass_time(
-            machine.state, machine.body[0], machine.amounts, machine.marks, may_charge, is_awake
-        )
+        tick.pass_time(tuple(machine.arrays), may_charge, is_awake)
         assert machine.is_docked == machine.dock_has_power
         assert machine.is_charging == (machine.dock_has_power and may_charge)
         amps = float(machine.state[world.AMP_L] + machine.state[world.AMP_R])

@@ -10,6 +10,7 @@ import numpy as np
 from horde_env.backend import Frame
 from horde_env.robots.critterbot.simulator import packet as kernels
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.robots.critterbot.simulator.sensors import Senses
 
 
@@ -38,12 +39,28 @@ def read(
     out: np.ndarray,
 ) -> None:
     """Write channels 16..52 of the packet at `t_s`, as `period.sample` does for a body with an engine."""
-    noise = rng.standard_normal(senses.n_normal), rng.random((2, senses.n_uniform))
-    *kit, times, room = senses.at(t_s)
-    air = kernels.air_at(times, room, t_s)
-    felt = 0.5 * (before.ax + now.ax), 0.5 * (before.ay + now.ay)
-    poses = (*before[:3], before.yaw_rate, *before[6:8]), (*now[:3], now.yaw_rate, *felt)
-    kernels.read(*kit, *noise, *poses, now.wheel_speed, now.duty, now.contact_n_s, air, out[16:53])
+    normal = rng.standard_normal(senses.n_normal)
+    uniform = rng.random((2, senses.n_uniform))
+    senses.move_lamps(t_s)
+    air = kernels.air_at(senses.times, senses.room, t_s)
+    instant = kernels.Instant(
+        previous_pose=Pose(*before[:3], before.yaw_rate, before.ax, before.ay),
+        pose=Pose(*now[:3], now.yaw_rate, 0.5 * (before.ax + now.ax), 0.5 * (before.ay + now.ay)),
+        wheel_speed=now.wheel_speed,
+        duty=tuple(now.duty.tolist()),
+        contact_n_s=now.contact_n_s,
+    )
+    kernels.read(
+        senses.scene,
+        senses.eyes,
+        senses.memory,
+        senses.steps,
+        normal,
+        uniform,
+        instant,
+        air,
+        out[16:53],
+    )
 
 
 def at(x: float = 0.0, y: float = 0.0, heading: float = 0.0, **rest: float) -> BodyState:

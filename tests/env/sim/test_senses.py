@@ -36,12 +36,17 @@ FRONT = np.array([[0.0, 0.0, 0.0]])  # one sensor in the body's middle, looking 
 EYE = np.array([[fields.SETBACK_M, 0.0, 0.0]])  # one with a line of sight from the body's middle
 
 
+def still(x: float, y: float, heading: float) -> fields.Pose:
+    """Return the pose of a body at rest."""
+    return fields.Pose(float(x), float(y), float(heading), 0.0, 0.0, 0.0)
+
+
 def distance(x: float, y: float, heading: float, at: np.ndarray = FRONT) -> np.ndarray:
     n = len(at)
     out = np.full(len(at), np.nan)
     quiet = np.ones((2, n))
     fields.ir_distance(
-        np.array([x, y, heading]), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, SCRATCH, out
+        still(x, y, heading), at, SEGMENTS, REFLECTANCES, np.zeros(n), quiet, SCRATCH, out
     )
     return out
 
@@ -51,7 +56,7 @@ def beacon(
 ) -> np.ndarray:
     out = np.full((2, len(at)), np.nan)
     quiet = np.zeros((2, len(at)))
-    poses = np.array([[x, y, heading], [0.0, 0.0, 0.0]])
+    poses = (still(x, y, heading), still(0.0, 0.0, 0.0))
     fields.ir_light(poses, at, BEACON, (lit, 0.0), SEGMENTS, HEIGHTS, quiet, SCRATCH, out)
     return out[0]
 
@@ -66,14 +71,14 @@ def light(
 ) -> np.ndarray:
     out = np.full(len(at), np.nan)
     segments, heights = (SEGMENTS, HEIGHTS) if walls else (NO_SEGMENTS, NO_HEIGHTS)
-    pose = np.array([x, y, heading])
+    pose = still(x, y, heading)
     fields.light(pose, at, lamps, 1.0, 0.0, segments, heights, np.zeros(len(at)), SCRATCH, out)
     return out
 
 
 def kelvin(x: float, y: float, heading: float, at: np.ndarray) -> np.ndarray:
     out = np.full(len(at), np.nan)
-    fields.warmth(np.array([x, y, heading]), at, WARM, 294.0, SEGMENTS, HEIGHTS, SCRATCH, out)
+    fields.warmth(still(x, y, heading), at, WARM, 294.0, SEGMENTS, HEIGHTS, SCRATCH, out)
     return out
 
 
@@ -211,6 +216,7 @@ EARTH = np.array(
 )
 IRON = np.array([[*i.position_m, i.depth_m, *i.field] for i in load_pen().iron])
 STILL = np.zeros(3)
+AT_REST = still(0.0, 0.0, 0.0)
 
 
 def raw_acceleration(
@@ -222,7 +228,7 @@ def raw_acceleration(
 ) -> np.ndarray:
     """Return the accelerometer's raw x, y, z without noise or shaking, not yet rounded."""
     out = np.zeros(3)
-    motion = np.array([0.0, 0.0, heading, yaw_rate, ax, ay])
+    motion = fields.Pose(0.0, 0.0, heading, yaw_rate, ax, ay)
     packet.acceleration(
         motion, yaw_rate if before is None else before, STILL, STILL, 0.0, np.zeros(7), out
     )
@@ -233,7 +239,7 @@ def counts(
     x: float, y: float, heading: float, iron: np.ndarray = IRON, duty: np.ndarray = STILL
 ) -> np.ndarray:
     out = np.zeros(3)
-    packet.magnetic(np.array([x, y, heading, 0, 0, 0]), duty, EARTH, iron, np.zeros(3), out)
+    packet.magnetic(still(x, y, heading), duty, EARTH, iron, np.zeros(3), out)
     return 1023 * out
 
 
@@ -260,12 +266,12 @@ def test_a_contact_rings_in_z_only() -> None:
     """0.5 N s at 6 m/s^2 per N s, times a standard normal."""
     quiet = np.zeros(7)
     for swing in (1.0, -0.4):
-        still = np.zeros(3)
+        quiet_reading = np.zeros(3)
         hit = np.zeros(3)
         normal = np.array([*quiet[:6], swing])
-        packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.0, normal, still)
-        packet.acceleration(np.zeros(6), 0.0, STILL, STILL, 0.5, normal, hit)
-        np.testing.assert_allclose(hit - still, [0.0, 0.0, 3.0 * swing], atol=1e-12)
+        packet.acceleration(AT_REST, 0.0, STILL, STILL, 0.0, normal, quiet_reading)
+        packet.acceleration(AT_REST, 0.0, STILL, STILL, 0.5, normal, hit)
+        np.testing.assert_allclose(hit - quiet_reading, [0.0, 0.0, 3.0 * swing], atol=1e-12)
 
 
 def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
@@ -277,7 +283,7 @@ def test_shaking_grows_with_wheel_speed_up_to_a_bound() -> None:
         for out in samples:
             roller = rng.uniform(0, 2 * math.pi, 3)
             packet.acceleration(
-                np.zeros(6), 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out
+                AT_REST, 0.0, np.full(3, speed), roller, 0.0, rng.standard_normal(7), out
             )
         sd[speed] = samples.std(axis=0) / packet.G_LSB
     assert np.all(sd[0.0] < 3.5)  # the noise at rest
@@ -310,13 +316,14 @@ def test_the_kernels_agree_with_their_slow_twins() -> None:
     quiet = np.zeros(7)
     for _ in range(50):
         motion = rng.normal(size=6)
+        pose = fields.Pose(*motion.tolist())
         wheels = rng.normal(size=3)
         roller = rng.normal(size=3)
         duty = rng.normal(size=3)
         felt = np.zeros(3)
         field = np.zeros(3)
-        packet.acceleration(motion, 0.3, wheels, roller, 0.0, quiet, felt)
-        packet.magnetic(motion, duty, EARTH, IRON, np.zeros(3), field)
+        packet.acceleration(pose, 0.3, wheels, roller, 0.0, quiet, felt)
+        packet.magnetic(pose, duty, EARTH, IRON, np.zeros(3), field)
         np.testing.assert_allclose(
             felt, twin.acceleration(motion, 0.3, wheels, roller), rtol=1e-12, atol=1e-12
         )

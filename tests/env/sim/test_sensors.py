@@ -125,9 +125,8 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     """Brightest an eighth of a cycle after zero, darkest after three eighths."""
     model = senses()
     room = model.pen.room
-    *_, times, numbers = model.kit
     gain = [
-        packet.air_at(times, numbers, part / room.mains_hz)[2]
+        packet.air_at(model.times, model.room, part / room.mains_hz).gain
         for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)
     ]
     np.testing.assert_allclose(

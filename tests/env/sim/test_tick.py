@@ -17,6 +17,7 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
@@ -64,46 +65,54 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     """Every group of channels against its own kernel, with and without a refresh of the thermal zones."""
     senses = Senses(SPEC, load_pen())
     rng = np.random.default_rng(2)
-    segments, heights, reflectances, beacon, lamps, warm, earth, iron = senses._scene
-    near, glare, light, heat = senses._eyes
+    scene = senses.scene
+    eyes = senses.eyes
+    segments = scene.segments
+    heights = scene.heights
     normal = rng.standard_normal(57)
     uniform = rng.random((2, 10))
-    previous_pose = (0.3, -0.4, -1.2, 0.5, 0.0, 0.0)
-    pose = (0.31, -0.41, -1.1, 0.6, 0.7, -0.8)
-    speed = rng.normal(size=3)
-    duty = rng.normal(size=3)
+    instant = packet.Instant(
+        previous_pose=Pose(0.3, -0.4, -1.2, 0.5, 0.0, 0.0),
+        pose=Pose(0.31, -0.41, -1.1, 0.6, 0.7, -0.8),
+        wheel_speed=rng.normal(size=3),
+        duty=tuple(rng.normal(size=3).tolist()),
+        contact_n_s=0.3,
+    )
+    pose = instant.pose
     lit = (0.2, 0.9)
     gain = 1.003
     room = load_pen().room
-    memory = tuple(rng.random(array.shape) for array in senses.memory)
-    values, roller, zones, drift, packets, _, *scratch = (array.copy() for array in memory)
+    memory = packet.Memory(*(rng.random(array.shape) for array in senses.memory))
+    expected_memory = packet.Memory(*(array.copy() for array in memory))
+    values = expected_memory.values
+    packets = expected_memory.packets
+    scratch = fields.Scratch(expected_memory.lines, expected_memory.along)
     out = np.zeros(37)
-    air = 0.1, lit, gain, room.light, room.temperature_k, lag_share, 0.9
-    sense_arrays = (senses._scene, senses._eyes, memory, senses._steps)
-    noise = (normal, uniform)
-    packet.read(*sense_arrays, *noise, previous_pose, pose, speed, duty, 0.3, air, out)
-    pose_array = np.array(pose)
-    scratch = tuple(scratch)
-    packet.feel(
-        pose_array,
-        previous_pose[3],
-        speed,
-        duty,
-        0.3,
-        0.1,
-        earth,
-        iron,
-        roller,
-        normal[:11],
-        values[:7],
+    air = packet.Air(
+        elapsed_s=0.1,
+        lit=lit,
+        gain=gain,
+        ambient=room.light,
+        room_k=room.temperature_k,
+        lag_share=lag_share,
+        drift_share=0.9,
     )
+    packet.read(scene, eyes, memory, senses.steps, normal, uniform, instant, air, out)
+    packet.feel(instant, 0.1, scene, expected_memory.roller, normal[:11], values[:7])
     fields.ir_distance(
-        pose_array, near, segments, reflectances, normal[11:21], uniform, scratch, values[7:17]
+        pose,
+        eyes.ir_distance,
+        segments,
+        scene.reflectances,
+        normal[11:21],
+        uniform,
+        scratch,
+        values[7:17],
     )
     fields.light(
-        pose_array,
-        light,
-        lamps,
+        pose,
+        eyes.light,
+        scene.lamps,
         gain,
         room.light,
         segments,
@@ -114,21 +123,32 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     )
     if lag_share:
         fields.warmth(
-            pose_array, heat, warm, room.temperature_k, segments, heights, scratch, values[29:]
+            pose,
+            eyes.thermal,
+            scene.warm,
+            room.temperature_k,
+            segments,
+            heights,
+            scratch,
+            values[29:],
         )
-        packet.follow(lag_share, 0.9, normal[41:], zones, drift, values[29:])
+        zones = expected_memory.zones
+        packet.follow(air, normal[41:], zones, expected_memory.drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
-    poses = np.array([previous_pose, pose])
+    poses = (instant.previous_pose, pose)
     expected = values.copy()
+    draws = normal[21:37].reshape(2, 8)
     fields.ir_light(
-        poses, glare, beacon, lit, segments, heights, normal[21:37].reshape(2, 8), scratch, packets
+        poses, eyes.ir_light, scene.beacon, lit, segments, heights, draws, scratch, packets
     )
-    packet.quantise(senses._steps, expected)
-    packet.mean_of_packets(senses._steps[:, 17:25].copy(), packets, expected[17:25])
+    packet.quantise(senses.steps, expected)
+    packet.mean_of_packets(senses.steps[:, 17:25].copy(), packets, expected[17:25])
     np.testing.assert_array_equal(out, expected)
-    for kept, wanted in zip(memory, (values, roller, zones, drift, packets), strict=False):
-        np.testing.assert_array_equal(kept[: len(wanted)], wanted)
-    np.testing.assert_array_equal(memory[5], np.abs(packets[1] - packets[0]))
+    for name in ("values", "roller", "zones", "drift", "packets"):
+        np.testing.assert_array_equal(
+            getattr(memory, name), getattr(expected_memory, name), err_msg=name
+        )
+    np.testing.assert_array_equal(memory.change, np.abs(packets[1] - packets[0]))
 
 
 MODULES = (fields, firmware, motors, packet, period, planar, power)

@@ -86,14 +86,14 @@ class SimulatedCreate(Backend):
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period and return the frame sampled at its end."""
-        wheels = drive(command, self.spec)
+        request = drive(command, self.spec)
         firmware = self.firmware
         if self._stop_reason:
-            asked = HALT
+            wheels = HALT
         else:
-            asked = self.mode_controller.override or wheels
+            wheels = self.mode_controller.override or request
         previous = self._state
-        firmware.receive(drive_direct(asked))
+        firmware.receive(drive_direct(wheels))
         assert previous is not None
         firmware.receive(self.mode_controller.state_commands(previous, self._t))
         self._n_steps += 1
@@ -102,7 +102,7 @@ class SimulatedCreate(Backend):
         n = due - firmware.n_cycles
         state = self._live(firmware, n)
         is_kept_still = bool(self._stop_reason)
-        verdict = self.mode_controller.judge(state, asked, n, is_kept_still=is_kept_still)
+        verdict = self.mode_controller.judge(state, wheels, n, is_kept_still=is_kept_still)
         applied = verdict.applied and previous.mode == SAFE and not is_kept_still
         share = self.spec.shares(command)
         frame = self._frame(

@@ -26,7 +26,7 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robots.create2.simulator import tick
 from horde_env.robots.create2.simulator.machine import Machine
-from horde_env.robots.create2.simulator.world import BASE_M, BUMP_L, BUMP_R
+from horde_env.robots.create2.simulator.world import BASE_M, BUMP_L, BUMP_R, COUNT_L, COUNT_R
 from horde_env.robots.create2.wire import (
     FASTEST,
     FULL,
@@ -274,7 +274,10 @@ class Firmware:
         elif opcode in DRIVING:
             self._drive(opcode, operands)
         elif opcode in (Op.SENSORS, Op.QUERY_LIST):
-            self._answers += operands if opcode == Op.SENSORS else operands[1:]
+            if opcode == Op.SENSORS:
+                self._answers += operands
+            else:
+                self._answers += operands[1:]
         elif opcode == Op.STREAM:
             self._stream = tuple(operands[1:])
             self._is_streaming = bool(operands[0])
@@ -320,12 +323,13 @@ class Firmware:
         self.n_cycles += 1
         machine = self.machine
         left_mps, right = self._wheels()
-        velocity_before = machine.state[5:7].copy()
+        left_count = float(machine.state[COUNT_L])
+        right_count = float(machine.state[COUNT_R])
         machine.tick(
             left_mps, right, may_charge=self.mode in (OFF, PASSIVE), is_awake=not self.is_asleep
         )
-        self._travel[0] += float(machine.state[5] - velocity_before[0])
-        self._travel[1] += float(machine.state[6] - velocity_before[1])
+        self._travel[0] += float(machine.state[COUNT_L] - left_count)
+        self._travel[1] += float(machine.state[COUNT_R] - right_count)
         if self.mode == PASSIVE and not self.is_asleep and self._own is None:
             self._idle_s += TICK_S
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
@@ -402,7 +406,9 @@ class Firmware:
             output += encode_packet(sensors, number)
         if self._is_streaming and self._stream:
             output += frame_of(sensors, self._stream)[:LINE_BYTES]
-        reported = (*numbers, *(self._stream if self._is_streaming else ()))
+        reported = list(numbers)
+        if self._is_streaming:
+            reported += self._stream
         if not DISTANCE_PACKETS.isdisjoint(reported):
             self.forget_way()
         return output
@@ -538,7 +544,10 @@ class OwnDrive:
 def _steer(off: float, speed: float) -> tuple[float, float]:
     off = math.remainder(off, 2.0 * math.pi)
     yaw = min(max(2.5 * off, -TURN), TURN)
-    return _wheels(speed * max(math.cos(off), 0.0) if abs(off) < 0.7 else 0.0, yaw)
+    forward = 0.0
+    if abs(off) < 0.7:
+        forward = speed * max(math.cos(off), 0.0)
+    return _wheels(forward, yaw)
 
 
 def _wheels(forward: float, yaw: float) -> tuple[float, float]:

@@ -7,11 +7,12 @@ import math
 import numpy as np
 from numpy.random import Generator
 
+from horde_env._jit import RecordFields
 from horde_env.backend import Floats, Ints, State
 from horde_env.robot import create2
 from horde_env.robots.create2.arena import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
-from horde_env.robots.create2.simulator.tick import Rules
+from horde_env.robots.create2.simulator.tick import RuleFields
 from horde_env.robots.create2.wire import TICK_S
 from horde_env.sim.saving import attributes, number_of, restore_attributes
 
@@ -32,9 +33,10 @@ def check_physics(physics: str | None) -> None:
 class Machine:
     """A robot in its room (`assets/room.toml` when None).
 
-    `state` and `found` have pose, wheels, currents and contacts (`world`); `amounts` and `marks`
-    battery and timers, indexed by the constants of `tick`; `body` is all of these, `packets` the
-    last readings, 7 to 58, shape (52,).
+    Attributes:
+        arrays: Room and robot for the kernels.
+        state, found, amounts, marks, packets: Arrays of it; `found` is its `contact`. Their indices
+            are constants of `world` and `tick`.
     """
 
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
@@ -61,20 +63,27 @@ class Machine:
         self.amounts = np.zeros(tick.N_AMOUNTS)
         self.marks = np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
-        self._segments = self.room.segments()
-        dock = np.array(self.room.dock[:3])
-        eyes = create2().angles("light_bump"), create2().positions("cliff_signal")
-        scene: tick.Scene = (self._segments, self.room.patches, self.room.sills, dock, *eyes)
         self.state = np.zeros(world.N_STATE)
         self.found = np.zeros(world.N_FOUND)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
-        self.body: tick.Body = (scene, self.state, self.found, self.amounts, self.marks)
-        self._normal = np.zeros(12)
-        self._uniform = np.zeros(3)
-        self._chances = (
-            self.room.lifts_per_h / 3600.0 * TICK_S,
-            self.room.buttons_per_h / 3600.0 * TICK_S,
+        self.arrays = tick.RobotArrays(
+            segments=self.room.segments(),
+            patches=self.room.patches,
+            sills=self.room.sills,
+            dock=np.array(self.room.dock[:3]),
+            lights=create2().angles("light_bump"),
+            cliffs=create2().positions("cliff_signal"),
+            lift_chance=self.room.lifts_per_h / 3600.0 * TICK_S,
+            button_chance=self.room.buttons_per_h / 3600.0 * TICK_S,
+            state=self.state,
+            contact=self.found,
+            amounts=self.amounts,
+            marks=self.marks,
+            normal=np.zeros(12),
+            uniform=np.zeros(3),
+            packets=self.packets,
         )
+        self._fields: RecordFields = tuple(self.arrays)
         self.place(0.0, 0.0, 0.0, np.random.default_rng(0))
 
     def place(self, x: float, y: float, heading: float, rng: Generator) -> None:
@@ -107,7 +116,7 @@ class Machine:
         for _ in range(10_000):
             x = float(rng.uniform(-wide, wide))
             y = float(rng.uniform(-deep, deep))
-            free = min(math.dist((x, y), world.nearest(x, y, row)) for row in self._segments)
+            free = min(math.dist((x, y), world.nearest(x, y, row)) for row in self.arrays.segments)
             if free > 0.5 * START_M:
                 break
         self.place(x, y, float(rng.uniform(-math.pi, math.pi)), rng)
@@ -120,22 +129,16 @@ class Machine:
 
     def tick(self, left: float, right: float, *, may_charge: bool, is_awake: bool = True) -> None:
         """Run one tick under the wheels' requests, m/s; `may_charge`: the mode permits it, `is_awake`: it is on."""
-        rules = left, right, 0, False
-        tick.pass_tick(
-            self._rng, rules, may_charge, is_awake, self._chances, self.body, self._normal
-        )
+        tick.pass_tick(self._rng, self._fields, left, right, may_charge, is_awake)
 
     def read(self) -> Ints:
         """Return `packets` as the sensors read them now; the program's own packets are not set."""
-        tick.read_tick(self._rng, self.body, self._normal, self._uniform, self.packets)
+        tick.read_tick(self._rng, self._fields)
         return self.packets
 
-    def run(self, n: int, rules: Rules, raw: Floats) -> int:
+    def run(self, n: int, rules: RuleFields, raw: Floats) -> int:
         """Run `n` ticks as `tick` and `read` do, with the same random numbers, in one call; see `tick.live`."""
-        draws = self._normal, self._uniform
-        return int(
-            tick.live(self._rng, n, rules, self._chances, self.body, *draws, self.packets, raw)
-        )
+        return int(tick.live(self._rng, self._fields, n, rules, raw))
 
     def press(self, bits: int) -> None:
         """Press buttons, bits as in packet 18, for 1/6 s."""

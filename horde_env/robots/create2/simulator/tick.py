@@ -1,18 +1,18 @@
 """Kernels of a tick of 1/64 s, except the body's motion (`world`): battery, floor, dock and sensors.
 
-`Machine` holds the arrays that the kernels change, `amounts` (float64) and `marks` (int64), indexed
-by the constants below. `live` runs several ticks in one call.
+`Machine` holds the arrays that the kernels change. `live` runs several ticks in one call.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from horde_env._jit import kernel, kernel_over
+from horde_env._jit import RecordFields, kernel, kernel_over
 from horde_env.backend import Floats, Ints
 from horde_env.robots.create2 import wire
 from horde_env.robots.create2.simulator import world
@@ -65,7 +65,7 @@ RED_DEG = (-5.0, 25.0)
 FIELD_BIT = 1
 GREEN_BIT = 4
 RED_BIT = 8
-# X, y, looks, half width
+# Of the omnidirectional, left and right one: x, y (m), direction, half width (rad)
 RECEIVERS = ((0.15, 0.0, 0.0, math.pi), (0.15, 0.03, 0.35, 0.9), (0.15, -0.03, -0.35, 0.9))
 DROPOUT = 0.04  # share of ticks without the character
 CONTACT_M = 0.03
@@ -75,34 +75,84 @@ SILL_DROP_S = 0.12
 LIFT_S = (0.8, 2.0)
 PRESSED_S = 1 / 6
 
-# Indices of `amounts`: battery; seconds that are left (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S) or
-# passed (OVER_S, of two wheels); the six light signals without noise, and the pose at which they
-# were computed; each sensor's own offset.
-CHARGE_AH, CAPACITY_AH, VOLTS, AMPS, KELVIN, SAG_V, SILL_S, LIFTED_S, CLIFF_S, BUTTON_S, OVER_S = (
-    range(11)
-)
-LIGHT = 12
-SEEN_AT = 18
-FLOOR = 21
-OFFSET = 25
+# Numbers of `amounts`.
+CHARGE_AH = 0  # of the battery
+CAPACITY_AH = 1  # of the battery
+VOLTS = 2  # of the battery
+AMPS = 3  # of the battery
+KELVIN = 4  # of the battery
+SAG_V = 5  # voltage drop of a bad battery
+SILL_S = 6  # time that a wheel is dropped on a sill, left
+LIFTED_S = 7  # time that it is lifted, left
+CLIFF_S = 8  # time at an edge, left
+BUTTON_S = 9  # time that a button is pressed, left
+OVER_S = 10  # first of two wheels: time under overcurrent, so far
+LIGHT = 12  # first of six light signals, without noise
+SEEN_AT = 18  # pose (x, y, heading) at which they were computed
+FLOOR = 21  # first of four cliff sensors' offsets
+OFFSET = 25  # first of six light sensors' offsets
 ROOM_KELVIN = 31
-BRIGHTNESS = 32
+BRIGHTNESS = 32  # cliff signal of the floor
 N_AMOUNTS = 33
-# Indices of `marks`; `NEAR` holds six bits; from HISTORY on, the encoders, left and right, of the
-# last N_HISTORY ticks.
-IS_DOCKED, HAS_POWER, IS_CHARGING, STUCK, ON_SILL, BUTTON, DIRT, NEAR, N_HISTORY, HISTORY = range(
-    10
-)
+# Numbers of `marks`.
+IS_DOCKED = 0  # 0 or 1
+HAS_POWER = 1  # the dock, 0 or 1
+IS_CHARGING = 2  # 0 or 1
+STUCK = 3  # 0: neither wheel, 1: the left one, 2: the right one
+ON_SILL = 4  # 0 or 1
+BUTTON = 5  # bits
+DIRT = 6  # signal
+NEAR = 7  # six bits
+N_HISTORY = 8  # ticks in the history
+HISTORY = 9  # first of the encoders, left and right, of the last N_HISTORY ticks
 N_MARKS = HISTORY + 2 * (N_TICKS + 1)
 
-Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
-"""Segments, patches and sills of the room, dock (x, y, direction), directions of lights, positions of cliff sensors."""
-# The wheels' requests, left and right, m/s; the mode; docked a tick ago
-Rules = tuple[float, float, int, bool]
+# Columns of `patches`, rectangles of the floor; of `sills` the first four.
+FROM_X = 0  # m
+FROM_Y = 1  # m
+TO_X = 2  # m
+TO_Y = 3  # m
+CLIFF_LEVEL = 4  # cliff signal
+CLIFF_SWING = 5  # of the cliff signal
+DRAG_A = 6  # additional current of each wheel
+DIRT_PER_S = 7
+# Numbers of `dock`.
+DOCK_X = 0  # m
+DOCK_Y = 1  # m
+DOCK_DIRECTION = 2  # rad
 
-Chances = tuple[float, float]  # of being lifted, of a button; in a tick
-# Scene, `state` and `found` of `world`, amounts, marks
-Body = tuple[Scene, Floats, Floats, Floats, Ints]
+
+class RobotArrays(NamedTuple):
+    """A robot in its room; everything from `state` on changes in place."""
+
+    segments: Floats  # obstacles, (m, 6); see `world`
+    patches: Floats  # of the floor, (p, 8)
+    sills: Floats  # (s, 4)
+    dock: Floats  # (3,)
+    lights: Floats  # directions of the light sensors in the body frame, rad, (6,)
+    cliffs: Floats  # positions of the cliff sensors in the body frame, m, (4, 2)
+    lift_chance: float  # of being lifted in a tick
+    button_chance: float  # of a button in a tick
+    state: Floats  # pose, wheels, currents; see `world`
+    contact: Floats  # what the last tick met; see `world`
+    amounts: Floats  # (N_AMOUNTS,)
+    marks: Ints  # (N_MARKS,)
+    normal: Floats  # standard normals of the last tick, (12,)
+    uniform: Floats  # for the dropouts of three receivers, (3,)
+    packets: Ints  # the last readings, 7 to 58, in the order of `Sensors`, (N_PACKETS,)
+
+
+class Rules(NamedTuple):
+    """What the robot's program asks of a tick."""
+
+    left_mps: float  # request of the left wheel
+    right_mps: float  # request of the right wheel
+    mode: int
+    was_docked: bool  # a tick ago
+
+
+# The fields of `Rules`, as Python passes them.
+RuleFields = tuple[float, float, int, bool]
 
 _PLACE = {name: i for i, name in enumerate(Sensors._fields)}
 BUMPS = _PLACE["bumps"]
@@ -126,6 +176,7 @@ WHEEL_MA = _PLACE["current_left"]
 BRUSH_MA = _PLACE["current_main_brush"]
 STASIS = _PLACE["stasis"]
 N_PACKETS = len(Sensors._fields)
+CHARACTERS = (IR_OMNI, IR_LEFT, IR_RIGHT)  # in the order of RECEIVERS
 
 _TURN = 2.0 * math.pi
 
@@ -139,7 +190,7 @@ def remainder(angle: float) -> float:
 @kernel
 def within(x: float, y: float, row: Floats) -> bool:
     """Return whether a point lies in a rectangle (x0, y0, x1, y1, ...)."""
-    return bool(row[0] <= x <= row[2] and row[1] <= y <= row[3])
+    return bool(row[FROM_X] <= x <= row[TO_X] and row[FROM_Y] <= y <= row[TO_Y])
 
 
 @kernel
@@ -147,15 +198,18 @@ def floor_under(x: float, y: float, patches: Floats) -> tuple[float, float]:
     """Return the drag (A of each wheel) and the dirt (1/s) of the first patch at a point."""
     for k in range(patches.shape[0]):
         if within(x, y, patches[k]):
-            return patches[k, 6], patches[k, 7]
+            return patches[k, DRAG_A], patches[k, DIRT_PER_S]
     return 0.0, 0.0
 
 
 @kernel_over(world)
-def pass_time(
-    state: Floats, scene: Scene, amounts: Floats, marks: Ints, may_charge: bool, is_awake: bool
-) -> None:
-    """Advance timers, contacts and battery by a tick; `state` is the one after it."""
+def pass_time(robot_fields: RecordFields, may_charge: bool, is_awake: bool) -> None:
+    """Advance timers, contacts and battery by a tick; the robot's `state` is the one after it."""
+    robot = RobotArrays(*robot_fields)
+    state = robot.state
+    amounts = robot.amounts
+    marks = robot.marks
+    sills = robot.sills
     for i in (SILL_S, LIFTED_S, CLIFF_S, BUTTON_S):
         amounts[i] = max(amounts[i] - TICK_S, 0.0)
     marks[DIRT] = max(marks[DIRT] - 8, 0)
@@ -164,7 +218,6 @@ def pass_time(
     heading = state[HEADING]
     wheel_x = x - 0.5 * BASE_M * math.sin(heading)
     wheel_y = y + 0.5 * BASE_M * math.cos(heading)
-    sills = scene[2]
     on_sill = 0
     for k in range(sills.shape[0]):
         if within(wheel_x, wheel_y, sills[k]):
@@ -177,7 +230,7 @@ def pass_time(
             amounts[OVER_S + i] = amounts[OVER_S + i] + TICK_S
         else:
             amounts[OVER_S + i] = 0.0
-    if marks[HAS_POWER] == 1 and touches_dock(x, y, heading, scene[3]):
+    if marks[HAS_POWER] == 1 and touches_dock(x, y, heading, robot.dock):
         marks[IS_DOCKED] = 1
     else:
         marks[IS_DOCKED] = 0
@@ -187,11 +240,11 @@ def pass_time(
 @kernel
 def touches_dock(x: float, y: float, heading: float, dock: Floats) -> bool:
     """Return whether the robot's contacts meet the dock's (x, y, direction)."""
-    c = math.cos(dock[2])
-    s = math.sin(dock[2])
-    ahead = (x - dock[0]) * c + (y - dock[1]) * s
-    aside = -(x - dock[0]) * s + (y - dock[1]) * c
-    off = remainder(heading - dock[2] - math.pi)
+    c = math.cos(dock[DOCK_DIRECTION])
+    s = math.sin(dock[DOCK_DIRECTION])
+    ahead = (x - dock[DOCK_X]) * c + (y - dock[DOCK_Y]) * s
+    aside = -(x - dock[DOCK_X]) * s + (y - dock[DOCK_Y]) * c
+    off = remainder(heading - dock[DOCK_DIRECTION] - math.pi)
     return bool(
         abs(ahead - RADIUS_M) < CONTACT_M and abs(aside) < CONTACT_M and abs(off) < CONTACT_RAD
     )
@@ -214,7 +267,8 @@ def let_current_flow(
             amps = CHARGE_A
     elif is_awake:
         wheels = state[AMP_L] + state[AMP_L + 1]
-        amps = AWAKE_A + (DRIVE_A if wheels > 0.02 else 0.0) - wheels
+        driving_a = DRIVE_A if wheels > 0.02 else 0.0
+        amps = AWAKE_A + driving_a - wheels
     else:
         amps = REST_A
     amounts[AMPS] = amps
@@ -222,27 +276,28 @@ def let_current_flow(
         max(amounts[CHARGE_AH] + amps * TICK_S / 3600.0, 0.0), amounts[CAPACITY_AH]
     )
     rest_v = world.between(share, CHARGED, AT_REST_V)
-    amounts[VOLTS] = rest_v + (CHARGING_V * share if is_charging else RESISTANCE_OHM * amps)
+    if is_charging:
+        amounts[VOLTS] = rest_v + CHARGING_V * share
+    else:
+        amounts[VOLTS] = rest_v + RESISTANCE_OHM * amps
     goal_k = amounts[ROOM_KELVIN] + 8.0 + 12.0 * abs(amps)
     amounts[KELVIN] += TICK_S / 600.0 * (goal_k - amounts[KELVIN])
 
 
 @kernel_over(world)
-def sense(
-    state: Floats,
-    found: Floats,
-    scene: Scene,
-    amounts: Floats,
-    marks: Ints,
-    normal: Floats,
-    uniform: Floats,
-    out: Ints,
-) -> None:
-    """Write packets 7 to 58, in the order of `Sensors`, into `out`, shape (52,), without the program's own packets.
+def sense(robot_fields: RecordFields) -> None:
+    """Write packets 7 to 58 into the robot's `packets`, without the program's own packets.
 
-    `normal` are standard normals, shape (12,), `uniform` for the dropouts of three receivers, shape
-    (3,). The light signals in `amounts` are recomputed if the pose has changed.
+    The noise is the robot's `normal` and `uniform`. The light signals in `amounts` are recomputed if
+    the pose has changed.
     """
+    robot = RobotArrays(*robot_fields)
+    state = robot.state
+    contact = robot.contact
+    amounts = robot.amounts
+    marks = robot.marks
+    normal = robot.normal
+    out = robot.packets
     x = state[X]
     y = state[Y]
     heading = state[HEADING]
@@ -250,17 +305,12 @@ def sense(
         amounts[SEEN_AT] = x
         amounts[SEEN_AT + 1] = y
         amounts[SEEN_AT + 2] = heading
-        world.look(x, y, heading, scene[4], scene[0], amounts[LIGHT : LIGHT + 6])
+        world.look(x, y, heading, robot.lights, robot.segments, amounts[LIGHT : LIGHT + 6])
     read_lights(amounts, marks, normal, out)
-    read_floor(state, scene, amounts, normal[6:10], out)
-    read_infrared(x, y, heading, scene, marks[HAS_POWER] == 1, uniform, out)
-    dropped = amounts[LIFTED_S] > 0.0
-    on_sill = dropped or amounts[SILL_S] > 0.0
-    bumps = (1 if found[BUMP_R] > 0.0 else 0) + (2 if found[BUMP_L] > 0.0 else 0)
-    out[BUMPS] = bumps + (4 if dropped else 0) + (8 if on_sill else 0)
-    over_l = amounts[OVER_S] > OVERCURRENT_S
-    over_r = amounts[OVER_S + 1] > OVERCURRENT_S
-    out[OVERCURRENTS] = (8 if over_r else 0) + (16 if over_l else 0)
+    read_floor(robot, normal[6:10], out)
+    read_infrared(robot, out)
+    out[BUMPS] = bump_bits(contact, amounts)
+    out[OVERCURRENTS] = overcurrent_bits(amounts)
     out[DIRTY] = marks[DIRT]
     if amounts[BUTTON_S] > 0.0:
         out[BUTTONS] = marks[BUTTON]
@@ -279,10 +329,37 @@ def sense(
         )
         out[WHEEL_MA + i] = int(np.rint(milliamps))
         out[BRUSH_MA + i] = int(np.rint(2.0 * normal[10 + i]))
-    if found[AHEAD] > 5e-4:
+    if contact[AHEAD] > 5e-4:
         out[STASIS] = 1
     else:
         out[STASIS] = 0
+
+
+@kernel
+def bump_bits(contact: Floats, amounts: Floats) -> int:
+    """Return packet 7: the bumper's two switches, the wheels' two drops."""
+    dropped = amounts[LIFTED_S] > 0.0
+    bits = 0
+    if contact[BUMP_R] > 0.0:
+        bits += 1
+    if contact[BUMP_L] > 0.0:
+        bits += 2
+    if dropped:
+        bits += 4
+    if dropped or amounts[SILL_S] > 0.0:
+        bits += 8
+    return bits
+
+
+@kernel
+def overcurrent_bits(amounts: Floats) -> int:
+    """Return packet 14: the right wheel's overcurrent, the left one's."""
+    bits = 0
+    if amounts[OVER_S + 1] > OVERCURRENT_S:
+        bits += 8
+    if amounts[OVER_S] > OVERCURRENT_S:
+        bits += 16
+    return bits
 
 
 @kernel
@@ -298,10 +375,12 @@ def read_lights(amounts: Floats, marks: Ints, normal: Floats, out: Ints) -> None
     for i in range(6):
         light = amounts[LIGHT + i]
         level = light + amounts[OFFSET + i] - 16.0
-        level += (LIGHT_SD if level > 0.0 else CLIPPED_SD) * normal[i]
+        noise_sd = LIGHT_SD if level > 0.0 else CLIPPED_SD
+        level += noise_sd * normal[i]
         signal = min(max(int(np.rint(level)), 0), 4095)
         limit = NEAR_SIGNALS[i] - NEAR_HYSTERESIS * (marks[NEAR] >> i & 1)
-        near += (1 << i) if signal >= limit else 0
+        if signal >= limit:
+            near += 1 << i
         out[LIGHTS + i] = signal
     marks[NEAR] = near
     out[NEAR_BITS] = near
@@ -313,10 +392,12 @@ def read_lights(amounts: Floats, marks: Ints, normal: Floats, out: Ints) -> None
 
 
 @kernel
-def read_floor(state: Floats, scene: Scene, amounts: Floats, normal: Floats, out: Ints) -> None:
-    """Write the four cliff signals and bits; `normal` (4,), the rest as of `sense`."""
-    patches = scene[1]
-    cliffs = scene[5]
+def read_floor(robot: RobotArrays, normal: Floats, out: Ints) -> None:
+    """Write the four cliff signals and bits; `normal` (4,)."""
+    state = robot.state
+    amounts = robot.amounts
+    patches = robot.patches
+    cliffs = robot.cliffs
     c = math.cos(state[HEADING])
     s = math.sin(state[HEADING])
     for i in range(4):
@@ -325,7 +406,8 @@ def read_floor(state: Floats, scene: Scene, amounts: Floats, normal: Floats, out
         level = amounts[BRIGHTNESS] + amounts[FLOOR + i]
         for k in range(patches.shape[0]):
             if within(x, y, patches[k]):
-                level = patches[k, 4] + patches[k, 5] * math.sin(70.0 * x) * math.sin(70.0 * y)
+                swing = patches[k, CLIFF_SWING]
+                level = patches[k, CLIFF_LEVEL] + swing * math.sin(70.0 * x) * math.sin(70.0 * y)
         if amounts[CLIFF_S] > 0.0 or amounts[LIFTED_S] > 0.0:
             level = 20.0
         out[CLIFF_SIGNAL + i] = min(max(int(np.rint(level + CLIFF_SD * normal[i])), 0), 4095)
@@ -336,13 +418,15 @@ def read_floor(state: Floats, scene: Scene, amounts: Floats, normal: Floats, out
 
 
 @kernel_over(world)
-def read_infrared(
-    x: float, y: float, heading: float, scene: Scene, has_power: bool, uniform: Floats, out: Ints
-) -> None:
+def read_infrared(robot: RobotArrays, out: Ints) -> None:
     """Write the infrared characters of three receivers, and whether the robot is in the dock's force field."""
-    dock = scene[3]
-    from_x = dock[0] + EMITTER_M * math.cos(dock[2])
-    from_y = dock[1] + EMITTER_M * math.sin(dock[2])
+    x = robot.state[X]
+    y = robot.state[Y]
+    heading = robot.state[HEADING]
+    has_power = robot.marks[HAS_POWER] == 1
+    dock = robot.dock
+    from_x = dock[DOCK_X] + EMITTER_M * math.cos(dock[DOCK_DIRECTION])
+    from_y = dock[DOCK_Y] + EMITTER_M * math.sin(dock[DOCK_DIRECTION])
     c = math.cos(heading)
     s = math.sin(heading)
     if has_power and math.hypot(x - from_x, y - from_y) < FIELD_M:
@@ -357,21 +441,22 @@ def read_infrared(
         dy = at_y - from_y
         distance = math.hypot(dx, dy)
         bits = 0
-        if has_power and uniform[i] >= DROPOUT and distance < BEAM_M:
-            bits = 0
+        if has_power and robot.uniform[i] >= DROPOUT and distance < BEAM_M:
             if distance < FIELD_M:
                 bits = FIELD_BIT
             off = remainder(math.atan2(-dy, -dx) - heading - looks)
             if (i > 0 or distance < OMNI_BEAM_M) and abs(off) <= width:
-                bearing = math.degrees(remainder(math.atan2(dy, dx) - dock[2]))
-                bits += GREEN_BIT if GREEN_DEG[0] <= bearing <= GREEN_DEG[1] else 0
-                bits += RED_BIT if RED_DEG[0] <= bearing <= RED_DEG[1] else 0
-            if bits > 0 and world.is_hidden(from_x, from_y, at_x, at_y, scene[0]):
+                bearing = math.degrees(remainder(math.atan2(dy, dx) - dock[DOCK_DIRECTION]))
+                if GREEN_DEG[0] <= bearing <= GREEN_DEG[1]:
+                    bits += GREEN_BIT
+                if RED_DEG[0] <= bearing <= RED_DEG[1]:
+                    bits += RED_BIT
+            if bits > 0 and world.is_hidden(from_x, from_y, at_x, at_y, robot.segments):
                 bits = 0
         if bits > 0:
-            out[IR_OMNI if i == 0 else IR_LEFT if i == 1 else IR_RIGHT] = 0xA0 | bits
+            out[CHARACTERS[i]] = 0xA0 | bits
         else:
-            out[IR_OMNI if i == 0 else IR_LEFT if i == 1 else IR_RIGHT] = 0
+            out[CHARACTERS[i]] = 0
 
 
 @kernel
@@ -430,26 +515,30 @@ def follow(packets: Ints, marks: Ints, mode: int, out: Floats) -> None:
 @kernel_over(world, draws=True)
 def pass_tick(
     rng: Generator,
-    rules: Rules,
+    robot_fields: RecordFields,
+    left_mps: float,
+    right_mps: float,
     may_charge: bool,
     is_awake: bool,
-    chances: Chances,
-    body: Body,
-    normal: Floats,
 ) -> None:
-    """Run a tick: motion, battery, and what happens by chance; `normal` is room for numbers that are drawn."""
-    scene, state, contact, amounts, marks = body
+    """Run a tick: motion under the wheels' requests, battery, and what happens by chance."""
+    robot = RobotArrays(*robot_fields)
+    state = robot.state
+    amounts = robot.amounts
+    marks = robot.marks
+    normal = robot.normal
+    contact = robot.contact
     for i in range(2):
         normal[i] = rng.standard_normal()
     lift = rng.random()
     button = rng.random()
     dirt = rng.random()
-    drag, dirt_per_s = floor_under(state[X], state[Y], scene[1])
-    world.move(state, rules[0], rules[1], normal, drag, marks[STUCK], scene[0], contact)
-    pass_time(state, scene, amounts, marks, may_charge, is_awake)
-    if lift < chances[0]:
+    drag, dirt_per_s = floor_under(state[X], state[Y], robot.patches)
+    world.move(state, left_mps, right_mps, normal, drag, marks[STUCK], robot.segments, contact)
+    pass_time(robot, may_charge, is_awake)
+    if lift < robot.lift_chance:
         amounts[LIFTED_S] = rng.uniform(LIFT_S[0], LIFT_S[1])
-    if button < chances[1]:
+    if button < robot.button_chance:
         marks[BUTTON] = 1 << rng.integers(0, 8)
         amounts[BUTTON_S] = PRESSED_S
     if abs(contact[AHEAD]) > 1e-4 and dirt < dirt_per_s * TICK_S:
@@ -457,46 +546,41 @@ def pass_tick(
 
 
 @kernel_over(world, draws=True)
-def read_tick(rng: Generator, body: Body, normal: Floats, uniform: Floats, packets: Ints) -> None:
-    """Read the sensors (`sense`); `normal` (12,) and `uniform` (3,) are room for numbers that are drawn."""
-    scene, state, contact, amounts, marks = body
+def read_tick(rng: Generator, robot_fields: RecordFields) -> None:
+    """Draw the noise of the sensors and read them (`sense`)."""
+    robot = RobotArrays(*robot_fields)
     for i in range(12):
-        normal[i] = rng.standard_normal()
-    if marks[HAS_POWER] == 1:
+        robot.normal[i] = rng.standard_normal()
+    if robot.marks[HAS_POWER] == 1:
         for i in range(3):
-            uniform[i] = rng.random()
-    sense(state, contact, scene, amounts, marks, normal, uniform, packets)
+            robot.uniform[i] = rng.random()
+    sense(robot)
 
 
 @kernel_over(world, wire, draws=True)
 def live(
-    rng: Generator,
-    n: int,
-    rules: Rules,
-    chances: Chances,
-    body: Body,
-    normal: Floats,
-    uniform: Floats,
-    packets: Ints,
-    raw: Floats,
+    rng: Generator, robot_fields: RecordFields, n: int, rule_fields: RuleFields, raw: Floats
 ) -> int:
     """Run `n` ticks of a robot that is awake: `pass_tick`, `read_tick`, and the end of Safe; return the mode after it.
 
-    `packets` receives those of the last tick, shape (52,), `raw` the channels of each, shape (n,
-    55) or more rows.
+    The robot's `packets` are those of the last tick then; `raw` receives the channels of each, shape
+    (n, 55) or more rows.
     """
-    left_mps, right, mode, was_docked = rules
-    marks = body[4]
+    robot = RobotArrays(*robot_fields)
+    rules = Rules(*rule_fields)
+    left_mps = rules.left_mps
+    right_mps = rules.right_mps
+    mode = rules.mode
+    was_docked = rules.was_docked
     for k in range(n):
-        rules_before = left_mps, right, mode, was_docked
-        pass_tick(rng, rules_before, mode in (OFF, PASSIVE), True, chances, body, normal)
-        read_tick(rng, body, normal, uniform, packets)
-        if mode == SAFE and is_triggered(packets, was_docked, right, left_mps):
+        pass_tick(rng, robot, left_mps, right_mps, mode in (OFF, PASSIVE), True)
+        read_tick(rng, robot)
+        if mode == SAFE and is_triggered(robot.packets, was_docked, right_mps, left_mps):
             mode = PASSIVE
             left_mps = 0.0
-            right = 0.0
-        follow(packets, marks, mode, raw[k])
-        was_docked = marks[IS_DOCKED] == 1
+            right_mps = 0.0
+        follow(robot.packets, robot.marks, mode, raw[k])
+        was_docked = robot.marks[IS_DOCKED] == 1
     return mode
 
 

@@ -24,15 +24,35 @@ BASE_M = 0.235
 COUNT_M = 0.000444565
 SLEW_M_S = 2.0 * TICK_S  # change of a wheel's speed in one tick
 
-# The state: pose (metres, radians), rim speeds (m/s), encoder counts (with fraction), currents (A),
-# for how long each wheel has been blocked (s), direction of the last command of each (+-1).
-X, Y, HEADING, LEFT, RIGHT, COUNT_L, COUNT_R, AMP_L, AMP_R, HELD_L, HELD_R, SIGN_L, SIGN_R = range(
-    13
-)
+# Numbers of `state`; of two wheels, the left one is first.
+X = 0  # m
+Y = 1  # m
+HEADING = 2  # rad
+LEFT = 3  # rim speed, m/s
+RIGHT = 4  # rim speed, m/s
+COUNT_L = 5  # encoder counts, with fraction
+COUNT_R = 6
+AMP_L = 7  # current, A
+AMP_R = 8
+HELD_L = 9  # for how long it has been blocked, s
+HELD_R = 10
+SIGN_L = 11  # direction of the last command, +-1
+SIGN_R = 12
 N_STATE = 13
 
-# Output of `move`: bumps left and right (0 or 1), distance moved forward in the tick (m).
-BUMP_L, BUMP_R, AHEAD, N_FOUND = range(4)
+# Numbers of `contact`, which `move` writes.
+BUMP_L = 0  # switch of the bumper, 0 or 1
+BUMP_R = 1  # switch of the bumper, 0 or 1
+AHEAD = 2  # distance moved forward in the tick, m
+N_FOUND = 3
+
+# Columns of `segments`.
+FROM_X = 0  # m
+FROM_Y = 1  # m
+TO_X = 2  # m
+TO_Y = 3  # m
+REFLECTANCE = 4  # 0..1
+IS_DOCK_FACE = 5  # 0 or 1
 
 # Steady speed by encoders against the request, m/s: slow requests are exceeded, fast ones nearly
 # reached.
@@ -79,30 +99,34 @@ def between(x: float, xs: Floats, ys: Floats) -> float:
 @kernel
 def nearest(x: float, y: float, row: Floats) -> tuple[float, float]:
     """Return the point of a segment (x0, y0, x1, y1, ...) that is nearest to (x, y)."""
-    ax = row[2] - row[0]
-    ay = row[3] - row[1]
-    share = ((x - row[0]) * ax + (y - row[1]) * ay) / (ax * ax + ay * ay)
+    ax = row[TO_X] - row[FROM_X]
+    ay = row[TO_Y] - row[FROM_Y]
+    share = ((x - row[FROM_X]) * ax + (y - row[FROM_Y]) * ay) / (ax * ax + ay * ay)
     share = min(max(share, 0.0), 1.0)
-    return row[0] + share * ax, row[1] + share * ay
+    return row[FROM_X] + share * ax, row[FROM_Y] + share * ay
 
 
 @kernel
 def is_beyond(x: float, y: float, reach: float, row: Floats) -> bool:
     """Return whether a segment's bounding box is farther than `reach` from (x, y) along x or y: quick to compute."""
-    is_aside = x + reach < min(row[0], row[2]) or x - reach > max(row[0], row[2])
-    return bool(is_aside or y + reach < min(row[1], row[3]) or y - reach > max(row[1], row[3]))
+    is_aside = x + reach < min(row[FROM_X], row[TO_X]) or x - reach > max(row[FROM_X], row[TO_X])
+    return bool(
+        is_aside
+        or y + reach < min(row[FROM_Y], row[TO_Y])
+        or y - reach > max(row[FROM_Y], row[TO_Y])
+    )
 
 
 @kernel
 def hit(x: float, y: float, dx: float, dy: float, row: Floats) -> float:
     """Return the distance t along a ray (x, y) + t (dx, dy) to a segment; inf if they do not meet."""
-    ax = row[2] - row[0]
-    ay = row[3] - row[1]
+    ax = row[TO_X] - row[FROM_X]
+    ay = row[TO_Y] - row[FROM_Y]
     cross = dx * ay - dy * ax
     if abs(cross) < 1e-12:
         return math.inf
-    ox = row[0] - x
-    oy = row[1] - y
+    ox = row[FROM_X] - x
+    oy = row[FROM_Y] - y
     t = (ox * ay - oy * ax) / cross
     u = (ox * dy - oy * dx) / cross
     if t >= 0.0 and 0.0 <= u <= 1.0:
@@ -119,9 +143,9 @@ def move(
     drag: float,
     stuck: int,
     segments: Floats,
-    found: Floats,
+    contact: Floats,
 ) -> None:
-    """Move the body for one tick; `state` and `found`, which receives the contacts, are described above.
+    """Move the body for one tick; `state` and `contact`, which receives the contacts, are described above.
 
     `left` and `right` are the wheels' requests, m/s; `noise` two standard normals; `drag` the
     additional current of each wheel by the floor, A; `stuck` 1 if the left wheel is blocked, 2 the
@@ -135,9 +159,10 @@ def move(
     state[X] += vx * TICK_S
     state[Y] += vy * TICK_S
     state[HEADING] += yaw_rate * TICK_S
-    found[BUMP_L] = found[BUMP_R] = 0.0
-    _push_out(state, segments, found)
-    feel(state, left, right, drag, stuck, before_x, before_y, before_heading, found)
+    contact[BUMP_L] = 0.0
+    contact[BUMP_R] = 0.0
+    _push_out(state, segments, contact)
+    feel(state, left, right, drag, stuck, before_x, before_y, before_heading, contact)
 
 
 @kernel
@@ -175,7 +200,7 @@ def feel(
     before_x: float,
     before_y: float,
     before_heading: float,
-    found: Floats,
+    contact: Floats,
 ) -> None:
     """Update motor currents and encoder counts from the poses before and after a tick; arguments as of `move`."""
     requested = (left, right)
@@ -183,7 +208,7 @@ def feel(
     yaw_rate = (state[RIGHT] - state[LEFT]) / BASE_M
     middle = before_heading + 0.5 * yaw_rate * TICK_S
     advance_m = (state[X] - before_x) * math.cos(middle) + (state[Y] - before_y) * math.sin(middle)
-    found[AHEAD] = advance_m
+    contact[AHEAD] = advance_m
     way = abs(v) * TICK_S
     share_held = 0.0
     if way > 1e-4:
@@ -211,17 +236,19 @@ def feel(
 
 
 @kernel
-def press(state: Floats, x: float, y: float, found: Floats) -> None:
+def press(state: Floats, x: float, y: float, contact: Floats) -> None:
     """Close the bumper's switches for a contact at a point of the world."""
     angle = math.atan2(y - state[Y], x - state[X]) - state[HEADING]
     angle = math.atan2(math.sin(angle), math.cos(angle))
     if abs(angle) < 0.5 * math.pi:
-        found[BUMP_L] = max(found[BUMP_L], 1.0 if angle > -BUMP_SIDE else 0.0)
-        found[BUMP_R] = max(found[BUMP_R], 1.0 if angle < BUMP_SIDE else 0.0)
+        if angle > -BUMP_SIDE:
+            contact[BUMP_L] = 1.0
+        if angle < BUMP_SIDE:
+            contact[BUMP_R] = 1.0
 
 
 @kernel
-def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
+def _push_out(state: Floats, segments: Floats, contact: Floats) -> None:
     """Push the round body out of obstacles and record the contacts of its bumper."""
     for _ in range(3):
         is_free = True
@@ -237,8 +264,8 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
             is_free = False
             state[X] = px + dx / distance * RADIUS_M
             state[Y] = py + dy / distance * RADIUS_M
-            if segments[k, 5] == 0.0:  # not the dock's face
-                press(state, px, py, found)
+            if segments[k, IS_DOCK_FACE] == 0.0:
+                press(state, px, py, contact)
         if is_free:
             return
 
@@ -246,10 +273,10 @@ def _push_out(state: Floats, segments: Floats, found: Floats) -> None:
 @kernel
 def may_be_hit(from_x: float, from_y: float, c: float, s: float, row: Floats) -> bool:
     """Return False for a segment outside the lobe of a sensor that looks along (c, s): FAR_M deep, 20 degrees wide."""
-    ahead_0 = c * (row[0] - from_x) + s * (row[1] - from_y)
-    aside_0 = c * (row[1] - from_y) - s * (row[0] - from_x)
-    ahead_1 = c * (row[2] - from_x) + s * (row[3] - from_y)
-    aside_1 = c * (row[3] - from_y) - s * (row[2] - from_x)
+    ahead_0 = c * (row[FROM_X] - from_x) + s * (row[FROM_Y] - from_y)
+    aside_0 = c * (row[FROM_Y] - from_y) - s * (row[FROM_X] - from_x)
+    ahead_1 = c * (row[TO_X] - from_x) + s * (row[TO_Y] - from_y)
+    aside_1 = c * (row[TO_Y] - from_y) - s * (row[TO_X] - from_x)
     if min(ahead_0, ahead_1) > FAR_M + MARGIN_M or max(ahead_0, ahead_1) < -MARGIN_M:
         return False
     left_0 = aside_0 - LOBE_TAN * ahead_0
@@ -265,7 +292,8 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
     # Bits of the segments that a ray can reach; one with a number above 61 is taken for near
     near = 0
     for j in range(min(segments.shape[0], 62)):
-        near |= 0 if is_beyond(x, y, RADIUS_M + FAR_M + MARGIN_M, segments[j]) else 1 << j
+        if not is_beyond(x, y, RADIUS_M + FAR_M + MARGIN_M, segments[j]):
+            near |= 1 << j
     for i in range(angles.shape[0]):
         at = heading + angles[i]
         c = math.cos(at)
@@ -280,7 +308,10 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
             if (j > 61 or near >> j & 1 == 1) and may_be_hit(from_x, from_y, c, s, segments[j]):
                 first = min(first, j)
                 end = j + 1
-        for k in range(LOBE.shape[0] if end > 0 else 0):
+        n_rays = 0
+        if end > 0:
+            n_rays = LOBE.shape[0]
+        for k in range(n_rays):
             dx = math.cos(at + LOBE_RAD[k])
             dy = math.sin(at + LOBE_RAD[k])
             reach = FAR_M
@@ -291,11 +322,11 @@ def look(x: float, y: float, heading: float, angles: Floats, segments: Floats, o
                     reach = t
                     met = j
             if met >= 0:
-                ax = segments[met, 2] - segments[met, 0]
-                ay = segments[met, 3] - segments[met, 1]
+                ax = segments[met, TO_X] - segments[met, FROM_X]
+                ay = segments[met, TO_Y] - segments[met, FROM_Y]
                 facing = abs(dx * ay - dy * ax) / math.hypot(ax, ay)
                 signal = math.exp(between(reach, DISTANCES, SIGNALS)) - 1.0
-                total += LOBE[k] * signal * segments[met, 4] * (0.3 + 0.7 * facing)
+                total += LOBE[k] * signal * segments[met, REFLECTANCE] * (0.3 + 0.7 * facing)
         out[i] = total
 
 

@@ -20,10 +20,10 @@ from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
-from horde_env.robots.critterbot.simulator.period import N_NOISE, N_RAW, sample, scales_of
+from horde_env.robots.critterbot.simulator.period import N_RAW
+from horde_env.robots.critterbot.simulator.records import RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, RobotState
 from horde_env.sim.physics import resolve_physics
@@ -64,10 +64,9 @@ class Microcontroller:
         self.senses = Senses(ten_bits, pen)
         self._ir_light = ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
-        self._scales = scales_of(self.spec)
-        # Of channels 0..15 it is drawn for each packet sent
-        self._normal = np.zeros(N_NOISE + self.senses.n_normal)
-        self._uniform = np.zeros((2, self.senses.n_uniform))
+        # The noise of channels 0..15 is drawn for each packet sent, not here.
+        self._records = RobotRecords(self.spec, self.machine, self.senses, n_ticks=3)
+        self._path = self._records.path
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
     def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
@@ -78,7 +77,7 @@ class Microcontroller:
         self.n_cycles = 0  # of 10 ms
         self._raw = np.zeros(wire.N_CHANNELS)
         self._values = np.zeros(self.spec.n_channels)
-        self._path = np.tile(self.machine.body.motion, (3, 1))
+        self._path[:] = self.machine.body.motion
         self._is_new = True
         self.control: Control | None = None  # the last one that was executed
         self._start()
@@ -172,23 +171,9 @@ class Microcontroller:
         contact_n_s = 0.0
         if machine.n_ticks:
             contact_n_s = machine.body.contact_impulse()
-        t_s = self.n_cycles * motors.TICK_S
-        self._sense_rng.standard_normal(out=self._normal[N_NOISE:])
-        self._sense_rng.random(out=self._uniform)
-        motion = (self._path, contact_n_s)
-        still = (0.0, 0.0, 0.0)
-        noise = (self._normal, self._uniform)
-        sample(
-            machine.plant,
-            self.senses.at(t_s),
-            self._scales,
-            *motion,
-            still,
-            t_s,
-            *noise,
-            self._values,
-        )
-        self._values[self._ir_light] = self.senses.packets[1]
+        self._records.draw_senses(self._sense_rng)
+        self._records.sample(contact_n_s, (0.0, 0.0, 0.0), self._values)
+        self._values[self._ir_light] = self.senses.memory.packets[1]
         self._raw[arrays] = np.rint((self._values[arrays] - spec.offset[arrays]) / spec.lsb[arrays])
 
     def _packet(self) -> bytes:

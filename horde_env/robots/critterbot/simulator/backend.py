@@ -16,11 +16,11 @@ from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
-from horde_env.robots.critterbot.simulator.period import N_NOISE
+from horde_env.robots.critterbot.simulator.records import RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.physics import resolve_physics
-from horde_env.sim.planar import Motion, PlanarBody
+from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import inner, nested
 
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls
@@ -32,8 +32,7 @@ class SimulatedBody(Backend):
     """The Critterbot in its pen: firmware, motors, batteries, physics and senses.
 
     Each frame has the true pose in `extras` (x_m, y_m, heading_rad), for pictures only. The
-    arguments are those of `make.make_env`; units, scales, normal, uniform and path are arguments of
-    `period.run_period`.
+    arguments are those of `make.make_env`.
     """
 
     command_monitor = VoltageMonitor
@@ -56,52 +55,56 @@ class SimulatedBody(Backend):
         self._ticks = round(self.spec.period_s / motors.TICK_S)
         self._battery_scale = battery_scale
         self.units = wire_units(self.spec)
-        self.scales = period.scales_of(self.spec)
-        # In the order of the draws: the encoders at each tick, the packet's first channels, its
-        # senses.
-        self.normal = np.zeros(3 * self._ticks + N_NOISE + self.senses.n_normal)
-        self.uniform = np.zeros((2, self.senses.n_uniform))
-        self.path = np.zeros((self._ticks, len(Motion._fields)))
-        self._machine: Machine | None = None
+        self._records: RobotRecords | None = None
         self._rng = np.random.default_rng(0)
 
     @property
     def machine(self) -> Machine:
         """The body without senses; BackendUnavailable before the first reset and after close."""
-        return opened(self._machine, "the simulated body is not open")
+        return self.records.machine
+
+    @property
+    def records(self) -> RobotRecords:
+        """Machine and senses for the kernels; BackendUnavailable before the first reset and after close."""
+        return opened(self._records, "the simulated body is not open")
 
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
-        if self._machine is None:
-            self._machine = Machine(
+        if self._records is None:
+            machine = Machine(
                 self.spec, self.pen, battery_scale=self._battery_scale, physics=self.physics
             )
-            self._machine.body.is_restorable = True
+            machine.body.is_restorable = True
+            self._records = RobotRecords(self.spec, machine, self.senses, n_ticks=self._ticks)
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
-        self._machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
+        records = self._records
+        machine = records.machine
+        machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
-        self.path[:] = self._machine.body.motion
-        self._draw(self.normal[3 * self._ticks :])
-        return self._sampled(self._machine, self.path, 0.0, (0.0, 0.0, 0.0))
+        records.path[:] = machine.body.motion
+        records.draw_packet(rng)
+        return self._sampled(records, 0.0, (0.0, 0.0, 0.0))
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
-        machine = self.machine
+        records = self.records
+        machine = records.machine
         request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
-        self._draw(self.normal)
+        records.draw(self._rng)
         if isinstance(machine.body, PlanarBody):
-            return self._exchange_planar(machine, machine.body, request)
+            values = np.zeros(self.spec.n_channels)
+            end = records.run_period(request, values)
+            return self._frame(values, end)
         firmware = machine.firmware
         period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
         was_held = machine.is_held()
-        path = machine.run(self.normal[: 3 * self._ticks])
-        return self._sampled(
-            machine, path, machine.body.contact_impulse(), request, was_held=was_held
-        )
+        records.path[:] = machine.run(records.tick_noise)
+        contact_n_s = machine.body.contact_impulse()
+        return self._sampled(records, contact_n_s, request, was_held=was_held)
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -126,53 +129,29 @@ class SimulatedBody(Backend):
 
     def close(self) -> None:
         """Close the simulation. Closing twice does nothing."""
-        if self._machine is not None:
-            self._machine.close()
-            self._machine = None
-
-    def _draw(self, normal: Floats) -> None:
-        """Draw the next noise: standard normals, then uniforms."""
-        self._rng.standard_normal(out=normal)
-        self._rng.random(out=self.uniform)
-
-    def _exchange_planar(
-        self, machine: Machine, body: PlanarBody, request: period.Request
-    ) -> Frame:
-        """Hold a request for one period of the planar engine, in one kernel, and return the frame at its end."""
-        tick_state = (machine.n_ticks, machine.stuck_wheel)
-        values = np.zeros(self.spec.n_channels)
-        machine.n_ticks += self._ticks
-        arrays = machine.plant, self.senses.at(machine.n_ticks * motors.TICK_S), self.scales
-        wire = machine.firmware.matrix, self.units, machine.face
-        noise = self.normal, self.uniform
-        end = period.run_period(
-            *arrays, body.shape, body.state, wire, tick_state, request, *noise, self.path, values
-        )
-        return self._frame(values, machine, end)
+        if self._records is not None:
+            self._records.machine.close()
+            self._records = None
 
     def _sampled(
         self,
-        machine: Machine,
-        path: Floats,
+        records: RobotRecords,
         contact_n_s: float,
         request: period.Request,
         *,
         was_held: bool = False,
     ) -> Frame:
-        """Return the frame of the packet at the end of a path; `was_held`: whether the motors were held before it."""
-        t_s = machine.n_ticks * motors.TICK_S
+        """Return the frame of the packet at the end of the path; `was_held`: whether the motors were held before it."""
         values = np.zeros(self.spec.n_channels)
-        arrays = (machine.plant, self.senses.at(t_s), self.scales)
-        noise = self.normal[3 * self._ticks :]
-        x, y, heading, is_held = period.sample(
-            *arrays, path, contact_n_s, request, t_s, noise, self.uniform, values
-        )
-        return self._frame(values, machine, (x, y, heading, is_held or was_held))
+        x, y, heading, is_held = records.sample(contact_n_s, request, values)
+        return self._frame(values, (x, y, heading, is_held or was_held))
 
-    def _frame(self, values: Floats, machine: Machine, end: period.End) -> Frame:
+    def _frame(self, values: Floats, end: period.End) -> Frame:
         x, y, heading, was_held = end
-        t = machine.n_ticks * motors.TICK_S
-        extras = {"x_m": x, "y_m": y, "heading_rad": heading}
         return Frame(
-            values=values, t=t, applied=not was_held, extras=extras, beacon=self.senses.beacon
+            values=values,
+            t=self.machine.t_s,
+            applied=not was_held,
+            extras={"x_m": x, "y_m": y, "heading_rad": heading},
+            beacon=self.senses.beacon,
         )

@@ -2,11 +2,10 @@
 
 Kernels on bare arrays. All four intersect lines of sight with walls and dock, so they share this
 file.
-Common arguments: `pose` is (x, y, heading) of the body; `sensors` are rows (x, y, angle) in the
-    body frame, shape
-(n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals, zero
-for a reading without noise; `scratch` holds lines of sight. Metres, radians, kelvin; light as a
-share of full scale.
+Common arguments: `pose` is that of the body; `sensors` are rows (x, y, angle) in the body frame,
+shape (n, 3); `segments` (m, 4) and `heights` (m,) are the obstacles; `normal` are standard normals,
+zero for a reading without noise; `scratch` holds lines of sight. Metres, radians, kelvin; light as
+a share of full scale.
 
 Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No
 source has its curve
@@ -16,14 +15,12 @@ of infrared against distance, its height or the view of its thermal zones: those
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from horde_env._jit import kernel
 from horde_env.backend import Floats
-
-# Lines of sight, shape (N_LINE_ROWS, n); where each meets each of m segments, (m, n)
-Scratch = tuple[Floats, Floats]
 
 SENSOR_HEIGHT_M = 0.10  # of all sensors above the floor; no source has the robot's height
 
@@ -58,25 +55,81 @@ ZONE_RAD = 0.30
 ZONE_MOST_RAD = 6.0 * math.sqrt(2.0) * ZONE_RAD  # beyond it the view is 0: erf(6) is 1 in float64
 
 
-# Rows of `lines`: start of a line of sight, unit vector of its sensor, end.
-X, Y, AHEAD_X, AHEAD_Y, END_X, END_Y, N_LINE_ROWS = range(7)
+# Columns of `sensors`, in the body frame.
+SENSOR_X = 0  # m
+SENSOR_Y = 1  # m
+SENSOR_ANGLE = 2  # rad
+
+# Columns of `segments`, the ends of a wall seen from above.
+FROM_X = 0  # m
+FROM_Y = 1  # m
+TO_X = 2  # m
+TO_Y = 3  # m
+
+# Numbers of `beacon`.
+BEACON_X = 0  # m
+BEACON_Y = 1  # m
+BEACON_Z = 2  # m
+BEACON_DIRECTION = 3  # rad
+BEACON_INTENSITY = 4  # m^2
+
+# Columns of `lamps`.
+LAMP_X = 0  # m
+LAMP_Y = 1  # m
+LAMP_Z = 2  # m
+LAMP_INTENSITY = 3  # share of full scale times m^2
+
+# Columns of `warm`, upright cylinders.
+WARM_X = 0  # m
+WARM_Y = 1  # m
+WARM_RADIUS = 2  # m
+WARM_BOTTOM = 3  # m
+WARM_TOP = 4  # m
+WARM_TEMPERATURE = 5  # K
+
+# Rows of `lines`, one column per line of sight.
+X = 0  # of its start, m
+Y = 1  # of its start, m
+AHEAD_X = 2  # unit vector of its sensor
+AHEAD_Y = 3
+END_X = 4  # m
+END_Y = 5  # m
+N_LINE_ROWS = 6
+
+
+class Pose(NamedTuple):
+    """Pose and motion of the body as its sensors feel it, in the world frame."""
+
+    x: float  # m
+    y: float  # m
+    heading: float  # rad
+    yaw_rate: float  # rad/s
+    ax: float  # m/s^2
+    ay: float  # m/s^2
+
+
+class Scratch(NamedTuple):
+    """Room for lines of sight; no state."""
+
+    lines: Floats  # (N_LINE_ROWS, n)
+    along: Floats  # where each meets each of m segments, (m, n); see `cross`
 
 
 def scratch_for(n: int, segments: Floats) -> Scratch:
     """Return arrays for up to `n` lines of sight."""
-    return np.zeros((N_LINE_ROWS, n)), np.zeros((len(segments), n))
+    return Scratch(lines=np.zeros((N_LINE_ROWS, n)), along=np.zeros((len(segments), n)))
 
 
 @kernel
-def start(pose: Floats, sensors: Floats, n: int, lines: Floats) -> None:
+def start(pose: Pose, sensors: Floats, n: int, lines: Floats) -> None:
     """Write start and direction of `n` sensors' lines of sight; they start SETBACK_M behind the sensors."""
-    c = math.cos(pose[2])
-    s = math.sin(pose[2])
+    c = math.cos(pose.heading)
+    s = math.sin(pose.heading)
     for k in range(n):
-        x = pose[0] + c * sensors[k, 0] - s * sensors[k, 1]
-        y = pose[1] + s * sensors[k, 0] + c * sensors[k, 1]
-        ux = math.cos(pose[2] + sensors[k, 2])
-        uy = math.sin(pose[2] + sensors[k, 2])
+        x = pose.x + c * sensors[k, SENSOR_X] - s * sensors[k, SENSOR_Y]
+        y = pose.y + s * sensors[k, SENSOR_X] + c * sensors[k, SENSOR_Y]
+        ux = math.cos(pose.heading + sensors[k, SENSOR_ANGLE])
+        uy = math.sin(pose.heading + sensors[k, SENSOR_ANGLE])
         lines[X, k] = x - SETBACK_M * ux
         lines[Y, k] = y - SETBACK_M * uy
         lines[AHEAD_X, k] = ux
@@ -96,10 +149,10 @@ def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
     ends_y = lines[END_Y]
     for i in range(segments.shape[0]):
         row = along[i]
-        x = segments[i, 0]
-        y = segments[i, 1]
-        ex = segments[i, 2] - x
-        ey = segments[i, 3] - y
+        x = segments[i, FROM_X]
+        y = segments[i, FROM_Y]
+        ex = segments[i, TO_X] - x
+        ey = segments[i, TO_Y] - y
         for r in range(n):
             dx = ends_x[r] - xs[r]
             dy = ends_y[r] - ys[r]
@@ -107,7 +160,8 @@ def cross(lines: Floats, n: int, segments: Floats, along: Floats) -> None:
             ax = x - xs[r]
             ay = y - ys[r]
             # Nan: they are parallel
-            share = (ax * ey - ay * ex) / (determinant if determinant != 0.0 else math.nan)
+            divisor = determinant if determinant != 0.0 else math.nan
+            share = (ax * ey - ay * ex) / divisor
             across = (ax * dy - ay * dx) * math.copysign(1.0, determinant)
             # Whether across / |determinant| is within 0..1, without a second division.
             if (share >= 0.0) & (across >= 0.0) & (across <= abs(determinant)):
@@ -160,8 +214,8 @@ def echo(
         nearest = min(nearest, along[i, r])
     if met < 0:
         return 0.0
-    ex = segments[met, 2] - segments[met, 0]
-    ey = segments[met, 3] - segments[met, 1]
+    ex = segments[met, TO_X] - segments[met, FROM_X]
+    ey = segments[met, TO_Y] - segments[met, FROM_Y]
     incidence = abs(c * ey - s * ex) / length(ex, ey)
     return float(
         reflectances[met] * incidence * (HALF_SIGNAL_M / max(nearest - SETBACK_M, NEAREST_M)) ** 2
@@ -184,7 +238,7 @@ def ir_reading(signal: float, normal: float, chance: float, place: float) -> flo
 
 @kernel
 def ir_distance(
-    pose: Floats,
+    pose: Pose,
     sensors: Floats,
     segments: Floats,
     reflectances: Floats,
@@ -194,13 +248,14 @@ def ir_distance(
     out: Floats,
 ) -> None:
     """Write the reflectance readings, each from the mean echo of three rays; `normal` (n,), `uniform` (2, n)."""
-    lines, along = scratch
+    lines = scratch.lines
+    along = scratch.along
     n = out.shape[0]
     start(pose, sensors, n, lines)
     for k in range(n):
         x = lines[X, k]
         y = lines[Y, k]
-        angle = pose[2] + sensors[k, 2]
+        angle = pose.heading + sensors[k, SENSOR_ANGLE]
         for side in range(3):  # ahead, left, right
             r = side * n + k
             aside = angle + (2 * side - 3) * BEAM_RAD
@@ -209,7 +264,8 @@ def ir_distance(
             if side > 0:
                 lines[AHEAD_X, r] = math.cos(aside)
                 lines[AHEAD_Y, r] = math.sin(aside)
-            lines[END_X, r], lines[END_Y, r] = x + lines[AHEAD_X, r], y + lines[AHEAD_Y, r]
+            lines[END_X, r] = x + lines[AHEAD_X, r]
+            lines[END_Y, r] = y + lines[AHEAD_Y, r]
     cross(lines, 3 * n, segments, along)
     for k in range(n):
         signal = 0.0
@@ -226,7 +282,7 @@ def ir_distance(
 
 @kernel
 def ir_light(
-    poses: Floats,
+    poses: tuple[Pose, Pose],
     sensors: Floats,
     beacon: Floats,
     lit: tuple[float, float],
@@ -236,37 +292,38 @@ def ir_light(
     scratch: Scratch,
     out: Floats,
 ) -> None:
-    """Write two packets' infrared light, the body at `poses` (2, 3), the beacon `lit` (0..1); `normal`, `out` (2, n).
+    """Write two packets' infrared light, the body at two `poses`, the beacon `lit` (0..1); `normal`, `out` (2, n).
 
     base + lit top s / (1 + s), with s = I (clear cos^2(at the sensor) cos(at the beacon) / d^2 +
     stray / (1 + d^2)); cosines below 0 count as 0. `beacon` is (x, y, z, direction, intensity I).
     """
-    lines, along = scratch
+    lines = scratch.lines
+    along = scratch.along
     n = out.shape[1]
-    beacon_x = math.cos(beacon[3])
-    beacon_y = math.sin(beacon[3])
+    beacon_x = math.cos(beacon[BEACON_DIRECTION])
+    beacon_y = math.sin(beacon[BEACON_DIRECTION])
     for packet in range(2):
         if lit[packet] == 0.0:  # half of the time: no need to look for the beacon
             for k in range(n):
                 out[packet, k] = IR_LIGHT_BASE + IR_LIGHT_SD * normal[packet, k]
             continue
         start(poses[packet], sensors, n, lines)
-        look_at(beacon[0], beacon[1], lines, n, segments, along)
+        look_at(beacon[BEACON_X], beacon[BEACON_Y], lines, n, segments, along)
         for k in range(n):
-            dx = beacon[0] - lines[X, k]
-            dy = beacon[1] - lines[Y, k]
+            dx = beacon[BEACON_X] - lines[X, k]
+            dy = beacon[BEACON_Y] - lines[Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
             facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
             leaving = max(-(beacon_x * dx + beacon_y * dy) / d, 0.0)
-            direct = facing * facing * leaving * clear_path(along, k, beacon[2], heights)
-            signal = beacon[4] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
+            direct = facing * facing * leaving * clear_path(along, k, beacon[BEACON_Z], heights)
+            signal = beacon[BEACON_INTENSITY] * (direct / (d * d) + BEACON_STRAY / (1.0 + d * d))
             share = IR_LIGHT_BASE + lit[packet] * BEACON_TOP * signal / (1.0 + signal)
             out[packet, k] = share + IR_LIGHT_SD * normal[packet, k]
 
 
 @kernel
 def light(
-    pose: Floats,
+    pose: Pose,
     sensors: Floats,
     lamps: Floats,
     gain: float,
@@ -281,22 +338,23 @@ def light(
 
     A lamp gives I clear (cos(incidence) + bounce) / d^2, a cosine below 0 counting as 0.
     """
-    lines, along = scratch
+    lines = scratch.lines
+    along = scratch.along
     n = out.shape[0]
     start(pose, sensors, n, lines)
     for k in range(n):
         out[k] = 0.0
     for j in range(lamps.shape[0]):
-        look_at(lamps[j, 0], lamps[j, 1], lines, n, segments, along)
+        look_at(lamps[j, LAMP_X], lamps[j, LAMP_Y], lines, n, segments, along)
         for k in range(n):
-            dx = lamps[j, 0] - lines[X, k]
-            dy = lamps[j, 1] - lines[Y, k]
-            dz = lamps[j, 2] - SENSOR_HEIGHT_M
+            dx = lamps[j, LAMP_X] - lines[X, k]
+            dy = lamps[j, LAMP_Y] - lines[Y, k]
+            dz = lamps[j, LAMP_Z] - SENSOR_HEIGHT_M
             d = max(math.sqrt(dx * dx + dy * dy + dz * dz), NEAREST_M)
             facing = max((lines[AHEAD_X, k] * dx + lines[AHEAD_Y, k] * dy) / d, 0.0)
             out[k] += (
-                lamps[j, 3]
-                * clear_path(along, k, lamps[j, 2], heights)
+                lamps[j, LAMP_INTENSITY]
+                * clear_path(along, k, lamps[j, LAMP_Z], heights)
                 * (facing + BOUNCE)
                 / (d * d)
             )
@@ -314,7 +372,7 @@ def within(low: float, high: float) -> float:
 
 @kernel
 def warmth(
-    pose: Floats,
+    pose: Pose,
     sensors: Floats,
     warm: Floats,
     room_k: float,
@@ -328,33 +386,36 @@ def warmth(
     `warm` has rows (x, y, radius, bottom, top, temperature), shape (w, 6); walls hide the part
     behind them.
     """
-    lines, along = scratch
+    lines = scratch.lines
+    along = scratch.along
     n = out.shape[0]
     start(pose, sensors, n, lines)
     for k in range(n):
         out[k] = room_k
     for j in range(warm.shape[0]):
-        look_at(warm[j, 0], warm[j, 1], lines, n, segments, along)
+        look_at(warm[j, WARM_X], warm[j, WARM_Y], lines, n, segments, along)
         for k in range(n):
-            visible = warm[j, 3]
+            visible = warm[j, WARM_BOTTOM]
             for i in range(heights.shape[0]):
                 if along[i, k] < 1.0:
                     # Height of the object's lowest point that looks over this wall.
                     over = SENSOR_HEIGHT_M + (heights[i] - SENSOR_HEIGHT_M) / max(along[i, k], 1e-9)
                     visible = max(visible, over)
-            if visible >= warm[j, 4]:
+            if visible >= warm[j, WARM_TOP]:
                 continue
-            dx = warm[j, 0] - lines[X, k]
-            dy = warm[j, 1] - lines[Y, k]
+            dx = warm[j, WARM_X] - lines[X, k]
+            dy = warm[j, WARM_Y] - lines[Y, k]
             ux = lines[AHEAD_X, k]
             uy = lines[AHEAD_Y, k]
             d = max(math.hypot(dx, dy), NEAREST_M)
             aside = math.atan2(ux * dy - uy * dx, ux * dx + uy * dy)
-            half = math.atan(warm[j, 2] / d)
+            half = math.atan(warm[j, WARM_RADIUS] / d)
             if abs(aside) - half > ZONE_MOST_RAD:
                 continue
             rise = within(
                 math.atan((visible - SENSOR_HEIGHT_M) / d),
-                math.atan((warm[j, 4] - SENSOR_HEIGHT_M) / d),
+                math.atan((warm[j, WARM_TOP] - SENSOR_HEIGHT_M) / d),
             )
-            out[k] += (warm[j, 5] - room_k) * within(aside - half, aside + half) * rise
+            out[k] += (
+                (warm[j, WARM_TEMPERATURE] - room_k) * within(aside - half, aside + half) * rise
+            )

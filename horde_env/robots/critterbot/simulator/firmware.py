@@ -36,27 +36,36 @@ WHEEL_VOLTAGE = 2
 NOT_MOTOR_MODES = (0x68, 0x6E)
 
 # Words of `arm`.
-MODE, SILENT, SLEW_STEP, SLEW_STEPS, BURN_IN, OVERHEATED, HUNG, N_WORDS = range(8)
+MODE = 0  # of the last request
+SILENT = 1  # cycles since the last command
+SLEW_STEP = 2  # of the ramp, next
+SLEW_STEPS = 3  # of the ramp, in all
+BURN_IN = 4  # cycles since it was switched on, at most BURN_IN_CYCLES
+OVERHEATED = 5  # 0 or 1
+HUNG = 6  # 0 while it runs, then 1 + cycles
+N_WORDS = 7
 
-# Rows of `wheels`: state of the ARM, readings of the sensors (bytes), state of the AVR, outputs of
-# the AVR.
-REQUEST = 0
-SLEW_TARGET = 1
-SLEW_AT = 2
-SETPOINT = 3
-SLEW_INTERVAL = 4
-CLICKS = 5
-CURRENT = 6
-TEMPERATURE = 7
-INTEGRAL = 8
-LAST_ERROR = 9
-REDUCTION = 10
-CAP = 11
-STOOD = 12
+# Rows of `wheels`. State of the ARM:
+REQUEST = 0  # wheel units
+SLEW_TARGET = 1  # wheel units
+SLEW_AT = 2  # wheel units << FRACTION_BITS
+SETPOINT = 3  # wheel units, or duty
+SLEW_INTERVAL = 4  # per cycle, wheel units << FRACTION_BITS
+# Readings of the sensors:
+CLICKS = 5  # encoder edges in the last cycle
+CURRENT = 6  # byte
+TEMPERATURE = 7  # byte, lower is hotter
+# State of the motor AVR:
+INTEGRAL = 8  # of the error, clicks
+LAST_ERROR = 9  # clicks
+REDUCTION = 10  # by the current limit, units of the setpoint
+CAP = 11  # largest duty
+STOOD = 12  # periods
 STALL_PERIODS = 13
-LAST_CAPPED = 14
-OUTPUT = 15
-DUTY = 16
+LAST_CAPPED = 14  # duty
+# Outputs of the motor AVR:
+OUTPUT = 15  # before the cap, of 127
+DUTY = 16  # after it, of 127
 N_ROWS = 17
 
 TIMEOUT_CYCLES = 50  # without a command, after which the motor event begins the stop
@@ -81,7 +90,9 @@ COOL_AGAIN = 85
 @kernel
 def truncated(a: int, b: int) -> int:
     """Divide as C does, toward zero; b > 0."""
-    return a // b if a >= 0 else -((-a) // b)
+    if a >= 0:
+        return a // b
+    return -((-a) // b)
 
 
 @kernel
@@ -220,7 +231,9 @@ def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
     else:
         wheels[REDUCTION, i] = max(wheels[REDUCTION, i] - 1, 0)
     reduced = size - wheels[REDUCTION, i]
-    return int(reduced if setpoint > 0 else -reduced)
+    if setpoint > 0:
+        return int(reduced)
+    return int(-reduced)
 
 
 @kernel
@@ -232,7 +245,10 @@ def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
     stood.
     """
     if setpoint != 0:
-        stood = wheels[STOOD, i] + (1 if wheels[CLICKS, i] == 0 else -1)
+        if wheels[CLICKS, i] == 0:
+            stood = wheels[STOOD, i] + 1
+        else:
+            stood = wheels[STOOD, i] - 1
         wheels[STOOD, i] = min(max(stood, 0), MOST_STOOD)
     if wheels[STOOD, i] > 0 and wheels[CURRENT, i] > STALL_CURRENT:
         wheels[STALL_PERIODS, i] += 1
@@ -242,12 +258,12 @@ def limit_duty(wheels: Ints, i: int, setpoint: int, bus: int) -> None:
                 wheels[CAP, i] -= 1
     else:
         wheels[CAP, i] = min(wheels[CAP, i] + 1, FULL_DUTY)
-    of_bus = FULL_DUTY
+    bus_cap = FULL_DUTY
     if bus > BUS_TOO_HIGH:
-        of_bus = 0
+        bus_cap = 0
     elif bus > 120:
-        of_bus = FULL_DUTY - truncated(3 * (bus - 120), 4)
-    wheels[CAP, i] = min(wheels[CAP, i], of_bus)
+        bus_cap = FULL_DUTY - truncated(3 * (bus - 120), 4)
+    wheels[CAP, i] = min(wheels[CAP, i], bus_cap)
 
 
 @kernel

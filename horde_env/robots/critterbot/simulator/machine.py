@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from horde_env._jit import RecordFields
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
 from horde_env.robots.critterbot.arena import Pen
@@ -59,8 +60,8 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 class Machine:
     """Firmware, motors, power supply and body of one robot.
 
-    `plant` and `face` are the state of firmware, motors and supply, and the dock's face, for the
-    kernels of `period`.
+    `plant` is the state of firmware, motors and supply, `face` the dock's, shape (period.N_FACE,),
+    for the kernels of `period`.
     """
 
     def __init__(
@@ -76,14 +77,17 @@ class Machine:
         self.power = PowerSupply(battery_scale)
         angles = np.deg2rad(spec.drive["wheel_angles_deg"])
         self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
-        reach = DOCK_REACH_M, math.cos(math.radians(DOCK_REACH_DEG))
-        self.face = np.array([*_dock_face(pen), float(spec.body["radius_m"]), *reach])
-        firmware = self.firmware
-        power = self.power
-        self.plant: period.Plant = (
-            *(firmware.arm, firmware.wheels, self.motion, self._geometry, np.zeros(3)),
-            *(power.amounts, power.marks),
+        self.face = _dock_face(pen, nose_m=float(spec.body["radius_m"]))
+        self.plant = period.Plant(
+            arm=self.firmware.arm,
+            wheels=self.firmware.wheels,
+            motion=self.motion,
+            geometry=self._geometry,
+            force=np.zeros(3),
+            amounts=self.power.amounts,
+            marks=self.power.marks,
         )
+        self._plant_fields: RecordFields = tuple(self.plant)
         self.n_ticks = 0  # of 10 ms, since the last reset
         self.stuck: int | None = None  # number of a blocked wheel: 0, 1, 2
         urdf = asset("robot/critterbot.urdf")
@@ -124,16 +128,17 @@ class Machine:
         """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
         n = len(noise) // 3
         body = self.body
-        tick_state = (self.n_ticks, self.stuck_wheel)
+        plant = self._plant_fields
+        face = self.face
+        stuck = self.stuck_wheel
+        begin = self.n_ticks
         self.n_ticks += n
         if isinstance(body, PlanarBody):
             path = np.empty((n, len(Motion._fields)))
-            period.run_ticks(self.plant, self.face, tick_state, body.shape, body.state, noise, path)
+            shape = tuple(body.shape)
+            period.run_ticks(plant, shape, face, begin, stuck, body.state, noise, path)
             return path
         assert isinstance(body, bullet.PlanarBody)
-        plant = self.plant
-        face = self.face
-        (begin, stuck) = tick_state
         states = []
         force = period.act(plant, stuck, facing(body.moved[2]))
         for k in range(n):
@@ -146,7 +151,12 @@ class Machine:
 
     def is_held(self) -> bool:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
-        return bool(period.is_held(self.plant))
+        return bool(period.is_held(self._plant_fields))
+
+    @property
+    def t_s(self) -> float:
+        """Time since the last reset, seconds."""
+        return self.n_ticks * motors.TICK_S
 
     @property
     def stuck_wheel(self) -> int:
@@ -158,7 +168,7 @@ class Machine:
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
         values = np.empty(period.N_RAW)
-        period.report(self.plant, rng.standard_normal(period.N_NOISE), values)
+        period.report(self._plant_fields, rng.standard_normal(period.N_NOISE), values)
         return values
 
     def save(self) -> State:
@@ -187,11 +197,19 @@ class Machine:
         self.body.close()
 
 
-def _dock_face(pen: Pen) -> tuple[float, float, float, float]:
-    """Return the middle of the dock's face and its outward direction: (x, y, ux, uy)."""
+def _dock_face(pen: Pen, *, nose_m: float) -> Floats:
+    """Return the dock's face for the kernels, shape (period.N_FACE,); `nose_m` is the robot's."""
     (x, y) = pen.dock.centre_m
     (size_x, size_y) = pen.dock.size_m
     ux = math.cos(pen.beacon.direction_rad)
     uy = math.sin(pen.beacon.direction_rad)
     depth = 0.5 * (size_x * abs(ux) + size_y * abs(uy))
-    return x + depth * ux, y + depth * uy, ux, uy
+    face = np.zeros(period.N_FACE)
+    face[period.FACE_X] = x + depth * ux
+    face[period.FACE_Y] = y + depth * uy
+    face[period.FACE_UX] = ux
+    face[period.FACE_UY] = uy
+    face[period.NOSE_M] = nose_m
+    face[period.REACH_M] = DOCK_REACH_M
+    face[period.REACH_COS] = math.cos(math.radians(DOCK_REACH_DEG))
+    return face

@@ -31,7 +31,14 @@ WHEEL_UNIT = 0.0176  # m/s of rim speed
 EDGE_M = WHEEL_UNIT * TICK_S / 4  # rim travel per encoder edge: four a tick are one unit
 
 # Rows of `motion`.
-RIM_SPEED, TRAVEL, HANDOVER, CURRENT, SHOWN_CURRENT, HEAT, SUPPLY, N_ROWS = range(8)
+RIM_SPEED = 0  # m/s
+TRAVEL = 1  # of the rim, encoder edges
+HANDOVER = 2  # error of the encoder's position, edges
+CURRENT = 3  # bytes
+SHOWN_CURRENT = 4  # lagged, bytes
+HEAT = 5  # fall of the temperature byte
+SUPPLY = 6  # charge taken from the bus since the supply's last step, A s
+N_ROWS = 7
 
 CURRENT_PER_VOLT = 5.77  # bytes: 0.75 per unit of duty at 16.5 V
 BACK_EMF = 0.146 / WHEEL_UNIT  # V per m/s of rim speed: 1.12 units of duty per wheel unit at 16.5 V
@@ -60,10 +67,12 @@ CURRENT_SD = 1.0
 TEMPERATURE_SD = 0.2
 
 
-# Columns of a wheel's geometry behind its rim speed per body velocity: factors on the friction of
-# its axle.
-CLOCKWISE_FRICTION = 3
-COUNTERCLOCKWISE_FRICTION = 4
+# Columns of a wheel's geometry.
+PER_VX = 0  # rim speed per forward speed of the body
+PER_VY = 1  # rim speed per leftward speed of the body
+PER_YAW_RATE = 2  # rim speed per yaw rate of the body, m
+CLOCKWISE_FRICTION = 3  # factor on the friction of its axle
+COUNTERCLOCKWISE_FRICTION = 4  # factor on the friction of its axle
 
 
 def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
@@ -122,9 +131,9 @@ def push(
         duty = wheels[firmware.DUTY, i]
         rim = motion[RIM_SPEED, i]
         current = motor_current(duty, rim, bus_v)
-        side = geometry[i, 0]
-        ahead = geometry[i, 1]
-        arm = geometry[i, 2]
+        side = geometry[i, PER_VX]
+        ahead = geometry[i, PER_VY]
+        arm = geometry[i, PER_YAW_RATE]
         drag = geometry[i, column] * AXLE_DRAG
         friction = geometry[i, column] * AXLE_FRICTION_N
         drive = math.copysign(FORCE_PER_BYTE * current, duty) - drag * rim - friction * fading(rim)
@@ -160,9 +169,9 @@ def push_with_stuck_wheel(
     push(motion, wheels, geometry, towards, bus_v, out)
     drive = math.copysign(FORCE_PER_BYTE * motion[CURRENT, stuck], wheels[firmware.DUTY, stuck])
     change = -min(max(drive, -GRIP_N), GRIP_N) - STUCK_FRICTION_N * fading(rim_speed)
-    side = geometry[stuck, 0]
-    ahead = geometry[stuck, 1]
-    arm = geometry[stuck, 2]
+    side = geometry[stuck, PER_VX]
+    ahead = geometry[stuck, PER_VY]
+    arm = geometry[stuck, PER_YAW_RATE]
     c, s = towards
     out[0] += change * (c * side - s * ahead)
     out[1] += change * (s * side + c * ahead)
@@ -175,8 +184,8 @@ def motion_of_centre(motion: Floats, geometry: Floats) -> tuple[float, float]:
     vx = 0.0
     vy = 0.0
     for i in range(3):
-        vx += geometry[i, 0] * motion[RIM_SPEED, i]
-        vy += geometry[i, 1] * motion[RIM_SPEED, i]
+        vx += geometry[i, PER_VX] * motion[RIM_SPEED, i]
+        vy += geometry[i, PER_VY] * motion[RIM_SPEED, i]
     return 2.0 / 3.0 * vx, 2.0 / 3.0 * vy
 
 
@@ -209,7 +218,11 @@ def sense(
     ahead = c * vx + s * vy
     leftward = c * vy - s * vx
     for i in range(3):
-        rim = geometry[i, 0] * ahead + geometry[i, 1] * leftward + geometry[i, 2] * yaw_rate
+        rim = (
+            geometry[i, PER_VX] * ahead
+            + geometry[i, PER_VY] * leftward
+            + geometry[i, PER_YAW_RATE] * yaw_rate
+        )
         edges = rim * TICK_S / EDGE_M
         share = HANDOVER_DRIVEN
         if wheels[firmware.DUTY, i] == 0:

@@ -4,23 +4,21 @@ Seven calls of kernels would cost more than their computation. The values are in
 channels.
 
 The constants were measured in the real robot's log of 5 October 2010 (100 Hz, 100 s); 1 LSB of the
-accelerometer is 9.81/1024 m/s^2, of the gyroscope 1/77.5 rad/s. `motion` is (x, y, heading,
-yaw_rate, ax, ay) of the body in the world; `normal` are standard normals, one per independent
-source of noise (all zero: the noise-free reading).
+accelerometer is 9.81/1024 m/s^2, of the gyroscope 1/77.5 rad/s. `normal` are standard normals, one
+per independent source of noise (all zero: the noise-free reading).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from horde_env._jit import kernel, kernel_over
 from horde_env.backend import Floats
 from horde_env.robots.critterbot.simulator import fields
-
-Pose = Any  # (x, y, heading, yaw rate, ax, ay): a tuple, which the models index like an array
+from horde_env.robots.critterbot.simulator.fields import Pose
 
 # Values and standard normals of acceleration, magnetic and rotational velocity
 N_FELT = 7
@@ -61,17 +59,105 @@ THERMAL_PERIOD_S = 0.14
 THERMAL_LAG_S = 0.3
 THERMAL_DRIFT_S = 1.5
 
-# Numbers of `times`: this life's beacon, and when the last packet was sent and the thermal zones
-# were read, seconds.
-BLINK_HZ, BLINK_PHASE, LAST_S, ZONE_S, N_TIMES = range(5)
-# Numbers of `room`, in the order of `place.Room`.
-ROOM_K, AMBIENT, MAINS_HZ, FLICKER = range(4)
+# Numbers of `times`.
+BLINK_HZ = 0  # of this life's beacon
+BLINK_PHASE = 1  # of this life's beacon, share of a cycle
+LAST_S = 2  # when the last packet was sent
+ZONE_S = 3  # when the thermal zones were read
+N_TIMES = 4
 
-# Arguments of `read`. Passing a NamedTuple costs twice as much, and `read` names the elements.
-Scene = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
-Eyes = tuple[Floats, Floats, Floats, Floats]
-Memory = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats]
-Air = tuple[float, tuple[float, float], float, float, float, float, float]  # what `air_at` returns
+# Numbers of `room`, in the order of `place.Room`.
+ROOM_K = 0
+AMBIENT = 1  # light, share of full scale
+MAINS_HZ = 2
+FLICKER = 3  # of the lamps, share of their light
+
+# Numbers of `earth`; counts are those of the magnetometer's three axes.
+NORTH_RAD = 0
+CENTRE = 1  # first of three, counts
+SWING = 4  # first of three, counts
+
+# Columns of `iron`.
+IRON_X = 0  # m
+IRON_Y = 1  # m
+IRON_DEPTH = 2  # m
+IRON_EAST = 3  # field right above it, counts
+IRON_NORTH = 4
+IRON_UP = 5
+
+# Rows of `steps`.
+LSB = 0
+OFFSET = 1
+RAW_LOW = 2
+RAW_HIGH = 3
+
+
+class Scene(NamedTuple):
+    """What the sensors perceive; robots in one pen share it."""
+
+    segments: Floats  # walls seen from above, (m, 4)
+    heights: Floats  # of the walls, m, (m,)
+    reflectances: Floats  # of the walls, 0..1, (m,)
+    beacon: Floats  # (5,)
+    lamps: Floats  # (l, 4)
+    warm: Floats  # warm objects, (w, 6)
+    earth: Floats  # the Earth's magnetic field, (7,)
+    iron: Floats  # steel under the floor, (i, 6)
+
+
+class Eyes(NamedTuple):
+    """The sensors that measure at a distance, in the order of the channels: rows x, y, angle in the body frame."""
+
+    ir_distance: Floats
+    ir_light: Floats
+    light: Floats
+    thermal: Floats
+
+
+class Memory(NamedTuple):
+    """What the sensors keep from packet to packet, changed in place; the last two are scratch, which is not saved."""
+
+    values: Floats  # before the converter, (37,); the thermal zones' stay until they are refreshed
+    roller: Floats  # phases of the wheels' rollers, rad, (3,)
+    zones: Floats  # lagged temperatures of the thermal zones, K, (8,)
+    drift: Floats  # of the thermal zones, K, (8,)
+    packets: Floats  # infrared light of the last two packets, share of full scale, (2, 8)
+    change: Floats  # of infrared light between them, (8,)
+    lines: Floats  # see `fields.Scratch`
+    along: Floats
+
+
+class Instant(NamedTuple):
+    """The body at the end of the tick that a packet is about."""
+
+    previous_pose: Pose  # 10 ms ago; its acceleration is not used
+    pose: Pose
+    wheel_speed: Floats  # of the rims, m/s, (3,)
+    duty: tuple[float, float, float]  # -1..1
+    contact_n_s: float  # contact impulse over the last 10 ms
+
+
+class Groups(NamedTuple):
+    """Where the groups of channels end among the values, and among the standard normals."""
+
+    near_end: int  # ir_distance
+    glare_end: int  # ir_light
+    light_end: int
+    near_draws_end: int
+    glare_draws_end: int
+    light_draws_end: int
+
+
+class Air(NamedTuple):
+    """The state of the room for a packet."""
+
+    elapsed_s: float  # since the last packet
+    lit: tuple[float, float]  # brightness of the beacon 10 ms ago and now, 0..1
+    gain: float  # the lamps' flicker, about 1
+    ambient: float  # light, share of full scale
+    room_k: float  # temperature
+    lag_share: float  # of the way from lagged to true temperatures, 0..1; 0 without a refresh now
+    drift_share: float  # share of the zones' drift that is left
 
 
 @kernel
@@ -86,12 +172,6 @@ def air_at(times: Floats, room: Floats, t_s: float) -> Air:
     """Return the state of the room for a packet at `t_s`, seconds since the robot was switched on; once per packet.
 
     `times`, shape (N_TIMES,), changes in place; `room` has shape (4,).
-
-    Returns:
-        Seconds since the last packet; brightness of the beacon in the last two packets, 0..1; the
-        lamps' flicker, about 1; ambient light, share of full scale; the room's temperature, K;
-        share of the way from the thermal zones' lagged to their true temperatures, 0..1, 0 if they
-        are not refreshed now; share of the zones' drift that is left.
     """
     elapsed_s = min(max(t_s - times[LAST_S], 0.0), 1.0)
     times[LAST_S] = t_s
@@ -102,15 +182,24 @@ def air_at(times: Floats, room: Floats, t_s: float) -> Air:
         times[ZONE_S] = t_s
         lag_share = 1.0 - math.exp(-elapsed / THERMAL_LAG_S)
         drift_share = math.exp(-elapsed / THERMAL_DRIFT_S)
-    lit = lit_at(times, t_s - PACKET_S), lit_at(times, t_s)
+    lit_before = lit_at(times, t_s - PACKET_S)
+    lit_now = lit_at(times, t_s)
     # A lamp on the mains brightens twice in every cycle.
     gain = 1.0 + room[FLICKER] * math.sin(4.0 * math.pi * room[MAINS_HZ] * t_s)
-    return elapsed_s, lit, gain, room[AMBIENT], room[ROOM_K], lag_share, drift_share
+    return Air(
+        elapsed_s=elapsed_s,
+        lit=(lit_before, lit_now),
+        gain=gain,
+        ambient=room[AMBIENT],
+        room_k=room[ROOM_K],
+        lag_share=lag_share,
+        drift_share=drift_share,
+    )
 
 
 @kernel
 def acceleration(
-    motion: Floats,
+    pose: Pose,
     yaw_rate_before: float,
     wheel_speed: Floats,
     roller: Floats,
@@ -124,12 +213,12 @@ def acceleration(
     with its rollers at phase `roller`, shakes each axis by a sine and equal noise, which grow with
     its speed up to a bound.
     """
-    c = math.cos(motion[2])
-    s = math.sin(motion[2])
-    alpha = (motion[3] - yaw_rate_before) / PACKET_S
-    spin = motion[3] * motion[3]
-    out[0] = c * motion[4] + s * motion[5] - alpha * CHIP_M[1] - spin * CHIP_M[0] + REST_X
-    out[1] = -s * motion[4] + c * motion[5] + alpha * CHIP_M[0] - spin * CHIP_M[1]
+    c = math.cos(pose.heading)
+    s = math.sin(pose.heading)
+    alpha = (pose.yaw_rate - yaw_rate_before) / PACKET_S
+    spin = pose.yaw_rate * pose.yaw_rate
+    out[0] = c * pose.ax + s * pose.ay - alpha * CHIP_M[1] - spin * CHIP_M[0] + REST_X
+    out[1] = -s * pose.ax + c * pose.ay + alpha * CHIP_M[0] - spin * CHIP_M[1]
     out[2] = GRAVITY_Z + RING_PER_IMPULSE * contact_n_s * normal[6]
     for axis in range(3):
         tone = power = 0.0
@@ -150,33 +239,37 @@ def rotational_velocity(yaw_rate: float, normal: Floats, out: Floats) -> None:
 
 @kernel
 def magnetic(
-    motion: Floats, duty: Floats, earth: Floats, iron: Floats, normal: Floats, out: Floats
+    pose: Pose,
+    duty: tuple[float, float, float],
+    earth: Floats,
+    iron: Floats,
+    normal: Floats,
+    out: Floats,
 ) -> None:
     """Write the magnetometer as a share of 1023 counts: Earth, steel under the floor, motors, noise. `normal` (3,).
 
-    `earth` is (north, centre x 3, swing x 3): centre + swing cos(heading - north). `iron` has rows
-        (x, y, depth, field
-    x 3), shape (i, 6): steel at depth h and horizontal distance r adds its field times (1 +
-    (r/h)^2)^(-3/2), as of a dipole. Of the horizontal axes only x is sensitive.
+    The Earth's part is centre + swing cos(heading - north). Steel at depth h and horizontal distance
+    r adds its field times (1 + (r/h)^2)^(-3/2), as of a dipole. Of the horizontal axes only x is
+    sensitive.
     """
-    swing = math.cos(motion[2] - earth[0])
+    swing = math.cos(pose.heading - earth[NORTH_RAD])
     drive = duty[0] - 0.5 * duty[1] - 0.5 * duty[2]
     east = north = up = 0.0
     for i in range(iron.shape[0]):
-        aside2 = (motion[0] - iron[i, 0]) ** 2 + (motion[1] - iron[i, 1]) ** 2
-        near = (1.0 + aside2 / iron[i, 2] ** 2) ** -1.5
-        east = east + near * iron[i, 3]
-        north = north + near * iron[i, 4]
-        up = up + near * iron[i, 5]
+        aside2 = (pose.x - iron[i, IRON_X]) ** 2 + (pose.y - iron[i, IRON_Y]) ** 2
+        near = (1.0 + aside2 / iron[i, IRON_DEPTH] ** 2) ** -1.5
+        east = east + near * iron[i, IRON_EAST]
+        north = north + near * iron[i, IRON_NORTH]
+        up = up + near * iron[i, IRON_UP]
     for axis in range(3):
         counts = (
-            earth[1 + axis]
-            + earth[4 + axis] * swing
+            earth[CENTRE + axis]
+            + earth[SWING + axis] * swing
             + MOTOR_FIELD[axis] * drive
             + MAGNETIC_SD[axis] * normal[axis]
         )
         if axis == 0:
-            counts += math.cos(motion[2]) * east + math.sin(motion[2]) * north
+            counts += math.cos(pose.heading) * east + math.sin(pose.heading) * north
         elif axis == 2:
             counts += up
         out[axis] = counts / 1023.0
@@ -184,24 +277,25 @@ def magnetic(
 
 @kernel
 def feel(
-    motion: Floats,
-    yaw_rate_before: float,
-    wheel_speed: Floats,
-    duty: Floats,
-    contact_n_s: float,
-    elapsed_s: float,
-    earth: Floats,
-    iron: Floats,
-    roller: Floats,
-    normal: Floats,
-    out: Floats,
+    instant: Instant, elapsed_s: float, scene: Scene, roller: Floats, normal: Floats, out: Floats
 ) -> None:
-    """Advance the rollers; write acceleration, magnetic and rotational velocity; `normal` (11,), `out` (7,)."""
+    """Advance the rollers; write acceleration, magnetic and rotational velocity; `normal` (11,), `out` (7,).
+
+    Longer arrays are fine: only their first elements are used.
+    """
     for wheel in range(3):
-        roller[wheel] += 2.0 * math.pi / ROLLER_PITCH_M * elapsed_s * wheel_speed[wheel]
-    acceleration(motion, yaw_rate_before, wheel_speed, roller, contact_n_s, normal[:7], out[:3])
-    magnetic(motion, duty, earth, iron, normal[7:10], out[3:6])
-    rotational_velocity(motion[3], normal[10:], out[6:])
+        roller[wheel] += 2.0 * math.pi / ROLLER_PITCH_M * elapsed_s * instant.wheel_speed[wheel]
+    acceleration(
+        instant.pose,
+        instant.previous_pose.yaw_rate,
+        instant.wheel_speed,
+        roller,
+        instant.contact_n_s,
+        normal[:7],
+        out[:3],
+    )
+    magnetic(instant.pose, instant.duty, scene.earth, scene.iron, normal[7:10], out[3:6])
+    rotational_velocity(instant.pose.yaw_rate, normal[10:N_FELT_DRAWS], out[6:N_FELT])
 
 
 @kernel_over(fields)
@@ -212,91 +306,112 @@ def read(
     steps: Floats,
     normal: Floats,
     uniform: Floats,
-    before: Pose,
-    pose: Pose,
-    wheel_speed: Floats,
-    duty: Floats,
-    contact_n_s: float,
+    instant: Instant,
     air: Air,
     out: Floats,
 ) -> None:
     """Write a packet, quantised, SI units; infrared light is the mean of this packet and the one before.
 
     Args:
-        scene: Obstacles (segments, heights, reflectances), beacon, lamps, warm objects, the Earth's
-            field, iron; see `fields` and `magnetic`.
-        eyes: Poses of the sensors of ir_distance, ir_light, light and thermal: rows x, y, angle in
-            the body frame.
-        memory: Changed in place: the values before the converter (37,), of which the thermal zones'
-            stay until they are refreshed; the rollers' phases (3,); the zones' lagged temperatures
-            (8,) and drift (8,); infrared light of the last two packets (2, 8), and its change
-            between them (8,); `fields.Scratch`.
+        scene: What the sensors perceive.
+        eyes: Where the sensors that measure at a distance are.
+        memory: Changed in place.
         steps: Of the converter, shape (4, 37); see `quantise`.
         normal: Standard normals, shape (57,), in the order of the channels; infrared light and
             thermal have two each.
         uniform: For the jumps of ir_distance, shape (2, 10).
-        before: The body 10 ms ago; its acceleration is not used.
-        pose: The body now.
-        wheel_speed: Rim speeds, m/s, shape (3,).
-        duty: -1..1, shape (3,).
-        contact_n_s: Contact impulse over the last 10 ms.
+        instant: The body now and 10 ms ago.
         air: See `air_at`.
         out: Receives the packet, shape (37,).
     """
-    segments, heights, reflectances, beacon, lamps, warm, earth, iron = scene
-    near_eyes, glare_eyes, light_eyes, warm_eyes = eyes
-    values, roller, zones, drift, packets, change, lines, along = memory
-    scratch = lines, along
-    elapsed_s, lit, gain, ambient, room_k, lag_share, drift_share = air
-    # Each group's end among the values (v) and among the normals (n).
-    v1 = N_FELT + near_eyes.shape[0]
-    n1 = N_FELT_DRAWS + near_eyes.shape[0]
-    v2 = v1 + glare_eyes.shape[0]
-    n2 = n1 + 2 * glare_eyes.shape[0]
-    v3 = v2 + light_eyes.shape[0]
-    n3 = n2 + light_eyes.shape[0]
-    feel(
-        pose,
-        before[3],
-        wheel_speed,
-        duty,
-        contact_n_s,
-        elapsed_s,
-        earth,
-        iron,
-        roller,
-        normal,
-        values,
-    )
-    near = values[N_FELT:v1]
-    shine = values[v2:v3]
-    heat = values[v3:]
-    fields.ir_distance(
-        pose, near_eyes, segments, reflectances, normal[N_FELT_DRAWS:n1], uniform, scratch, near
-    )
-    fields.light(
-        pose, light_eyes, lamps, gain, ambient, segments, heights, normal[n2:n3], scratch, shine
-    )
-    if lag_share > 0.0:
-        fields.warmth(pose, warm_eyes, warm, room_k, segments, heights, scratch, heat)
-        follow(lag_share, drift_share, normal[n3:], zones, drift, heat)
-        for k in range(heat.shape[0]):
-            heat[k] += ZONE_BIAS_K[k]
+    values = memory.values
+    groups = groups_of(eyes)
+    scratch = fields.Scratch(lines=memory.lines, along=memory.along)
+    feel(instant, air.elapsed_s, scene, memory.roller, normal, values)
+    read_fields(scene, eyes, memory, normal, uniform, instant.pose, air, groups, scratch)
     for k in range(values.shape[0]):  # out[:] = values compiles for 2.5 s more
         out[k] = values[k]
     quantise(steps, out)
-    glare = normal[n1:n2].reshape((2, v2 - v1))
-    both: Any = (before, pose)
-    fields.ir_light(both, glare_eyes, beacon, lit, segments, heights, glare, scratch, packets)
-    mean_of_packets(steps[:, v1:v2], packets, out[v1:v2])
-    for k in range(v2 - v1):
-        change[k] = abs(packets[1, k] - packets[0, k])
+
+    poses = (instant.previous_pose, instant.pose)
+    draws = normal[groups.near_draws_end : groups.glare_draws_end]
+    fields.ir_light(
+        poses,
+        eyes.ir_light,
+        scene.beacon,
+        air.lit,
+        scene.segments,
+        scene.heights,
+        draws.reshape((2, eyes.ir_light.shape[0])),
+        scratch,
+        memory.packets,
+    )
+    glare_steps = steps[:, groups.near_end : groups.glare_end]
+    mean_of_packets(glare_steps, memory.packets, out[groups.near_end : groups.glare_end])
+    for k in range(memory.change.shape[0]):
+        memory.change[k] = abs(memory.packets[1, k] - memory.packets[0, k])
 
 
 @kernel
-def follow(
-    lag_share: float, drift_share: float, normal: Floats, zones: Floats, drift: Floats, out: Floats
+def groups_of(eyes: Eyes) -> Groups:
+    """Return where the groups of channels end."""
+    n_near = eyes.ir_distance.shape[0]
+    n_glare = eyes.ir_light.shape[0]
+    n_light = eyes.light.shape[0]
+    return Groups(
+        near_end=N_FELT + n_near,
+        glare_end=N_FELT + n_near + n_glare,
+        light_end=N_FELT + n_near + n_glare + n_light,
+        near_draws_end=N_FELT_DRAWS + n_near,
+        glare_draws_end=N_FELT_DRAWS + n_near + 2 * n_glare,
+        light_draws_end=N_FELT_DRAWS + n_near + 2 * n_glare + n_light,
+    )
+
+
+@kernel_over(fields)
+def read_fields(
+    scene: Scene,
+    eyes: Eyes,
+    memory: Memory,
+    normal: Floats,
+    uniform: Floats,
+    pose: Pose,
+    air: Air,
+    groups: Groups,
+    scratch: fields.Scratch,
 ) -> None:
+    """Write the values of ir_distance and light, and of thermal if it is refreshed now; arguments as of `read`."""
+    values = memory.values
+    segments = scene.segments
+    heights = scene.heights
+
+    near = values[N_FELT : groups.near_end]
+    draws = normal[N_FELT_DRAWS : groups.near_draws_end]
+    fields.ir_distance(
+        pose, eyes.ir_distance, segments, scene.reflectances, draws, uniform, scratch, near
+    )
+    fields.light(
+        pose,
+        eyes.light,
+        scene.lamps,
+        air.gain,
+        air.ambient,
+        segments,
+        heights,
+        normal[groups.glare_draws_end : groups.light_draws_end],
+        scratch,
+        values[groups.glare_end : groups.light_end],
+    )
+    if air.lag_share > 0.0:
+        heat = values[groups.light_end :]
+        fields.warmth(pose, eyes.thermal, scene.warm, air.room_k, segments, heights, scratch, heat)
+        follow(air, normal[groups.light_draws_end :], memory.zones, memory.drift, heat)
+        for k in range(heat.shape[0]):
+            heat[k] += ZONE_BIAS_K[k]
+
+
+@kernel
+def follow(air: Air, normal: Floats, zones: Floats, drift: Floats, out: Floats) -> None:
     """Add lag, drift and noise to the thermal zones' true temperatures in `out`; (n,) each.
 
     `zones`, the lagged temperatures, move by `lag_share` towards the true ones; `drift_share` of
@@ -304,9 +419,9 @@ def follow(
     """
     n = out.shape[0]
     for k in range(n):
-        zones[k] += lag_share * (out[k] - zones[k])
-        innovation = THERMAL_DRIFT_SD * math.sqrt(1.0 - drift_share * drift_share)
-        drift[k] = drift_share * drift[k] + innovation * normal[n + k]
+        zones[k] += air.lag_share * (out[k] - zones[k])
+        innovation = THERMAL_DRIFT_SD * math.sqrt(1.0 - air.drift_share * air.drift_share)
+        drift[k] = air.drift_share * drift[k] + innovation * normal[n + k]
         out[k] = zones[k] + drift[k] + THERMAL_SD * normal[k]
 
 
@@ -317,8 +432,9 @@ def quantise(steps: Floats, out: Floats) -> None:
     `steps` has rows lsb, offset, lowest and highest raw value, shape (4, n).
     """
     for k in range(out.shape[0]):
-        raw = np.rint((out[k] - steps[1, k]) / steps[0, k])
-        out[k] = steps[0, k] * min(max(raw, steps[2, k]), steps[3, k]) + steps[1, k]
+        raw = np.rint((out[k] - steps[OFFSET, k]) / steps[LSB, k])
+        raw_in_range = min(max(raw, steps[RAW_LOW, k]), steps[RAW_HIGH, k])
+        out[k] = steps[LSB, k] * raw_in_range + steps[OFFSET, k]
 
 
 @kernel

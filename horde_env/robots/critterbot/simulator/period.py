@@ -1,31 +1,22 @@
 """One period of the simulated robot: the command, its ticks of 10 ms, the power supply, and the frame at its end.
 
 A tick is `act` (firmware, motors), a step of the physics, `sense` (encoders, supply). Calling a
-kernel costs more than
-its computation, so `run_period` is a whole step of the planar engine. PyBullet is called from
-    Python at every tick:
-`send_request` precedes its ticks, between two of them is `sense_and_act`, and `sample` follows
-them.
-
-Arguments of several kernels, all changed in place:
-
-    plant     the ARM's words, the wheels' rows, the motors' state, the wheels' geometry (`motors.wheel_geometry`), the
-              force of the last tick (3,), the power supply's amounts and marks
-    senses    the first four arguments of `packet.read`, and those of `packet.air_at`
+kernel costs more than its computation, so `run_period` is a whole step of the planar engine, for an
+environment of one robot and for each robot of a batch. PyBullet is called from Python at every tick:
+`send_request` precedes its ticks, between two of them is `sense_and_act`, and `sample` follows them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from horde_env._jit import kernel, kernel_over
+from horde_env._jit import RecordFields, kernel, kernel_over
 from horde_env.backend import Floats, Ints
-from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power
-from horde_env.robots.critterbot.simulator.packet import Eyes, Memory, Scene
+from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.sim import planar
 from horde_env.sim.planar import Facing, Shape
 
@@ -35,28 +26,173 @@ TICKS_PER_POWER_STEP = 10  # the supply changes slowly
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 NO_WHEEL = -1  # is stuck
 
-# The dock's face: its middle and outward direction, the distance of the robot's nose from the
-# body's centre, and the largest distance and the cosine of the largest angle at which contacts
-# meet.
-FACE_X, FACE_Y, FACE_UX, FACE_UY, NOSE_M, REACH_M, REACH_COS, N_FACE = range(8)
+# Numbers of `face`, the dock's.
+FACE_X = 0  # of its middle, m
+FACE_Y = 1  # of its middle, m
+FACE_UX = 2  # outward direction, unit vector
+FACE_UY = 3
+NOSE_M = 4  # distance of the robot's nose from the body's centre
+REACH_M = 5  # largest distance at which contacts meet
+REACH_COS = 6  # cosine of the largest angle at which contacts meet
+N_FACE = 7
 
 PER_DUTY = 1.0 / firmware.FULL_DUTY
 
-# Tuples, because passing a NamedTuple to a kernel costs twice as much.
-# X, y, heading and their rates, as in `Motion`
+# x, y, heading and their rates, as in `Motion`
 Moved = tuple[float, float, float, float, float, float]
-Plant = tuple[Ints, Ints, Floats, Floats, Floats, Floats, Ints]
-Senses = tuple[Scene, Eyes, Memory, Floats, Floats, Floats]
 Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clockwise
-# Lsb, offset, largest request, places of last_request, overheating
-Scales = tuple[Floats, Floats, Floats, int, int]
-End = tuple[float, float, float, bool]  # x, y, heading, and whether the command was blocked
 
 
-def scales_of(spec: RobotSpec) -> Scales:
-    """Return a robot's scales of the first channels and of the request."""
-    places = spec.group("last_request").start, spec.index("overheating")
-    return spec.lsb[:N_RAW].copy(), spec.offset[:N_RAW].copy(), spec.largest_request, *places
+class Plant(NamedTuple):
+    """Firmware, motors and power supply of a robot; all but `geometry` changes in place."""
+
+    arm: Ints  # words of the ARM, (firmware.N_WORDS,)
+    wheels: Ints  # (firmware.N_ROWS, 3)
+    motion: Floats  # of the motors, (motors.N_ROWS, 3)
+    geometry: Floats  # of the wheels, (3, 5); see `motors.wheel_geometry`
+    force: Floats  # on the body in the last tick: N, N, N m, (3,)
+    amounts: Floats  # of the supply, (power.N_AMOUNTS,)
+    marks: Ints  # of the supply, (power.N_MARKS,)
+
+
+class RobotState(NamedTuple):
+    """Arrays of one robot that a period changes; those of a batch have a leading axis."""
+
+    # Firmware, motors and supply: see `Plant`.
+    arm: Ints
+    wheels: Ints
+    motion: Floats
+    force: Floats
+    amounts: Floats
+    marks: Ints
+    # The planar engine's pose and velocity, and its scratch; unused with PyBullet.
+    body: Floats  # (planar.N_MOTION,)
+    contacts: Floats  # (planar.MOST_CONTACTS, planar.N_COLUMNS)
+    # What the sensors keep: see `packet.Memory`.
+    sensed: Floats
+    roller: Floats
+    zones: Floats
+    drift: Floats
+    packets: Floats
+    change: Floats
+    lines: Floats
+    along: Floats
+    times: Floats  # (packet.N_TIMES,)
+    # The period's random numbers and path.
+    normal: Floats  # standard normals of n ticks' encoders, then of the packet, (3 n + 67,)
+    uniform: Floats  # for the jumps of ir_distance, (2, 10)
+    path: Floats  # motion at the end of each tick, in the order of `Motion`, (n, 6)
+
+
+class RobotModel(NamedTuple):
+    """Arrays and numbers that all robots of a kind in one pen share."""
+
+    geometry: Floats  # of the wheels, (3, 5)
+    # The world: see `packet.Scene`.
+    segments: Floats
+    heights: Floats
+    reflectances: Floats
+    beacon: Floats
+    lamps: Floats
+    warm: Floats
+    earth: Floats
+    iron: Floats
+    room: Floats  # (4,)
+    # The sensors: see `packet.Eyes`; steps of the converter, (4, 37).
+    ir_distance: Floats
+    ir_light: Floats
+    light: Floats
+    thermal: Floats
+    steps: Floats
+    # Scales of the first channels, (N_RAW,), and of the request, (3,).
+    lsb: Floats
+    offset: Floats
+    largest_request: Floats
+    request_channel: int  # first of three
+    overheating_channel: int
+    # The planar engine's body and obstacles: see `planar.Shape`; unused with PyBullet.
+    inertia: Floats
+    corners: Floats
+    pieces: Ints
+    radii: Floats
+    obstacles: Floats
+    # The wire: kinematics in 1/1024, (3, 3); units of x, y (to the RIGHT: negative) and theta, (3,).
+    matrix: Ints
+    units: Floats
+    face: Floats  # of the dock, (N_FACE,)
+
+
+# The end of a period: x and y (m), heading (rad, in (-pi, pi]), whether the command was blocked. Not a
+# NamedTuple, which a kernel returns to Python in several microseconds.
+End = tuple[float, float, float, bool]
+
+
+@kernel
+def plant_of(robot: RobotState, model: RobotModel) -> Plant:
+    """Return a robot's firmware, motors and supply."""
+    return Plant(
+        arm=robot.arm,
+        wheels=robot.wheels,
+        motion=robot.motion,
+        geometry=model.geometry,
+        force=robot.force,
+        amounts=robot.amounts,
+        marks=robot.marks,
+    )
+
+
+@kernel_over(planar)
+def shape_of(robot: RobotState, model: RobotModel) -> Shape:
+    """Return a robot's body and obstacles in the planar engine."""
+    return Shape(
+        inertia=model.inertia,
+        corners=model.corners,
+        pieces=model.pieces,
+        radii=model.radii,
+        obstacles=model.obstacles,
+        contacts=robot.contacts,
+    )
+
+
+@kernel_over(fields, packet)
+def scene_of(model: RobotModel) -> packet.Scene:
+    """Return what a robot's sensors perceive."""
+    return packet.Scene(
+        segments=model.segments,
+        heights=model.heights,
+        reflectances=model.reflectances,
+        beacon=model.beacon,
+        lamps=model.lamps,
+        warm=model.warm,
+        earth=model.earth,
+        iron=model.iron,
+    )
+
+
+@kernel_over(fields, packet)
+def eyes_of(model: RobotModel) -> packet.Eyes:
+    """Return where a robot's sensors are that measure at a distance."""
+    return packet.Eyes(
+        ir_distance=model.ir_distance,
+        ir_light=model.ir_light,
+        light=model.light,
+        thermal=model.thermal,
+    )
+
+
+@kernel_over(fields, packet)
+def memory_of(robot: RobotState) -> packet.Memory:
+    """Return what a robot's sensors keep."""
+    return packet.Memory(
+        values=robot.sensed,
+        roller=robot.roller,
+        zones=robot.zones,
+        drift=robot.drift,
+        packets=robot.packets,
+        change=robot.change,
+        lines=robot.lines,
+        along=robot.along,
+    )
 
 
 @kernel
@@ -85,11 +221,11 @@ def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units:
 
 
 @kernel_over(firmware, power)
-def is_held(plant: Plant) -> bool:
+def is_held(plant_fields: RecordFields) -> bool:
     """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
-    arm, _, _, _, _, amounts, marks = plant
-    is_off = power.holds_motors(marks) or arm[firmware.OVERHEATED] == 1
-    return bool(is_off or power.bus_byte(amounts) > firmware.BUS_TOO_HIGH)
+    plant = Plant(*plant_fields)
+    is_off = power.holds_motors(plant.marks) or plant.arm[firmware.OVERHEATED] == 1
+    return bool(is_off or power.bus_byte(plant.amounts) > firmware.BUS_TOO_HIGH)
 
 
 @kernel
@@ -106,26 +242,37 @@ def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
 
 
 @kernel_over(firmware, motors, power)
-def act(plant: Plant, stuck: int, towards: Facing) -> tuple[float, float, float]:
+def act(plant_fields: RecordFields, stuck: int, towards: Facing) -> tuple[float, float, float]:
     """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
 
     `stuck` is the number of a blocked wheel, or NO_WHEEL; `towards` cosine and sine of the body's
     heading.
     """
-    arm, wheels, motion, geometry, force, amounts, marks = plant
-    firmware.cycle(arm, wheels, power.bus_byte(amounts), power.holds_motors(marks))
+    plant = Plant(*plant_fields)
+    motion = plant.motion
+    wheels = plant.wheels
+    geometry = plant.geometry
+    force = plant.force
+    bus_v = plant.amounts[power.BUS_V]
+    firmware.cycle(
+        plant.arm, wheels, power.bus_byte(plant.amounts), power.holds_motors(plant.marks)
+    )
     if stuck == NO_WHEEL:
-        motors.push(motion, wheels, geometry, towards, amounts[power.BUS_V], force)
+        motors.push(motion, wheels, geometry, towards, bus_v, force)
     else:
-        motors.push_with_stuck_wheel(
-            motion, wheels, geometry, towards, amounts[power.BUS_V], force, stuck
-        )
+        motors.push_with_stuck_wheel(motion, wheels, geometry, towards, bus_v, force, stuck)
     return force[0], force[1], force[2]
 
 
 @kernel_over(firmware, motors, planar, power)
 def sense(
-    plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved
+    plant_fields: RecordFields,
+    face: Floats,
+    stuck: int,
+    n_ticks: int,
+    noise: Floats,
+    k: int,
+    moved: Moved,
 ) -> Facing:
     """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
 
@@ -133,10 +280,13 @@ def sense(
     switched on, from 1 on; `noise` has three standard normals per tick for the encoders, `k` is the
     number of the tick in it; `moved` is the motion of the body at the end of the tick.
     """
-    _, wheels, motion, geometry, _, amounts, marks = plant
+    plant = Plant(*plant_fields)
+    motion = plant.motion
+    wheels = plant.wheels
     x, y, heading, vx, vy, yaw_rate = moved
     towards = planar.facing(heading)
-    motors.sense(motion, wheels, geometry, noise[3 * k : 3 * k + 3], towards, vx, vy, yaw_rate)
+    draws = noise[3 * k : 3 * k + 3]
+    motors.sense(motion, wheels, plant.geometry, draws, towards, vx, vy, yaw_rate)
     if stuck != NO_WHEEL:
         wheels[firmware.CLICKS, stuck] = 0
     if n_ticks % TICKS_PER_POWER_STEP == 0:
@@ -144,7 +294,8 @@ def sense(
         a = motion[motors.SUPPLY, 0]
         b = motion[motors.SUPPLY, 1]
         c = motion[motors.SUPPLY, 2]
-        power.advance(amounts, marks, (a + b + c) / span_s, on_dock(x, y, towards, face), span_s)
+        motors_a = (a + b + c) / span_s
+        power.advance(plant.amounts, plant.marks, motors_a, on_dock(x, y, towards, face), span_s)
         for i in range(3):
             motion[motors.SUPPLY, i] = 0.0
     return towards
@@ -152,161 +303,169 @@ def sense(
 
 @kernel_over(firmware, motors, planar, power)
 def sense_and_act(
-    plant: Plant, face: Floats, stuck: int, n_ticks: int, noise: Floats, k: int, moved: Moved
+    plant_fields: RecordFields,
+    face: Floats,
+    stuck: int,
+    n_ticks: int,
+    noise: Floats,
+    k: int,
+    moved: Moved,
 ) -> tuple[float, float, float]:
     """End a tick by `sense` and begin the next by `act`."""
-    return act(plant, stuck, sense(plant, face, stuck, n_ticks, noise, k, moved))
+    towards = sense(plant_fields, face, stuck, n_ticks, noise, k, moved)
+    return act(plant_fields, stuck, towards)
 
 
 @kernel_over(firmware, motors, planar, power)
 def run_ticks(
-    plant: Plant,
+    plant_fields: RecordFields,
+    shape_fields: RecordFields,
     face: Floats,
-    now: tuple[int, int],
-    shape: Shape,
+    n_ticks: int,
+    stuck: int,
     body: Floats,
     noise: Floats,
     path: Floats,
 ) -> None:
-    """Advance the planar engine by one tick per row of `path`; arguments as for `run_period`."""
-    n_ticks, stuck = now
-    inertia, corners, pieces, radii, obstacles, contacts = shape
+    """Advance the planar engine by one tick per row of `path`, which receives the motion at its end.
+
+    `body` is the engine's motion, shape (planar.N_MOTION,), changed in place; `n_ticks` the number
+    of ticks so far; the other arguments are those of `sense`.
+    """
     towards = planar.facing(body[planar.HEADING])
     for k in range(path.shape[0]):
-        push = act(plant, stuck, towards)
-        planar.step(
-            body, towards, inertia, corners, pieces, radii, obstacles, contacts, push, motors.TICK_S
-        )
+        force = act(plant_fields, stuck, towards)
+        planar.step(body, towards, shape_fields, force, motors.TICK_S)
+        for i in range(path.shape[1]):
+            path[k, i] = body[i]
         moved = body[0], body[1], body[2], body[3], body[4], body[5]
-        path[k, 0], path[k, 1], path[k, 2], path[k, 3], path[k, 4], path[k, 5] = moved
-        towards = sense(plant, face, stuck, n_ticks + k + 1, noise, k, moved)
+        towards = sense(plant_fields, face, stuck, n_ticks + k + 1, noise, k, moved)
 
 
 # ---- a period --------------------------------------------------------------------------------------------------------
 
 
 @kernel_over(firmware, motors, power)
-def report(plant: Plant, noise: Floats, out: Floats) -> None:
+def report(plant_fields: RecordFields, noise: Floats, out: Floats) -> None:
     """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
 
     `noise` are ten standard normals.
     """
-    _, wheels, motion, _, _, amounts, _ = plant
+    plant = Plant(*plant_fields)
     for i in range(4):
         if i == 0:
-            volts = amounts[power.BUS_V]
+            volts = plant.amounts[power.BUS_V]
         else:
-            volts = amounts[power.BATTERY_V + i - 1]
+            volts = plant.amounts[power.BATTERY_V + i - 1]
         out[i] = min(max(np.rint(10.0 * volts + VOLT_SD[i] * noise[i]), 0.0), 255.0)
-    motors.report(motion, wheels, noise[4:], out[4:])
+    motors.report(plant.motion, plant.wheels, noise[4:], out[4:])
 
 
-@kernel_over(fields, packet, firmware, motors, power)
+@kernel_over(fields, packet, firmware, motors, planar)
+def instant_of(robot: RobotState, contact_n_s: float) -> packet.Instant:
+    """Return the body at the end of a robot's path; its last three rows are used."""
+    n = robot.path.shape[0]
+    earlier = robot.path[n - 3]
+    previous = robot.path[n - 2]
+    newest = robot.path[n - 1]
+    previous_ax = (previous[planar.VX] - earlier[planar.VX]) / motors.TICK_S
+    previous_ay = (previous[planar.VY] - earlier[planar.VY]) / motors.TICK_S
+    ax = (newest[planar.VX] - previous[planar.VX]) / motors.TICK_S
+    ay = (newest[planar.VY] - previous[planar.VY]) / motors.TICK_S
+    previous_pose = Pose(
+        x=previous[planar.X],
+        y=previous[planar.Y],
+        heading=wrapped(previous[planar.HEADING]),
+        yaw_rate=previous[planar.YAW_RATE],
+        ax=previous_ax,
+        ay=previous_ay,
+    )
+    # The shell is soft: a hit shows in two packets of the accelerometer.
+    pose = Pose(
+        x=newest[planar.X],
+        y=newest[planar.Y],
+        heading=wrapped(newest[planar.HEADING]),
+        yaw_rate=newest[planar.YAW_RATE],
+        ax=0.5 * (previous_ax + ax),
+        ay=0.5 * (previous_ay + ay),
+    )
+    duties = robot.wheels[firmware.DUTY]
+    return packet.Instant(
+        previous_pose=previous_pose,
+        pose=pose,
+        wheel_speed=robot.motion[motors.RIM_SPEED],
+        duty=(duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY),
+        contact_n_s=contact_n_s,
+    )
+
+
+@kernel_over(fields, packet, firmware, motors, planar, power)
 def sample(
-    plant: Plant,
-    senses: Senses,
-    scales: Scales,
-    path: Floats,
+    robot_fields: RecordFields,
+    model_fields: RecordFields,
     contact_n_s: float,
     request: Request,
     t_s: float,
-    normal: Floats,
-    uniform: Floats,
     out: Floats,
 ) -> End:
-    """Write all channels of the packet at the end of a path into `out`, SI units; return its end; once per packet.
+    """Write all channels of the packet at the end of a robot's path into `out`, SI units; return its end.
 
-    `path` has the motion at the end of each tick, of which the last three are used, shape (n, 6),
-    in the order of `Motion`; `contact_n_s` is the contact impulse over the last tick, `t_s` the
-    time since the robot was switched on;
-    `normal` are standard normals, shape (67,): ten of `report`, then those of `packet.read`;
-        `uniform` is for the jumps
-    of ir_distance, shape (2, 10).
+    Call it once per packet. `contact_n_s` is the contact impulse over the last tick, `t_s` the time
+    since the robot was switched on.
     """
-    arm, wheels, motion, _, _, _, _ = plant
-    scene, eyes, memory, steps, times, room = senses
-    lsb, offset, largest, at_request, at_overheating = scales
-    air = packet.air_at(times, room, t_s)
-    report(plant, normal, out[:N_RAW])
+    robot = RobotState(*robot_fields)
+    model = RobotModel(*model_fields)
+    plant = plant_of(robot, model)
+    air = packet.air_at(robot.times, model.room, t_s)
+    noise = robot.normal[3 * robot.path.shape[0] :]
+    report(plant, noise, out[:N_RAW])
     for i in range(N_RAW):
-        out[i] = lsb[i] * out[i] + offset[i]
-    earlier = path[path.shape[0] - 3]
-    previous_pose = path[path.shape[0] - 2]
-    now = path[path.shape[0] - 1]
-    heading = wrapped(now[2])
-    ax_before = (previous_pose[3] - earlier[3]) / motors.TICK_S
-    ay_before = (previous_pose[4] - earlier[4]) / motors.TICK_S
-    ax = (now[3] - previous_pose[3]) / motors.TICK_S
-    ay = (now[4] - previous_pose[4]) / motors.TICK_S
-    # The shell is soft: a hit shows in two packets of the accelerometer.
-    pose = now[0], now[1], heading, now[5], 0.5 * (ax_before + ax), 0.5 * (ay_before + ay)
-    pose_before = (
-        previous_pose[0],
-        previous_pose[1],
-        wrapped(previous_pose[2]),
-        previous_pose[5],
-        ax_before,
-        ay_before,
-    )
-    duties = wheels[firmware.DUTY]
-    # Indexed like an array
-    duty: Any = (duties[0] * PER_DUTY, duties[1] * PER_DUTY, duties[2] * PER_DUTY)
-    speed = motion[motors.RIM_SPEED]
-    readings = out[N_RAW : N_RAW + steps.shape[1]]
-    noise = normal[N_NOISE:]
+        out[i] = model.lsb[i] * out[i] + model.offset[i]
+    instant = instant_of(robot, contact_n_s)
     packet.read(
-        scene,
-        eyes,
-        memory,
-        steps,
-        noise,
-        uniform,
-        pose_before,
-        pose,
-        speed,
-        duty,
-        contact_n_s,
+        scene_of(model),
+        eyes_of(model),
+        memory_of(robot),
+        model.steps,
+        noise[N_NOISE:],
+        robot.uniform,
+        instant,
         air,
-        readings,
+        out[N_RAW : N_RAW + model.steps.shape[1]],
     )
     for i in range(3):
-        out[at_request + i] = request[i] / largest[i]
-    if arm[firmware.OVERHEATED] == 1:
-        out[at_overheating] = 1.0
+        out[model.request_channel + i] = request[i] / model.largest_request[i]
+    if robot.arm[firmware.OVERHEATED] == 1:
+        out[model.overheating_channel] = 1.0
     else:
-        out[at_overheating] = 0.0
-    return now[0], now[1], heading, is_held(plant)
+        out[model.overheating_channel] = 0.0
+    pose = instant.pose
+    return pose.x, pose.y, pose.heading, is_held(plant)
 
 
 @kernel_over(fields, packet, firmware, motors, power, planar)
 def run_period(
-    plant: Plant,
-    senses: Senses,
-    scales: Scales,
-    shape: Shape,
-    body: Floats,
-    wire: tuple[Ints, Floats, Floats],
-    now: tuple[int, int],
+    robot_fields: RecordFields,
+    model_fields: RecordFields,
+    n_ticks: int,
+    stuck: int,
     request: Request,
-    normal: Floats,
-    uniform: Floats,
-    path: Floats,
     out: Floats,
 ) -> End:
     """Hold a request for a period of the planar engine and write the packet at its end; see `sample`.
 
-    `shape` and `body`, which changes in place, are for `planar.step`; `wire` has the kinematics in
-    1/1024 (3, 3), the wire's units, and the dock's face; `now` the ticks since the robot was
-    switched on, and the number of the stuck wheel; `normal` standard normals, shape (3 n + 67,): of
-    n ticks' encoders, then of the packet. `path` receives the motion at the end of each tick, shape
-    (n, 6). The end says whether the request was blocked at the beginning or the end of the period.
+    `n_ticks` are the ticks since the robot was switched on, at the beginning; `stuck` is the number
+    of a blocked wheel, or NO_WHEEL. The end says whether the request was blocked at the beginning or
+    the end of the period.
     """
-    matrix, units, face = wire
-    n = path.shape[0]
-    send_request(plant[0], plant[1], matrix, request, units)
+    robot = RobotState(*robot_fields)
+    model = RobotModel(*model_fields)
+    plant = plant_of(robot, model)
+    send_request(robot.arm, robot.wheels, model.matrix, request, model.units)
     was_held = is_held(plant)
-    run_ticks(plant, face, now, shape, body, normal, path)
-    impulse = body[planar.IMPULSE]
-    t_s = (now[0] + n) * motors.TICK_S
-    end = sample(plant, senses, scales, path, impulse, request, t_s, normal[3 * n :], uniform, out)
-    return end[0], end[1], end[2], was_held or end[3]
+    shape = shape_of(robot, model)
+    run_ticks(plant, shape, model.face, n_ticks, stuck, robot.body, robot.normal, robot.path)
+    contact_n_s = robot.body[planar.IMPULSE]
+    t_s = (n_ticks + robot.path.shape[0]) * motors.TICK_S
+    x, y, heading, is_held_now = sample(robot, model, contact_n_s, request, t_s, out)
+    return x, y, heading, was_held or is_held_now

@@ -50,17 +50,21 @@ WORTH_CHARGING_V = 16.0
 OVERRIDE_V = 14.5  # below it the dock charges even if charging is disabled
 DEAD_V = 8.0
 
-# Numbers of a supply: charge and voltage of each battery, voltage of the bus, sag, seconds plugged
-# and low, capacity.
-CHARGE = 0
-BATTERY_V = 3
+# Numbers of `amounts`.
+CHARGE = 0  # first of three batteries, share of the capacity, 0..1
+BATTERY_V = 3  # first of three batteries
 BUS_V = 6
-SAG_V = 7
-PLUGGED = 8
-LOW = 9
-CAPACITY = 10
+SAG_V = 7  # reduction of all voltages
+PLUGGED = 8  # at the dock since, s
+LOW = 9  # below LOW_V since, s
+CAPACITY = 10  # of one battery, A s
 N_AMOUNTS = 11
-ENABLED, STATE, IS_LOW, RESUMED, N_MARKS = range(5)  # integers of a supply
+# Numbers of `marks`.
+ENABLED = 0  # whether charging is, 0 or 1
+STATE = 1  # charge state
+IS_LOW = 2  # 0 or 1
+RESUMED = 3  # charge state that continues when it is plugged in again
+N_MARKS = 4
 
 Three = tuple[float, float, float]  # a number per battery, at 40, 160, 280 degrees
 
@@ -82,7 +86,10 @@ def open_circuit_v(charge: float) -> float:
 @kernel
 def settle(amounts: Floats, gain_a: Three, dt_s: float, load_a: float, on_dock: bool) -> None:
     """Update charge and voltages after `dt_s` under each battery's current; at the dock the load is the dock's."""
-    sag_v = amounts[SAG_V] + (0.0 if on_dock else RESISTANCE_OHM * load_a / 3.0)
+    load_sag_v = 0.0
+    if not on_dock:
+        load_sag_v = RESISTANCE_OHM * load_a / 3.0
+    sag_v = amounts[SAG_V] + load_sag_v
     sum_v = 0.0
     for i in range(3):
         charge = amounts[CHARGE + i] + gain_a[i] * dt_s / amounts[CAPACITY]
@@ -151,11 +158,10 @@ def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: 
     else:
         drain_a = -load_a / 3.0
     state = marks[STATE]
-    gain_a = (
-        CHARGE_A if state in CHARGING[0] else drain_a,
-        CHARGE_A if state in CHARGING[1] else drain_a,
-        CHARGE_A if state in CHARGING[2] else drain_a,
-    )
+    first_a = CHARGE_A if state in CHARGING[0] else drain_a
+    second_a = CHARGE_A if state in CHARGING[1] else drain_a
+    third_a = CHARGE_A if state in CHARGING[2] else drain_a
+    gain_a = (first_a, second_a, third_a)
     settle(amounts, gain_a, dt_s, load_a, on_dock)
     bus_v = amounts[BUS_V]
     if bus_v > PLUGGED_V:
@@ -167,7 +173,10 @@ def advance(amounts: Floats, marks: Ints, motors_a: float, on_dock: bool, dt_s: 
     else:
         amounts[LOW] = 0.0
     is_low = amounts[LOW] >= LOW_S or (marks[IS_LOW] == 1 and bus_v <= LOW_OVER_V)
-    marks[IS_LOW] = 1 if is_low else 0
+    if is_low:
+        marks[IS_LOW] = 1
+    else:
+        marks[IS_LOW] = 0
     next_state(amounts, marks)
 
 

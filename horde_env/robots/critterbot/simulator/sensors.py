@@ -18,7 +18,7 @@ from numpy.random import Generator
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.arena import Pen
-from horde_env.robots.critterbot.simulator import fields, packet, period
+from horde_env.robots.critterbot.simulator import fields, packet
 from horde_env.sim.saving import inner, nested
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
@@ -26,11 +26,19 @@ _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightl
 _TIMES = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")  # names of `times` in a saved state
 
 # The groups that measure at a distance, in the order of the channels.
-EYES = ("ir_distance", "ir_light", "light", "thermal")
+EYES = packet.Eyes._fields
 
 
 class Senses:
     """All sensors of the world and of the body's motion: acceleration to thermal.
+
+    Attributes:
+        scene: What the sensors perceive now; a new record after each change of the pen.
+        eyes: Where the sensors are that measure at a distance.
+        memory: What they keep from packet to packet.
+        steps: Of the converter, shape (4, 37); see `packet.quantise`.
+        times: See `packet`, shape (packet.N_TIMES,).
+        room: See `packet`, shape (4,).
 
     Args:
         spec: The robot, with the sensors' poses and converters.
@@ -52,35 +60,33 @@ class Senses:
         last = spec.group("thermal").stop
         self._own = slice(first, last)
         self._ir_light = spec.group("ir_light")
-        self._steps = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])[
-            :, self._own
-        ].copy()
+        converter = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])
+        self.steps = converter[:, first:last].copy()
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
+        self.eyes = packet.Eyes(*sensors)
         n_near, n_glare, n_bright, n_warm = map(len, sensors)
-        self._eyes: Any = tuple(sensors)
         # Numbers of standard normals per packet, and of readings that jump (two draws each).
         self.n_normal = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm
         self.n_uniform = n_near
-        self._roller = np.zeros(3)
-        self._zones = np.zeros(n_warm)
-        self._drift = np.zeros(n_warm)
-        # Infrared light of the last two, quantised, share of full scale
-        self.packets = np.zeros((2, n_glare))
-        self._change = np.zeros(n_glare)
-        values = np.zeros(last - first)
-        # The kernels' state: see `packet.air_at` and `packet.read`; `kit` are their arguments: see
-        # `period`. The scratch at the end of `memory` is not saved.
         self.times = np.zeros(packet.N_TIMES)
         scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
-        arrays = values, self._roller, self._zones, self._drift, self.packets, self._change
-        self.memory: packet.Memory = *arrays, *scratch
+        self.memory = packet.Memory(
+            values=np.zeros(last - first),
+            roller=np.zeros(3),
+            zones=np.zeros(n_warm),
+            drift=np.zeros(n_warm),
+            packets=np.zeros((2, n_glare)),
+            change=np.zeros(n_glare),
+            lines=scratch.lines,
+            along=scratch.along,
+        )
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
     @property
     def beacon(self) -> Floats:
         """Change of each ir_light sensor between the last two packets, share of full scale, shape (8,)."""
-        return self._change.copy()
+        return self.memory.change.copy()
 
     @property
     def pen(self) -> Pen:
@@ -90,38 +96,38 @@ class Senses:
     @pen.setter
     def pen(self, pen: Pen) -> None:
         self._pen = pen
-        self._scene: packet.Scene = (
-            pen.segments(),
-            pen.heights(),
-            pen.reflectances(),
-            np.array([*pen.beacon.position_m, pen.beacon.direction_rad, pen.beacon.intensity]),
-            np.array([[*lamp.position_m, lamp.intensity] for lamp in pen.lamps]).reshape(-1, 4),
-            np.array([[*w.position_m, *w[2:]] for w in pen.warm]).reshape(-1, 6),
-            np.array([pen.magnetism.north_rad, *pen.magnetism.centre, *pen.magnetism.swing]),
-            np.array([[*i.position_m, i.depth_m, *i.field] for i in pen.iron]).reshape(-1, 6),
+        beacon = pen.beacon
+        earth = pen.magnetism
+        lamps = [[*lamp.position_m, lamp.intensity] for lamp in pen.lamps]
+        warm = [[*body.position_m, *body[2:]] for body in pen.warm]
+        iron = [[*piece.position_m, piece.depth_m, *piece.field] for piece in pen.iron]
+        self.scene = packet.Scene(
+            segments=pen.segments(),
+            heights=pen.heights(),
+            reflectances=pen.reflectances(),
+            beacon=np.array([*beacon.position_m, beacon.direction_rad, beacon.intensity]),
+            lamps=np.array(lamps).reshape(-1, 4),
+            warm=np.array(warm).reshape(-1, 6),
+            earth=np.array([earth.north_rad, *earth.centre, *earth.swing]),
+            iron=np.array(iron).reshape(-1, 6),
         )
-        room = np.array(pen.room)
-        self.kit: period.Senses = (
-            self._scene,
-            self._eyes,
-            self.memory,
-            self._steps,
-            self.times,
-            room,
-        )
+        self.room = np.array(pen.room)
 
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
         self._move_to(0)
         self.times[packet.BLINK_HZ] = rng.uniform(*self._pen.beacon.rate_hz)
         self.times[packet.BLINK_PHASE] = rng.random()
-        self._roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
-        self._drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(self._drift.size)
-        self._zones[:] = 0.0
-        self.times[packet.LAST_S] = self.times[packet.ZONE_S] = -math.inf
+        memory = self.memory
+        memory.roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
+        memory.drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(memory.drift.size)
+        memory.zones[:] = 0.0
+        self.times[packet.LAST_S] = -math.inf
+        self.times[packet.ZONE_S] = -math.inf
 
     def save(self) -> State:
         """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
+        # The two last arrays are scratch.
         memory = {f"{i}": array.copy() for i, array in enumerate(self.memory[:-2])}
         moved = {}
         if self._move_s:
@@ -138,11 +144,10 @@ class Senses:
             array[...] = state[f"memory/{i}"]
         self.times[:] = [inner(state, "own")[name] for name in _TIMES]
 
-    def at(self, t_s: float) -> period.Senses:
-        """Move the lamps that are due at `t_s`, seconds, and return the kernels' arguments."""
+    def move_lamps(self, t_s: float) -> None:
+        """Move the lamps that are due at `t_s`, seconds."""
         if self._move_s:  # the random draws are the same with moves and without
             self._move_to(sum(t_s >= move_s - _ROUNDING_S for move_s in self._move_s))
-        return self.kit
 
     def _move_to(self, n_moved: int) -> None:
         if n_moved != self._n_moved:

@@ -1,0 +1,278 @@
+"""The status of a life, in files of the run's folder `live/` for the live page.
+
+facts.json      channels, actions, questions, picture of the robot; written once, and after demons are added or removed
+now.json        counts, times, measures and a line for each shard; replaced at most five times a second
+demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of the last minute; replaced every 2 s
+curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
+
+Observations and actions are not repeated here: the page reads the end of the record. A file is
+replaced as a whole, so a reader never sees half of it. If a file cannot be written, for example on
+a full disk, the updates end.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
+from horde_agent.life.life import Life, LifeHooks, StepEvent
+from horde_agent.life.observers import sound_demons
+from horde_agent.policies import Behaviour
+from horde_agent.questions import question_columns
+from horde_agent.types import Integers
+
+FOLDER = "live"
+FORMAT = "horde-live"
+VERSION = 1
+NOW_EVERY_S = 0.2
+DEMONS_EVERY_S = 2.0
+MEASURES_EVERY_S = 5.0
+CURVE_EVERY_S = 10.0
+CURVE_COLUMNS = ("step", "median_nmsre", "mean_nmsre", "mean_mspbe", "n_diverged")
+# Of predictions: a minute, of up to 3,495 demons
+_MOST_SAMPLES = 300
+_MOST_BYTES = 4 << 20
+_LEAST_SAMPLES = 8  # of more demons
+
+_log = logging.getLogger(__name__)
+
+
+class LiveStatusWriter(LifeHooks):
+    """Write what the live page shows; an observer of a life.
+
+    Args:
+        folder: The run's folder; `live/` is created in it.
+        interface, horde: Of the life.
+        picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and
+            1 of each channel stand for ("ranges"); empty if unknown.
+        total: Steps of the life, or None.
+        clock: Seconds, of a monotonic clock.
+
+    Attributes:
+        is_off: Whether the updates have ended; after a file could not be written, with one warning.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        interface: Interface,
+        horde: AnyHorde,
+        *,
+        picture: Mapping[str, Any] | None = None,
+        total: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.path = folder / FOLDER
+        self._interface = interface
+        self._picture = dict(picture or {})
+        self._total = total
+        self._clock = clock
+        self._began = clock()
+        self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
+        self.is_off = False
+        try:
+            self.path.mkdir(exist_ok=True)
+            self._describe(horde)
+        except OSError as error:
+            self._give_up(error)
+
+    def after_step(self, event: StepEvent) -> None:
+        """Write the files that are due.
+
+        Deferred steps are not flushed for this: flushing at other steps would change the rounding.
+        """
+        now_s = self._clock()
+        life = event.life
+        if now_s - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
+            return
+        self._now_at = now_s
+        try:
+            if self._is_stale:
+                self._describe(life.horde)
+            row = event.row
+            self._times.append(
+                (row.step, row.step * self._interface.period_s if math.isnan(row.t) else row.t)
+            )
+            self._predictions.append(np.array(life.student.predictions, dtype=np.float32))
+            if now_s - self._measures_at >= MEASURES_EVERY_S:
+                self._measures_at = now_s
+                self._measure(life, now_s)
+            self._write_now(life, "living")
+            if now_s - self._demons_at >= DEMONS_EVERY_S:
+                self._demons_at = now_s
+                self._write_demons()
+        except OSError as error:
+            self._give_up(error)
+
+    def rearrange(self, old_index: Integers) -> None:  # noqa: ARG002
+        """Write facts.json again before the next update; `old_index`, shape (n_demons,), is not needed."""
+        self._is_stale = True
+
+    def close(self, life: Life | None = None) -> None:
+        """Write the final state of the life, if one is given, and end the updates. Closing twice does nothing."""
+        try:
+            if life is not None and not self.is_off:
+                life.student.catch_up()
+                if isinstance(life.horde, ShardedHorde):
+                    life.horde.wait()
+                self._write_now(life, "over")
+                if not self._is_stale:
+                    self._write_demons()
+        except OSError as error:
+            self._give_up(error)
+        self.is_off = True
+
+    # ---- files -------------------------------------------------------------------------------------------------------
+
+    def _describe(self, horde: AnyHorde) -> None:
+        """Write facts.json for these demons, and forget all predictions and measures."""
+        names = [question.name for question in horde.questions]
+        n_samples = max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _MOST_BYTES // (4 * len(names))))
+        self._times: deque[tuple[int, float]] = deque(maxlen=n_samples)
+        self._predictions: deque[NDArray[np.float32]] = deque(maxlen=n_samples)
+        self._nmsre = self._mspbe = np.full(len(names), np.nan, np.float32)
+        self._is_sound = np.ones(len(names), np.bool_)
+        self._checksum = checksum_of(names)
+        self._is_stale = False
+        self._measures_at = self._demons_at = -math.inf
+        facts = {
+            "format": FORMAT,
+            "version": VERSION,
+            "channels": [channel._asdict() for channel in self._interface.channels],
+            "actions": list(self._interface.actions),
+            "period_s": self._interface.period_s,
+            "total_steps": self._total,
+            "picture": self._picture,
+            "questions": described(horde.questions, self._interface),
+        }
+        _replace(self.path / "facts.json", json.dumps(facts).encode())
+
+    def _measure(self, life: Life, now: float) -> None:
+        self._is_sound = sound_demons(life.horde)
+        self._mspbe = np.asarray(life.horde.mspbe_scalar, dtype=np.float32)
+        self._nmsre = life.student.errors.online().astype(np.float32)
+        if now - self._curve_at >= CURVE_EVERY_S:
+            self._curve_at = now
+            with (self.path / "curve.csv").open("a", encoding="utf-8") as file:
+                facts = {"step": life.steps} | self._summary()
+                file.write(
+                    ",".join(
+                        "" if facts[name] is None else f"{facts[name]}" for name in CURVE_COLUMNS
+                    )
+                    + "\n"
+                )
+
+    def _summary(self) -> dict[str, Any]:
+        """Return measures over the demons that have not diverged; None if there is no value."""
+        nmsre, mspbe = (
+            values[self._is_sound & np.isfinite(values)] for values in (self._nmsre, self._mspbe)
+        )
+        return {
+            "median_nmsre": float(np.median(nmsre)) if len(nmsre) else None,
+            "mean_nmsre": float(nmsre.mean()) if len(nmsre) else None,
+            "share_nmsre_below_1": float((nmsre < 1.0).mean()) if len(nmsre) else None,
+            "mean_mspbe": float(mspbe.mean()) if len(mspbe) else None,
+            "n_diverged": int(np.count_nonzero(~self._is_sound)),
+        }
+
+    def _write_now(self, life: Life, state: str) -> None:
+        cycles = 1e3 * life.cycle_s.latest(600)
+        p50, p99, top = (
+            np.percentile(cycles, [50, 99, 100]).tolist() if len(cycles) else (None, None, None)
+        )
+        facts = {
+            "state": state,
+            "step": life.steps,
+            "t": None if math.isnan(life.t) else life.t,
+            "wall_s": self._clock() - self._began,
+            "learning_steps": life.student.learning_steps,
+            "cycle_ms": {"p50": p50, "p99": p99, "max": top},
+            "deadlines_missed": life.deadlines_missed,
+            "gaps": life.gaps,
+            "crc_errors": life.crc_errors,
+            "n_not_applied": life.n_not_applied,
+            "link_losses": life.link_losses,
+            "n_excursions": life.student.errors.n_excursions,
+            **self._summary(),
+            "n_diverged": life.horde.n_diverged,
+            "shards": [shard._asdict() for shard in shards_of(life.horde)],
+        }
+        _replace(self.path / "now.json", json.dumps(facts).encode())
+
+    def _write_demons(self) -> None:
+        file = io.BytesIO()
+        np.savez(
+            file,
+            nmsre=self._nmsre,
+            mspbe=self._mspbe,
+            diverged=~self._is_sound,
+            steps=np.array([step for step, _ in self._times], dtype=np.int64),
+            t=np.array([t for _, t in self._times]),
+            predictions=np.array(self._predictions, dtype=np.float32).reshape(
+                len(self._times), len(self._nmsre)
+            ),
+            checksum=np.uint32(self._checksum),
+        )
+        _replace(self.path / "demons.npz", file.getvalue())
+
+    def _give_up(self, error: OSError) -> None:
+        self.is_off = True
+        _log.warning("live page updates stopped (%s); the run continues", error.strerror or error)
+
+
+def checksum_of(names: Sequence[str]) -> int:
+    """Return the CRC-32 of the questions' names; files about the same questions have the same."""
+    return crc32("\n".join(names).encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def shards_of(horde: AnyHorde) -> list[ShardStatus]:
+    """Return the state of each shard; empty if the Horde has none."""
+    if isinstance(horde, ShardedHorde):
+        return horde.shards
+    return []
+
+
+def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, Any]]:
+    """Return what facts.json says of each question; gamma, channel and action are None if not constant."""
+    facts = []
+    for question, columns in zip(questions, question_columns(questions, interface), strict=True):
+        channel = None
+        cumulant = question.cumulant
+        if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
+            channel = cumulant.index
+        gamma = None
+        if not math.isnan(columns.gamma):
+            gamma = columns.gamma
+        policy = question.target_policy
+        facts.append(
+            {
+                "name": question.name,
+                "gamma": gamma,
+                "channel": channel,
+                "action": getattr(policy, "action", None),
+                "is_behaviour": isinstance(policy, Behaviour),
+                "family": columns.family,
+                "policy": columns.policy,
+            }
+        )
+    return facts

@@ -1,1 +1,0 @@
-"""From a stream to the files of a run: a robot, a recording or a log."""

@@ -1,1 +1,0 @@
-"""The folder of a run: its files, snapshots, resuming, checking and exporting."""

@@ -1,0 +1,1 @@
+"""Pages, pictures and exports made from the files of a run."""

@@ -1,0 +1,253 @@
+"""comparison.html: several runs side by side, from the files in their folders only.
+
+Questions are matched by name; a smaller NMSRE is better. Runs with different seeds have different
+excursions, so a ratio near 1 means nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.two_pass_nmsre import MOST_POINTS
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.storage.folder import RunFolder, read_curve, read_json, unwritable
+from horde_agent.runs.storage.question_table import columns_of, read_questions
+
+N_SHOWN = 12  # questions in each table of the largest differences
+_ROWS = (
+    ("backend", ""),
+    ("seed", "d"),
+    ("steps", ",d"),
+    ("learning_steps", ",d"),
+    ("n_questions", ",d"),
+    ("n_excursions", ",d"),
+    ("share_nmsre_below_1", ".1%"),
+    ("median_nmsre", "nmsre"),
+    ("mean_nmsre", "nmsre"),
+    ("n_nearly_constant", ",d"),
+    ("mspbe_scalar_mean", ".3g"),
+    ("max_trace", ".3g"),
+    ("steps_per_s", ",.0f"),
+    ("deadlines_missed", ",d"),
+    ("gaps", ",d"),
+)
+
+
+class FinishedRun(NamedTuple):
+    """A run to compare; `nmsre` and `group` by question, of tested ones that have not diverged."""
+
+    name: str
+    summary: dict[str, Any]
+    config: dict[str, Any]
+    nmsre: dict[str, float]
+    group: dict[str, str]  # policy and time scale
+    curves: dict[str, tuple[list[float], list[float]]]
+
+
+def write_comparison(paths: Sequence[Path]) -> Path:
+    """Write the next free comparison-N.html here, against the first run; raise BadInput if a run is not finished."""
+    places = [path.resolve() for path in paths]
+    twice = next((path for path in places if places.count(path) > 1), None)
+    if twice:
+        raise BadInput(f"{twice} is named twice; name each run once")
+    runs = _named([_read(path) for path in paths])
+    candidates = (Path(f"comparison-{k}.html") for k in count(1))
+    out = next(path for path in candidates if not path.exists())
+    sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
+    title = "Comparison of runs: " + ", ".join(run.name for run in runs)
+    try:
+        out.write_text(page(title, sections), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(unwritable(out, error)) from None
+    return out
+
+
+def _read(path: Path) -> FinishedRun:
+    folder = RunFolder(path)
+    if not folder.summary.is_file():
+        raise BadInput(
+            f"{path} contains no finished run (no summary.json); `horde report {path}` completes it from its log"
+        )
+    try:
+        summary = read_json(folder.summary)
+        questions = read_questions(folder.questions, is_strict=False)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
+        ) from None
+    nmsre_by_name = {}
+    group_by_name = {}
+    for question in questions:
+        if not question.get("nmsre") or question.get("diverged") == "1":
+            continue
+        name = question["name"]
+        columns = columns_of(question)
+        nmsre_by_name[name] = float(question["nmsre"])
+        group_by_name[name] = columns.group or columns.family or name
+    curves = {
+        "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
+        "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
+        "mean MSPBE estimate": _curve(path / "mspbe_curve.csv", "mspbe_scalar_mean"),
+    }
+    return FinishedRun(
+        name=path.resolve().name,
+        summary=summary,
+        config=folder.settings(),
+        nmsre=nmsre_by_name,
+        group=group_by_name,
+        curves=curves,
+    )
+
+
+def _curve(path: Path, column: str) -> tuple[list[float], list[float]]:
+    """Return steps and values of a curve, thinned for a picture; empty lists without a file."""
+    steps, values = read_curve(path, ("step", column), MOST_POINTS)
+    points = [
+        (x, y) for x, y in zip(steps, values, strict=True) if math.isfinite(x) and math.isfinite(y)
+    ]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _named(runs: list[FinishedRun]) -> list[FinishedRun]:
+    names = [run.name for run in runs]
+    return [
+        run._replace(name=f"{run.name} ({k + 1})" if names.count(run.name) > 1 else run.name)
+        for k, run in enumerate(runs)
+    ]
+
+
+def _headline(runs: Sequence[FinishedRun]) -> str:
+    rows = []
+    for key, form in _ROWS:
+        values = [run.summary.get(key) for run in runs]
+        if any(value is not None for value in values):
+            cells = [
+                str(v)
+                if isinstance(v, str)
+                else nmsre_text(v)
+                if form == "nmsre"
+                else number(v, form)
+                for v in values
+            ]
+            rows.append([key.replace("_", " "), *cells])
+    rows.append(["diverged", *(str(len(run.summary.get("diverged") or [])) for run in runs)])
+    head = ["", *(run.name for run in runs)]
+    explanations = [element("p", text) for text in _explanations(runs)]
+    return section("Summary", table(head, rows), *explanations)
+
+
+def _explanations(runs: Sequence[FinishedRun]) -> list[str]:
+    """Return what the measures mean that are on the page."""
+    texts = []
+    scores = ("median_nmsre", "mean_nmsre", "share_nmsre_below_1")
+    if any(run.nmsre or any(run.summary.get(key) is not None for key in scores) for run in runs):
+        texts.append(NMSRE_IS)
+    if any(run.summary.get("n_nearly_constant") for run in runs):
+        texts.append(NEARLY_CONSTANT_IS)
+    return texts
+
+
+def _settings(runs: Sequence[FinishedRun]) -> str:
+    keys = dict.fromkeys(
+        key for run in runs for key, value in run.config.items() if not isinstance(value, dict)
+    )
+    rows = [
+        [key, *(str(run.config.get(key, "-")) for run in runs)]
+        for key in keys
+        if key != "out" and len({str(run.config.get(key)) for run in runs}) > 1
+    ]
+    if not rows:
+        return section("Settings", element("p", "The runs have the same settings."))
+    return section("Settings that differ", table(["", *(run.name for run in runs)], rows))
+
+
+def _pictures(runs: Sequence[FinishedRun]) -> str:
+    if find_spec("matplotlib") is None:
+        return section("", notes([NO_PICTURES]))
+    from horde_agent.runs.reporting.pictures import comparison_picture
+
+    sections = []
+    for title in runs[0].curves:
+        curves = {run.name: run.curves[title] for run in runs if run.curves[title][0]}
+        if curves:
+            picture = base64.b64encode(comparison_picture(curves, title)).decode()
+            sections.append(
+                figure(title[0].upper() + title[1:], f"data:image/png;base64,{picture}", "")
+            )
+    return "\n".join(sections)
+
+
+def _families(runs: Sequence[FinishedRun]) -> str:
+    """Return the median NMSRE by policy and time scale."""
+    shared = set.intersection(*(set(run.nmsre) for run in runs))
+    groups: dict[str, list[str]] = {}
+    for name in runs[0].nmsre:
+        if name in shared:
+            groups.setdefault(runs[0].group[name], []).append(name)
+    if not groups:
+        return section(
+            "",
+            element(
+                "p", "No question was tested at least twice in every run, so none can be compared."
+            ),
+        )
+    rows = [
+        [
+            group,
+            str(len(names)),
+            *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs),
+        ]
+        for group, names in groups.items()
+    ]
+    scores = [[run.nmsre[name] for name in shared] for run in runs]
+    rows.append(
+        ["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in scores)]
+    )
+    rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in scores)])
+    head = ["questions tested in all runs", "n", *(run.name for run in runs)]
+    return section("Median NMSRE by family", table(head, rows))
+
+
+def _pairs(runs: Sequence[FinishedRun]) -> list[str]:
+    """Return a section for each further run: the questions that it answers much better or worse than the first."""
+    first = runs[0]
+    sections = []
+    for run in runs[1:]:
+        shared = [name for name in first.nmsre if name in run.nmsre]
+        ratios = {name: _ratio(run.nmsre[name], first.nmsre[name]) for name in shared}
+        if not ratios:
+            continue
+        ordered = sorted(ratios, key=lambda name, ratios=ratios: ratios[name])  # type: ignore[misc]
+        better = [name for name in ordered if ratios[name] < 1.0]
+        worse = [name for name in reversed(ordered) if ratios[name] > 1.0]
+        sentence = (
+            f"Of {len(shared)} questions tested in both runs, {run.name} answers {len(better)} better and {len(worse)} "
+            f"worse than {first.name}; the median ratio of NMSRE is {median(ratios.values()):.3f}."
+        )
+        parts = [element("p", sentence)]
+        for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):
+            rows = [
+                [n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])]
+                for n in names
+            ]
+            if rows:
+                head = ["question", first.name, run.name, "ratio"]
+                parts += [element("h3", title), table(head, rows)]
+        sections.append(section(f"{run.name} against {first.name}", *parts))
+    return sections
+
+
+def _ratio(value: float, before: float) -> float:
+    if before > 0.0:
+        return value / before
+    return 1.0 if value == 0.0 else math.inf

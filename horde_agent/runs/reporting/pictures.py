@@ -1,0 +1,435 @@
+"""The figures of a report: pictures, as PNG files, and their captions. Needs matplotlib (extra `viz`)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from horde_agent.measures.excursion_table import ExcursionTable
+from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
+from horde_agent.record import Stream
+from horde_agent.runs.holdout import shown_demons
+from horde_agent.runs.reporting.html import figure
+from horde_agent.runs.storage.folder import RunFolder, read_csv
+from horde_agent.types import Bools, Floats
+
+# The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the
+# walls.
+PEN_HALF_SIDE_M = 1.0
+LARGER_BY_M = 0.5  # half a side of a room that is larger than the pen is a multiple of it
+BODY_RADIUS_M = 0.121
+CELL_M = 0.1
+
+Tested = tuple[ExcursionTable, list[PolicyScores]]
+_Lines = Sequence[dict[str, str]]
+
+COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
+DPI = 130
+
+
+def new_canvas(
+    width: float, height: float, n: int = 1, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`."""
+    canvas = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    return canvas, list(canvas.subplots(1, n, squeeze=False, **options)[0])
+
+
+def style_axes(
+    axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any
+) -> None:
+    """Give axes a title, a legend, labels and scales, no frame at the top and right, and a light grid below the data.
+
+    `legend` is whether to show one, or its options; `labels` are those of `Axes.set`.
+    """
+    axes.set(**labels)
+    axes.set_title(title, fontsize=10)
+    if legend is not False:
+        axes.legend(
+            **{"frameon": False, "fontsize": 8, **(legend if isinstance(legend, dict) else {})}
+        )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def save(canvas: Figure, place: Path | io.BytesIO) -> None:
+    """Write a picture as PNG without a time stamp."""
+    with mpl.rc_context({"agg.path.chunksize": 20_000}):
+        canvas.savefig(place, format="png", metadata={"Software": None})
+
+
+def figures(
+    folder: RunFolder,
+    drawn: Callable[[str, Sequence[Path], Callable[[], str]], str],
+    tested: Tested | None,
+    questions: _Lines,
+    stream: Stream | None,
+    details: dict[str, Any],
+) -> list[str]:
+    """Return a section for each picture; `drawn` calls the function that draws it from files, and notes errors."""
+    scored_files = [folder.excursions]
+    known_details = [folder.excursions, folder.details]
+    curve = [folder.mspbe_curve, folder.life, folder.details]
+    facts = details.get("mspbe")
+    return [
+        drawn(
+            "The picture of the return errors",
+            scored_files,
+            lambda: _nmsre_section(folder, tested, questions),
+        ),
+        drawn("The picture of the pen", [folder.life], lambda: _pen_section(folder, stream)),
+        drawn(
+            "The picture of predictions",
+            known_details,
+            lambda: _scatter_section(folder, tested, details),
+        ),
+        drawn(
+            "The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)
+        ),
+        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
+    ]
+
+
+def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
+    """Draw the NMSRE of each question (thin) and their mean (bold) over the number of excursions of the question.
+
+    `sound` are the demons that have not diverged, shape (n_demons,).
+
+    Source: White, Modayil & Sutton (2012), figure of section 4.
+    """
+    sound_curves = [
+        curve._replace(nmsre=curve.nmsre[:, sound[curve.policy.demons]]) for curve in curves
+    ]
+    x = min((curve.at for curve in sound_curves), key=lambda at: int(at[-1]))
+    # Except the end of the shortest
+    x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in sound_curves])]
+    together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in sound_curves], axis=1)
+    canvas, [axes] = new_canvas(8.0, 4.6)
+    for colour, curve in zip(_cycle(len(sound_curves)), sound_curves, strict=True):
+        lines = [np.column_stack([curve.at, column]) for column in curve.nmsre.T]
+        axes.add_collection(
+            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.13), autolim=True
+        )
+    some = ~np.isnan(together).all(axis=1)  # NaN: a question that was not tested yet
+    mean = np.nanmean(together[some], axis=1)
+    median = np.nanmedian(together[some], axis=1)
+    axes.plot(x[some], mean, color="black", linewidth=2.6, label="mean over all questions")
+    axes.plot(x[some], median, color="black", linewidth=1.3, linestyle="--", label="median")
+    axes.axhline(
+        1.0, color="0.35", linewidth=0.9, linestyle=":", label="predicting the mean return"
+    )
+    style_axes(
+        axes,
+        legend={"loc": "upper right", "fontsize": "medium"},
+        yscale="log",
+        ylim=_log_limits(together),
+        xlim=(1, max(max(int(curve.at[-1]) for curve in sound_curves), 2)),
+        xlabel="test excursions of the question",
+        ylabel="NMSRE (share of the variance left unexplained)",
+    )
+    axes.locator_params(axis="x", integer=True)
+    return canvas
+
+
+def _cycle(n: int) -> list[str]:
+    return [COLOURS[k % len(COLOURS)] for k in range(n)]
+
+
+def _log_limits(values: Floats) -> tuple[float, float]:
+    """Return limits that hold all but the outermost percent of the values, and 1."""
+    positive = values[np.isfinite(values) & (values > 0)]
+    if not len(positive):
+        return 0.1, 10.0
+    low, high = np.percentile(positive, [0.5, 99.5])
+    mean = np.nanmean(values[~np.isnan(values).all(axis=1)], axis=1).max()
+    return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
+
+
+def _sound(questions: _Lines, n_demons: int) -> Bools:
+    """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
+    if len(questions) != n_demons:
+        return np.ones(n_demons, dtype=bool)
+    return np.array([question.get("diverged") != "1" for question in questions])
+
+
+def _nmsre_section(folder: RunFolder, tested: Tested | None, questions: _Lines) -> str:
+    if tested is None or not tested[1]:
+        return ""
+    picture = nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons))
+    save(picture, folder.path / "nmsre.png")
+    return figure(
+        "Return error (NMSRE)",
+        "nmsre.png",
+        "One thin line per question, one colour per tested policy; dashed: the median over all questions, bold: the "
+        "mean. The error is the exponential trace (10 excursions) of the squared difference between the prediction "
+        "at the start of a test and the measured return, divided by the variance of that question's returns over the "
+        "whole run (two passes). Below 1, predictions are better than the mean return.",
+    )
+
+
+def half_side(x_m: Floats, y_m: Floats) -> float:
+    """Return half the side, in metres, of the square room that a path of positions in metres, shape (n,), lies in.
+
+    It is the pen, unless the path leaves that.
+    """
+    farthest = float(max(np.abs(x_m).max(initial=0.0), np.abs(y_m).max(initial=0.0)))
+    return max(PEN_HALF_SIDE_M, LARGER_BY_M * float(np.ceil(farthest / LARGER_BY_M)))
+
+
+def visited_share(x_m: Floats, y_m: Floats) -> tuple[Floats, float]:
+    """Return the visits per 10 cm cell of the room, and the share of cells visited that the body's centre can reach.
+
+    Positions are in metres from the middle of the room, shape (n,). The counts have the shape (20,
+    20), more in a room larger than the pen, with the first axis along x.
+    """
+    side = half_side(x_m, y_m)
+    edges = np.linspace(-side, side, round(2 * side / CELL_M) + 1)
+    visits, _, _ = np.histogram2d(x_m, y_m, bins=(edges, edges))
+    # A cell can be reached if its side nearest to the middle is no nearer to a wall than the body's
+    # radius.
+    nearest = np.minimum(np.abs(edges[:-1]), np.abs(edges[1:]))
+    within = nearest < side - BODY_RADIUS_M
+    reachable = np.outer(within, within)
+    return visits, float((visits[reachable] > 0).mean())
+
+
+def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
+    """Draw the robot's path in the pen, and a map of its visits."""
+    if stream is None or not len(stream):
+        return ""
+    x, y = (stream.rows["pose"][:, i].astype(np.float64) for i in (0, 1))
+    is_known = np.isfinite(x) & np.isfinite(y)
+    if not is_known.any():
+        return ""
+    x = x[is_known]
+    y = y[is_known]
+    n_shown = 6_000  # steps of the path that are drawn, the latest ones
+    side = half_side(x, y)
+    (visits, share) = visited_share(x, y)
+    canvas, (left, right) = new_canvas(9.6, 4.5, 2)
+    _draw_room(left, side)
+    left.plot(x[-n_shown:], y[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
+    left.plot(x[-1:], y[-1:], marker="o", color=COLOURS[1], markersize=6)
+    left.set_title(f"path of the last {min(n_shown, len(x)):,} steps (10 per second)", fontsize=10)
+    _draw_room(right, side)
+    shown = np.ma.masked_equal(visits.T, 0.0)
+    image = right.imshow(
+        shown, origin="lower", extent=(-side, side, -side, side), cmap="viridis", norm="log"
+    )
+    canvas.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
+    right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
+    save(canvas, folder.path / "pen.png")
+    first = int(stream.rows["step"][0])
+    from_step = ""
+    if first:
+        from_step = f" From step {first:,} on."
+    return figure(
+        "Path in the pen",
+        "pen.png",
+        "Path and visits of the robot's centre, seen from above. Reachable: at least the robot's radius of 12 cm from "
+        "the walls; obstacles in the pen are not subtracted. The agent does not observe its position."
+        + from_step,
+    )
+
+
+def _draw_room(axes: Axes, side: float) -> None:
+    axes.plot(
+        [-side, side, side, -side, -side],
+        [-side, -side, side, side, -side],
+        color="0.2",
+        linewidth=2.0,
+    )
+    limits = (-1.06 * side, 1.06 * side)
+    axes.set(aspect="equal", xlim=limits, ylim=limits, xlabel="x (m, east)", ylabel="y (m, north)")
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+
+
+def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str, Any]) -> str:
+    """Draw predictions against the returns that followed, a panel per sensor and a colour per policy."""
+    channels = details.get("channels", [])
+    actions = details.get("actions", [])
+    groups = {}
+    if tested is not None:
+        groups = scatter_groups(*tested, channels, actions)
+    if not groups:
+        return ""
+    canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
+    for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
+        for colour, (policy, (predictions, returns)) in zip(
+            _cycle(len(policies)), policies.items(), strict=True
+        ):
+            axes.scatter(
+                returns, predictions, s=9, color=colour, alpha=0.6, linewidths=0, label=policy
+            )
+        limits = _limits([part for pair in policies.values() for part in pair])
+        axes.plot(limits, limits, color="0.4", linewidth=0.9, linestyle=":")
+        style_axes(
+            axes,
+            sensor,
+            xlim=limits,
+            ylim=limits,
+            aspect="equal",
+            xlabel="return measured (scaled units)",
+        )
+    panels[0].set_ylabel("prediction before (scaled units)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    canvas.legend(
+        handles,
+        labels,
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+        title="policy followed",
+    )
+    save(canvas, folder.path / "predictions.png")
+    return figure(
+        "Predictions and returns",
+        "predictions.png",
+        "One dot per test excursion in the second half of the run: the prediction at its start and the measured "
+        f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
+        "evenly spaced. On the dotted line, prediction and return are equal.",
+    )
+
+
+def scatter_groups(
+    tests: ExcursionTable, tested: Sequence[PolicyScores], channels: list[str], actions: list[str]
+) -> dict[str, dict[str, tuple[Floats, Floats]]]:
+    """Return sensor to policy to (predictions, returns) of the second half of each policy's excursions."""
+    policies = {course.number: course.policy for course in tested}
+    shown = {
+        number: shown_demons(channels, of.channel, of.gamma) for number, of in policies.items()
+    }
+    dots_of_policy = dots(
+        tests, tested, {number: np.array(places) for number, places in shown.items() if places}
+    )
+    groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
+    for number, (predictions, returns) in dots_of_policy.items():
+        policy = policies[number]
+        for j, k in enumerate(shown[number]):
+            name = f"{channels[policy.channel[k]]}, gamma {policy.gamma[k]:g}"
+            groups.setdefault(name, {})[policy.label(actions)] = (predictions[:, j], returns[:, j])
+    return groups
+
+
+def _trace_section(folder: RunFolder) -> str:
+    """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
+    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for line in read_csv(folder.traces):
+        values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
+        lines.setdefault((line["channel"], line["panel"]), []).append(values)
+    if not lines:
+        return ""
+    panels = {key: np.array(values).T for key, values in lines.items()}
+    sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
+    size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
+    canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
+    grid = canvas.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
+    for (sensor, column), (t_s, prediction, actual) in panels.items():
+        i = sensors.index(sensor)
+        j = columns.index(column)
+        axes = grid[i, j]
+        axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="return")
+        axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
+        style_axes(
+            axes,
+            ylim=_limits(
+                [v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]
+            ),
+        )
+        if i == 0:
+            axes.set_title(column, fontsize=9)
+        if i == len(sensors) - 1:
+            axes.set_xlabel("time (s)")
+        if j == 0:
+            axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    save(canvas, folder.path / "traces.png")
+    return figure(
+        "Predictions over time",
+        "traces.png",
+        "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
+        "along observations that were not learned from.",
+    )
+
+
+def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
+    lines = read_csv(folder.mspbe_curve)
+    if len(lines) < 2:
+        return ""
+    step, mspbe = (
+        np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean")
+    )
+    period_s = 1.0
+    if stream is not None:
+        period_s = float(stream.header.get("period_s", 1.0))
+    canvas, [axes] = new_canvas(8.0, 3.0)
+    axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
+    axes.axhline(0.0, color="0.5", linewidth=0.8)
+    style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
+    save(canvas, folder.path / "mspbe.png")
+    return figure(
+        "MSPBE estimate",
+        "mspbe.png",
+        "The scalar estimate of the mean squared projected Bellman error, averaged over all questions that have one "
+        "and have not diverged. It starts at 0 and rises while the secondary weights w learn. The MSPBE is never "
+        "negative, but the estimate can be while w lags behind theta: read negative values as near 0. "
+        + _validity(facts),
+    )
+
+
+def _validity(facts: dict[str, Any] | None) -> str:
+    if facts is None or facts["valid_after_updates"] is None:
+        return ""
+    not_yet = "none is"
+    if facts["n_not_yet_valid"]:
+        not_yet = f"{facts['n_not_yet_valid']:,} are"
+    needed = f"{facts['valid_after_updates']:,.0f}"
+    least = facts.get("valid_after_updates_least", facts["valid_after_updates"])
+    if f"{least:,.0f}" != needed:
+        needed = f"{least:,.0f} to {needed} (by its update rule)"
+    none = ""
+    if facts.get("n_without_estimate"):
+        none = (
+            f" {facts['n_without_estimate']:,} questions have none: their update rules have no w."
+        )
+    return (
+        f"An estimate is valid after {needed} updates of its question, which w needs to change: "
+        f"{facts['n_valid']:,} are valid, {not_yet} not yet.{none}"
+    )
+
+
+def comparison_picture(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str
+) -> bytes:
+    """Return a PNG of a curve (steps, values) of several runs, by their names; on a log scale if all are positive."""
+    canvas, [axes] = new_canvas(8.0, 3.2)
+    for k, (name, (steps, values)) in enumerate(curves.items()):
+        axes.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.5, label=name)
+    if all(value > 0.0 for _, values in curves.values() for value in values):
+        axes.set_yscale("log")
+    style_axes(axes, legend=True, xlabel="step", ylabel=title)
+    picture = io.BytesIO()
+    save(canvas, picture)
+    return picture.getvalue()
+
+
+def _limits(parts: Sequence[Floats]) -> tuple[float, float]:
+    """Return limits around all values with a margin."""
+    values = np.concatenate(parts)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    low = float(values.min())
+    high = float(values.max())
+    margin = max(0.06 * (high - low), 1e-3 * max(abs(high), 1.0))
+    return low - margin, high + margin

@@ -1,0 +1,451 @@
+"""report.html: what a run learned, from the files in its folder only.
+
+If the run was cut off before its tables were written, they are first learned again from its log.
+Other missing or damaged files are listed on the page.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from horde_agent.life.timing import duration
+from horde_agent.measures.excursion_table import ExcursionTable
+from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
+from horde_agent.record import A_DAY, Stream, read
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.reporting import html
+from horde_agent.runs.reporting.html import section
+from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missing_tables
+from horde_agent.runs.storage.folder import RunFolder, read_json, write_whole
+from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.runs.storage.resume import snapshot_digests
+from horde_agent.types import parsed_toml
+
+T = TypeVar("T")
+
+NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
+N_WORST = 12
+NMSRE_IS = (
+    "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
+    "return. Always predicting the mean return scores 1; lower is better."
+)
+
+NEARLY_CONSTANT_IS = (
+    "Nearly constant: the return varied by less than the rounding of its channel (variance below step^2 / 12), so its "
+    "NMSRE can be very large and can dominate the mean."
+)
+
+
+def write_report(path: Path) -> Path:
+    """Write the report of a run and its pictures, and return its path; raise BadInput without a readable run."""
+    folder = RunFolder(path)
+    noted = Notes()
+    _check_folder(folder)
+    if missing_tables(folder):
+        _learn_again(folder, noted)
+    summary = _summary(folder)
+    config = (
+        noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
+    )
+    details = noted.read(folder.details, read_json) or {}
+    questions = noted.read(folder.questions, read_questions)
+    stream = noted.read(folder.life, _read_stream)
+    is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
+    tested = None
+    if is_tested:
+        tested = noted.read(folder.excursions, _tested)
+    n_excursions = tested and sum(
+        len(course.step) for course in tested[1] if not course.policy.is_behaviour
+    )
+    noted.compare(folder, summary, n_excursions, questions)
+    noted.compare_steps(folder, summary, stream, details.get("passes"))
+    try:
+        folder.refuse_changes(snapshot_digests(folder))
+    except BadInput as error:
+        noted.sentences.append(f"{error}.")
+    if config and not isinstance(config.get("versions"), dict):
+        noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
+    results = [folder.summary, folder.details]
+    question_files = [folder.questions]
+    sections = [
+        noted.drawn("The headline", results, lambda: _headline(summary, details)),
+        *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details),
+        noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
+        noted.drawn(
+            "The table of the worst questions",
+            question_files,
+            lambda: _worst_section(questions or []),
+        ),
+        noted.drawn(
+            "The table of time and health", results, lambda: _timing_section(summary, details)
+        ),
+        _settings_section(config),
+    ]
+    name = path.resolve().name
+    (mark, *early) = _marks(summary, details, config) or [""]
+    warnings = html.notes(early)
+    if noted.sentences:
+        warnings += html.element("h2", "Missing or damaged") + html.items(noted.sentences)
+    if warnings:
+        sections.insert(0, section("", warnings))
+    heading = f"Run {name}" + (f" ({mark})" if mark else "")
+    try:
+        write_whole(folder.report, html.page(f"{name} · horde", sections, heading=heading))
+    except OSError as error:
+        raise BadInput(f"{folder.report} cannot be written ({error.strerror})") from None
+    return folder.report
+
+
+def _check_folder(folder: RunFolder) -> None:
+    if not os.path.isdir(folder.path):
+        raise BadInput(f"{folder.path} contains no finished run: the folder does not exist")
+    as_who = {}
+    if os.access in os.supports_effective_ids:
+        as_who = {"effective_ids": True}
+    if not os.access(folder.path, os.R_OK | os.X_OK, **as_who):
+        raise BadInput(f"{folder.path} is not readable; ask its owner for a copy")
+    if not os.access(folder.path, os.W_OK, **as_who):
+        raise BadInput(
+            f"{folder.report} cannot be written because its folder is read-only; copy it first"
+        )
+
+
+def _learn_again(folder: RunFolder, noted: Notes) -> None:
+    """Write missing and outdated tables again from the log; if that fails and there is a summary, note why."""
+    old_summary = None
+    if folder.summary.is_file():
+        old_summary = _summary(folder)
+    names = ", ".join(table.name for table in missing_tables(folder))
+    is_old = has_gone_on(folder)
+    try:
+        learned = complete(folder, Console(stderr=True))
+    except (BadInput, OSError) as error:
+        if old_summary is None:
+            raise BadInput(str(error)) from error
+        noted.sentences.append(f"{names} cannot be written again: {error}.")
+        return
+    if old_summary is None or is_old:
+        return
+    noted.sentences.append(f"{names} was missing and was learned again from the log.")
+    if old_summary.get("weights_sha256") != learned["weights_sha256"]:
+        noted.sentences.append(
+            f"The weights learned again with version {learned['version']} differ from those in {folder.summary.name}, "
+            f"which version {old_summary.get('version')} wrote."
+        )
+
+
+def _summary(folder: RunFolder) -> dict[str, Any]:
+    try:
+        return read_json(folder.summary)
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(
+            f"{folder.summary} is damaged ({error}); remove it, and `horde report` writes it again from the log"
+        ) from None
+
+
+_Lines = Sequence[dict[str, str]]
+
+
+def _read_stream(path: Path) -> Stream:
+    """Return what the page shows of the newest rows; it lists their faults itself."""
+    return read(path, newest=A_DAY, columns=("step", "pose", "flags"), on_fault=lambda _: None)
+
+
+def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
+    tests = ExcursionTable.read(path)
+    return tests, policy_scores(tests)
+
+
+def draw_pictures(*files: Any) -> list[str]:
+    """Return the sections with pictures, or a note if matplotlib is not installed."""
+    try:
+        from horde_agent.runs.reporting.pictures import figures
+    except ImportError:  # matplotlib is an extra
+        return [section("", html.notes([NO_PICTURES]))]
+    return figures(*files)
+
+
+# ---- missing and damaged files ---------------------------------------------------------------------------------------
+
+
+class Notes:
+    """Collects warnings, `sentences`, while files are read and sections are written."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def read(self, file: Path, reader: Callable[[Path], T]) -> T | None:
+        """Return the contents of a file; if it is missing or damaged, add a warning and return None."""
+        try:
+            return reader(file)
+        except FileNotFoundError:
+            self.sentences.append(f"{file.name} is missing.")
+        # A damaged file can raise anything, and the other files are still of use
+        except Exception as error:
+            self.sentences.append(f"{file.name} is damaged: {_short(error)}.")
+        return None
+
+    def drawn(self, what: str, files: Sequence[Path], draw: Callable[[], str]) -> str:
+        """Return a section; if it cannot be made from its files, add a warning and return an empty string."""
+        try:
+            return draw()
+        except Exception as error:  # as above
+            names = " and ".join(file.name for file in files)
+            self.sentences.append(f"{what} cannot be made from {names}: {_short(error)}.")
+        return ""
+
+    def compare(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        found: int | None,
+        questions: Sequence[Mapping[str, str]] | None,
+    ) -> None:
+        """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
+        n_tests = summary.get("n_excursions")
+        n_questions = summary.get("n_questions")
+        n_lines = None
+        if questions is not None:
+            n_lines = len(questions)
+        of_excursions = (folder.excursions, found, n_tests)
+        of_questions = (folder.questions, n_lines, n_questions)
+        for (file, there, expected), unit in (
+            (of_excursions, "excursions"),
+            (of_questions, "questions"),
+        ):
+            if isinstance(expected, int) and there is not None and there < expected:
+                self.sentences.append(
+                    f"{file.name} is cut off: it contains {there:,} of {expected:,} {unit}."
+                )
+
+    def compare_steps(
+        self,
+        folder: RunFolder,
+        summary: Mapping[str, Any],
+        stream: Stream | None,
+        passes: int | None,
+    ) -> None:
+        """Add a warning for a recording that ends before the last step, and for each of its faults.
+
+        The steps of a data set are counted on from pass to pass; the recording has those of one.
+        """
+        if stream is None:
+            return
+        last = 0
+        if len(stream):
+            last = int(stream.rows["step"][-1])
+        steps = summary.get("steps")
+        n_recorded = last
+        if summary.get("backend") == "data" and isinstance(passes, int):
+            n_recorded *= passes
+        if isinstance(steps, int) and n_recorded < steps:
+            self.sentences.append(
+                f"{folder.life.name} is cut off: it ends at step {last:,} of {steps:,}."
+            )
+        self.sentences += [f"{fault}." for fault in stream.faults]
+
+
+def _short(error: Exception) -> str:
+    """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
+    message = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, KeyError):
+        message = f"it lacks {message}"
+    return (message if len(message) <= 200 else message[:200] + "...") or type(error).__name__
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """Return a mark and a sentence for a run that stopped early; nothing for any other."""
+    if not summary.get("stopped_early"):
+        return []
+    requested = config.get("steps")
+    steps = number(summary.get("steps"), ",")
+    total = ""
+    if isinstance(requested, int):
+        total = f" of {requested:,}"
+    if details.get("unfinished"):
+        return [
+            "unfinished",
+            f"Unfinished: cut off after {steps}{total} steps, before its tables were written. They were learned again "
+            "from its log; timings are unknown.",
+        ]
+    why = str(details.get("stopped_by")).rstrip(".")
+    return ["stopped early", f"Stopped early, after {steps}{total} steps: {why}."]
+
+
+def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    summary_of = summary.get
+    diverged = summary.get("diverged") or []
+    tiles = [
+        ("questions", number(summary_of("n_questions"), ",")),
+        ("robot time", _time(summary_of("robot_time_s"))),
+        ("learning steps", number(summary_of("learning_steps"), ",")),
+        ("test excursions", number(summary_of("n_excursions"), ",")),
+        ("on-policy tests", number(details.get("n_on_policy_tests"), ",")),
+        ("median NMSRE", nmsre_text(summary_of("median_nmsre"))),
+        ("mean NMSRE", nmsre_text(summary_of("mean_nmsre"))),
+        ("NMSRE below 1", number(summary_of("share_nmsre_below_1"), ".1%")),
+        ("nearly constant", number(summary_of("n_nearly_constant"), ",")),
+        ("diverged", number(len(diverged), ",")),
+    ]
+    meaning = NMSRE_IS
+    if summary_of("n_nearly_constant"):
+        meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"
+    parts = [html.tiles(tiles), html.element("p", meaning)]
+    parts.append(html.notes([*details.get("notes", []), *unscored(details.get("not_scored", []))]))
+    if diverged:
+        parts.append(html.element("p", f"Diverged, and learn no more: {', '.join(diverged[:20])}"))
+    return section("Summary", *parts)
+
+
+def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each reason in details.json for which questions have no NMSRE."""
+    return [
+        f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}."
+        for r in reasons
+    ]
+
+
+def _means_section(questions: list[dict[str, str]]) -> str:
+    """Return a table of means by policy and time scale."""
+    nmsre_by_group: dict[tuple[str, str], list[float]] = {}
+    for question in questions:
+        is_scored = question["nmsre"] and question["diverged"] != "1"
+        columns = columns_of(question)
+        if not is_scored or not columns.policy:
+            continue
+        gamma = ""
+        if not math.isnan(columns.gamma):
+            gamma = f"{columns.gamma:g}"
+        values = nmsre_by_group.setdefault((columns.policy, gamma), [])
+        values.append(float(question["nmsre"]))
+    if not nmsre_by_group:
+        return ""
+    rows = []
+    for (policy, gamma), values in nmsre_by_group.items():
+        averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
+        below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
+        rows.append([policy, gamma or "a function", str(len(values)), *averages, below_1])
+    head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
+    return section("By policy and time scale", html.table(head, rows))
+
+
+def _worst_section(questions: list[dict[str, str]]) -> str:
+    scored = [q for q in questions if q["nmsre"] and q["diverged"] != "1"]
+    if not scored:
+        return ""
+    worst = sorted(scored, key=lambda q: -float(q["nmsre"]))[:N_WORST]
+    rows = [
+        [
+            q["name"],
+            nmsre_text(float(q["nmsre"])),
+            f"{float(q['variance'] or 'nan'):.3g}",
+            q["n_tests"],
+            "yes" if q.get("nearly_constant") == "1" else "",
+        ]
+        for q in worst
+    ]
+    text = (
+        "A return with a tiny variance has a large NMSRE: a reading that hardly changes, or one that changed in a few "
+        f"tests only. Such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
+    )
+    head = [
+        "question",
+        "NMSRE",
+        "variance of its returns (scaled units squared)",
+        "tests",
+        "nearly constant",
+    ]
+    return section("Worst questions", html.element("p", text), html.table(head, rows))
+
+
+def _weight_of(nmsre: Sequence[float]) -> str:
+    """Return a sentence on the share of the worst 1 % of the questions in the mean."""
+    ordered = sorted(nmsre, reverse=True)
+    n = max(len(ordered) // 100, 1)
+    if len(ordered) <= n or not sum(ordered):
+        return ""
+    share = sum(ordered[:n]) / sum(ordered)
+    mean_of_others = nmsre_text(fmean(ordered[n:]))
+    return f"Here the worst {n} of {len(ordered)} contribute {share:.1%}; the mean of the others is {mean_of_others}."
+
+
+def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    summary_of = summary.get
+    rows = [
+        ["steps", number(summary_of("steps"), ",")],
+        ["wall time", _time(summary_of("wall_s"))],
+        ["steps per second", number(summary_of("steps_per_s"), ",.0f")],
+        ["compiling the kernels", number(details.get("compile_s"), ".1f", " s")],
+        [
+            "one update, or its share of a batch, p50 / p99 / max",
+            _percentiles(summary_of("learn_ms")),
+        ],
+        ["one cycle, p50 / p99 / max", _percentiles(summary_of("cycle_ms"))],
+        [
+            "age of the newest packet at use, p50 / p99 / max",
+            _percentiles(details.get("sensor_age_ms")),
+        ],
+        ["lateness of a step, p50 / p99 / max", _percentiles(details.get("overrun_ms"))],
+        [
+            "steps in which no action was applied (charging, safety)",
+            number(details.get("n_not_applied"), ","),
+        ],
+        [
+            "demons updated per learning step (rho > 0)",
+            number(summary_of("n_updated_per_step"), ".1f"),
+        ],
+        ["largest trace", number(summary_of("max_trace"), ".3g")],
+        ["deadlines missed · gaps · checksum errors", _faults(summary)],
+        ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
+        ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
+    ]
+    return section("Timing and health", html.table(["", ""], rows))
+
+
+def _faults(summary: dict[str, Any]) -> str:
+    return " · ".join(
+        number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors")
+    )
+
+
+def _percentiles(ms: dict[str, float] | None) -> str:
+    if not ms:
+        return "-"
+    return " / ".join(f"{ms[key]:.3f}" for key in ("p50", "p99", "max")) + " ms"
+
+
+def _settings_section(config: dict[str, Any]) -> str:
+    tables = [config, *(table for table in config.values() if isinstance(table, dict))]
+    rows = [
+        [key, str(value)]
+        for table in tables
+        for key, value in table.items()
+        if not isinstance(value, dict)
+    ]
+    if not rows:
+        return ""
+    return section("Settings", html.table(["setting", "value"], rows))
+
+
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """Return a formatted number with its unit; "-" for None."""
+    if value is None:
+        return "-"
+    return f"{value:{form}}{unit}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return duration(seconds)

@@ -1,1 +1,0 @@
-"""Pages and pictures made from the files of a run."""

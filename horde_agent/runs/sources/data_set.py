@@ -1,0 +1,183 @@
+"""A data set as the source of a run.
+
+It is imported into the run's recording first, so that its run is reported, resumed and exported as
+that of a robot is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from horde_agent.life.observers import Progress
+from horde_agent.life.status import LiveStatusWriter
+from horde_agent.record import Recorder
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.data.behaviour import act_by
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.files import open_table
+from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
+from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.exit_reason import ExitCause, SignalHandler
+from horde_agent.runs.session import Session
+from horde_agent.runs.sources.recorded_rows import RecordedRows, Recording
+from horde_agent.runs.storage.folder import IMPORTED, RunFolder
+from horde_agent.runs.storage.recorded_run import open_recorded, read_extent
+from horde_agent.runs.storage.resume import Resumption, resumption
+from horde_agent.runs.storage.run import (
+    HeaderEnv,
+    Questions,
+    Run,
+    load_state,
+    make_run,
+    new_recorder,
+)
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.tables import SessionOutcome
+
+_ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
+_ESTIMATED = (
+    "b was estimated from {n_rows:,} actions: its log-loss on held-out rows is {log_loss:.4g}, that of the actions' "
+    "frequencies {log_loss_of_frequencies:.4g}, at the temperature {temperature:.3g}. The effective sample size of rho "
+    "is {size:,.0f} of {n_steps:,} steps in the mean. An estimated b biases rho = pi/b, and with it the predictions "
+    "about other policies."
+)
+
+
+class DataSetSource(RecordedRows):
+    """The rows of an imported data set, from the snapshot `resumed` or from the first row on."""
+
+    def __init__(self, run: Run, resumed: Resumption | None = None) -> None:
+        folder = run.folder
+        config = run.config
+        n_known = resumed.n_rows if resumed else 0
+        extent = read_extent(folder)
+        passes = config.passes or 1
+        rows = Recording(folder.life, config.steps, n_known or None, passes)
+        n_steps = extent.last_step * passes
+        total = min(n_steps, config.steps or n_steps)
+        super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
+        self._estimate = extent.header.get("b_estimate")
+        if resumed is None:
+            self.student.errors.table.record_to(folder.excursions)
+        else:
+            self.student.errors.table.resume_in(folder.excursions)
+            load_state(self.life, run, self.sampler, resumed.state)
+            resumed.state.clear()
+        # The live page does not show a data set
+        LiveStatusWriter(folder.path, run.interface, run.horde).close()
+        # Counts the rows that were learned from; holds none
+        self._position = Recorder(len(run.interface.channels))
+        self._position.n_rows = n_known
+        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
+
+    def learn(self, progress: Progress) -> None:
+        """Learn from each row, and take snapshots between two rows."""
+        self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
+        self.snapshot_writer.start()
+        super().learn(progress)
+
+    def after_row(self, step: int) -> None:
+        """Count the row, and take a snapshot if it is due."""
+        self._position.n_rows += 1
+        self.life.counts.steps = step
+        self.snapshot_writer.before_step(self.life)
+
+    def after_rows(self) -> None:
+        """Take the last snapshot."""
+        self.snapshot_writer.at_end(self.life)
+
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
+        """Write the last snapshot, and return what the tables need."""
+        self.snapshot_writer.finish()
+        outcome = super().finish(fault)
+        notes = [*outcome.details["notes"], *self.run.notes]
+        if self._estimate is not None:
+            size = self.run.watch.effective_sample_size().mean()
+            notes.append(
+                _ESTIMATED.format(**self._estimate, size=size, n_steps=self.student.learning_steps)
+            )
+        return outcome._replace(
+            details={**outcome.details, "notes": notes, "passes": self.run.config.passes},
+            lived_before_s=self.snapshot_writer.lived_before_s,
+        )
+
+
+def open_data(config: LearnConfig) -> Table:
+    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
+    file = config.data or config.log
+    if config.minari is not None:
+        table = open_minari(config.minari, config.columns)
+    elif file is None:
+        raise BadInput(
+            "--backend data needs --data FILE or --minari NAME, the data set to learn from"
+        )
+    elif is_lerobot(file):
+        table = open_lerobot(file, config.columns)
+    elif config.columns is None:
+        advice = f"`horde columns {file} > columns.toml` writes one"
+        raise BadInput(
+            f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
+        )
+    else:
+        columns = Columns.read(config.columns)
+        if config.backend == "replay":
+            columns = replace(columns, missing="gap", action=None, b=None)
+        table = open_table(file, columns)
+    if table.columns.b == ESTIMATE:
+        act_by(table, ESTIMATE)
+    return table
+
+
+def import_table(table: Table, run: Run) -> None:
+    """Write the rows of a table, up to the requested step, to the recording of a run, before it learns from any."""
+    up_to = run.config.steps
+    has_tests = bool(table.header["tests_excursions"])
+    with new_recorder(
+        run, HeaderEnv(table.header), has_tests=has_tests, segment_s=_ANY_DURATION
+    ) as recorder:
+        for part in table:
+            steps = part.rows["step"]
+            recorder.append(part.rows if up_to is None else part.rows[steps <= up_to])
+            if up_to is not None and steps[-1] > up_to:
+                table.check_fit()
+                break
+    run.notes = table.notes
+    run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
+
+
+def table_session(
+    table: Table,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler | None = None,
+    questions: Questions | None = None,
+) -> Session:
+    """Import a data set, and return a session that learns from it; `questions` replace those in the settings."""
+    run = make_run(HeaderEnv(table.header), config, folder, own=questions)
+    try:
+        import_table(table, run)
+        for remark in table.remarks:
+            console.print(remark, highlight=False, soft_wrap=True)
+        return Session(run, DataSetSource(run), console, signals)
+    except BaseException:
+        run.close()
+        raise
+
+
+def resumed_data_session(
+    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Session:
+    """Return a session that continues from its snapshot or from the first row; raise BadInput if all were learned."""
+    extent = read_extent(folder)
+    resumed = resumption(folder)
+    n_left = extent.n_rows * (config.passes or 1) - resumed.n_rows
+    if folder.summary.is_file() and not n_left:
+        raise BadInput(f"{folder.path} has learned from all {extent.n_rows:,} rows of its data set")
+    run = open_recorded(folder).rebuild(extent.header, config, folder)
+    for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
+        console.print(note, highlight=False, soft_wrap=True)
+    return Session(run, DataSetSource(run, resumed), console, signals)

@@ -1,0 +1,85 @@
+"""A log without actions as the source of a run: learned from in several passes, and scored on its last part."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import gymnasium
+
+from horde_agent.life.learner import StreamLearner
+from horde_agent.life.observers import Progress
+from horde_agent.life.status import LiveStatusWriter
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.runs import holdout
+from horde_agent.runs.config import LOG_PASSES
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
+from horde_agent.runs.session import Source, Stopped
+from horde_agent.runs.sources.recorded_rows import Recording
+from horde_agent.runs.storage.run import Run, new_recorder
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+
+
+class _NoScores(ReturnErrors):
+    """Drops the student's own tests: a log is scored on its held-out part, and there are several passes."""
+
+    def add(self, *_: Any) -> None:
+        """Drop a test."""
+
+
+def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
+    """Write the log that an environment plays, up to the requested step, to the recording of a run."""
+    with new_recorder(run, env, has_tests=False) as recorder:
+        holdout.read_log(env, recorder, run.config.steps)
+
+
+class LogSource(Source):
+    """A log in the run's recording; raises ValueError if it cannot give the return of a question."""
+
+    def __init__(self, run: Run) -> None:
+        holdout.known_returns(run.horde)
+        student = StreamLearner(run.horde, run.interface)
+        student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
+        student.errors.table.record_to(run.folder.excursions)
+        super().__init__(run, student)
+        self._rows = Recording(run.folder.life)
+        self._n_learned = 0
+        # The live page does not show a replay
+        LiveStatusWriter(run.folder.path, run.interface, run.horde).close()
+
+    def learn(self, progress: Progress) -> None:
+        """Learn from the first part in several passes."""
+        session = self.session
+        self._rows.on_fault = lambda fault: session.say(f"{fault}.")
+
+        def observe(student: StreamLearner, _: int) -> None:
+            self._n_learned += 1
+            if progress.is_due(self.run.horde):
+                progress.show(student.learning_steps, self.run.horde)
+            if session.stopped_by is not None:
+                raise Stopped
+
+        with suppress(Stopped):
+            holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
+
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
+        """Score the predictions of the held-out part."""
+        if fault is not None:
+            raise fault
+        score = holdout.score(self._rows, self.student)
+        requested_steps = self.run.config.steps
+        if self.session.is_rebuilt:
+            end = ExitCause.CUT_OFF
+        elif self.session.stopped_by is not None:
+            end = self.session.stopped_by
+        elif requested_steps is None or score.n_steps < requested_steps:
+            end = ExitCause.LOG_END
+        else:
+            end = ExitCause.STEPS
+        return SessionOutcome(
+            steps=score.n_steps,
+            end=ExitReason.of(end),
+            robot=NOT_RECORDED | {"gaps": score.n_gaps},
+            score=score,
+            passes=self._n_learned / score.n_learned,
+        )

@@ -1,0 +1,337 @@
+"""A robot that acts, learns and is recorded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from horde_agent.horde import Horde
+from horde_agent.life.learner import relearn
+from horde_agent.life.life import Life
+from horde_agent.life.observers import Progress, outside_drives
+from horde_agent.life.robots import Robots
+from horde_agent.life.status import LiveStatusWriter
+from horde_agent.record import Recorder, read_in_parts
+from horde_agent.record.rows import FORMAT
+from horde_agent.record.segments import read_header, started_files
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.exit_reason import ExitCause, ExitReason
+from horde_agent.runs.session import Source
+from horde_agent.runs.sources.recorded_rows import replay_rows
+from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.folder import unwritable
+from horde_agent.runs.storage.resume import (
+    RequestedChanges,
+    Resumption,
+    change,
+    check_changes,
+    refuse_other_body,
+    write_changes,
+)
+from horde_agent.runs.storage.run import Run, load_state, new_life, new_recorder, record_header
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+
+_DIFFERS = (
+    "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
+    "recording contains the new observations"
+)
+REST_S = 1.5  # within which a stopped robot stands
+_OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those of random policies
+_log = logging.getLogger(__name__)
+
+
+class RobotSource(Source):
+    """A robot, or several that take turns, which act while the run learns.
+
+    Args:
+        run: The run.
+        envs: The environments of the robots.
+        resumed: The snapshot from which the run continues; None for a new run.
+        requested: Questions to add and remove when it continues.
+
+    Raises:
+        BadInput: If it cannot be recorded, or the snapshot does not fit the robot.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        envs: Sequence[gymnasium.Env[Any, Any]],
+        resumed: Resumption | None = None,
+        requested: RequestedChanges | None = None,
+    ) -> None:
+        config = run.config
+        interface = run.interface
+        self.envs = envs
+        self.env = envs[0]
+        self._resumed = resumed
+        self.life, self.sampler = new_life(envs, run)
+        super().__init__(run, self.life.student, config.steps)
+        self._requested = requested
+        # A run of an older version may lack the state of a robot that can now be restored.
+        self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
+        if config.on_alarm is not None:
+            names = [channel.name for channel in interface.channels]
+            self.life.observers.append(
+                Alarms(config.on_alarm, run.folder.path, names, interface.period_s)
+            )
+        if resumed is None:
+            has_tests = bool(self.life.excursions.policies)
+            self.recorder = new_recorder(run, self.env, has_tests=has_tests)
+            self.student.errors.table.record_to(run.folder.excursions)
+        else:
+            self.recorder = self._continued_recorder(resumed)
+        self.life.observers.append(Events(run.folder, self.recorder))
+        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
+        if requested is not None:
+            self.snapshot_writer.pending = self._change
+        picture = self.life.body.metadata.get("picture")
+        self.live_status = LiveStatusWriter(
+            run.folder.path, interface, run.horde, picture=picture, total=config.steps
+        )
+        self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
+        # Requested on the page, of a robot that only the main thread may stop
+        self._is_stop_due = False
+        self._is_at_rest = True  # after a stop that was requested on the page
+        self._is_closed = False
+
+    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Return the recorder of a resumed run; nothing is written."""
+        folder = self.run.folder
+        life = self.life
+        try:
+            recorded = read_header(started_files(folder.life)[0], FORMAT)
+            refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
+            change(life, self.run.interface, folder, resumed.changes)
+            if self._requested is not None:
+                self._checked = check_changes(life, self.run.config.behaviour, self._requested)
+            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
+            life.student.errors.table.resume_in(folder.excursions)
+        except BadInput:
+            raise
+        except ValueError as error:
+            raise BadInput(
+                f"{folder.path} cannot be resumed: {error}; run `horde doctor {folder.path}`"
+            ) from None
+        except OSError as error:
+            raise BadInput(unwritable(folder.path, error)) from None
+        return recorder
+
+    def open(self) -> None:
+        """Restore a resumed run; reset the robot, which may drive."""
+        self.stop_listener.open(self.life.body.stop_options)
+        if self._resumed is None:
+            self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+            self.life.begin()
+            return
+        event = self._restore(self._resumed)
+        self.life.begin()
+        self.run.folder.log_resume(event)
+        self.recorder.open_last()
+
+    def _restore(self, resumed: Resumption) -> dict[str, Any]:
+        """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
+
+        Return the event of the resume. A robot that kept moving gets random numbers of the seed and
+        the number of the
+        resume: those of the snapshot would repeat what is in the record.
+        """
+        life = self.life
+        state = resumed.state
+        is_redone = self._is_redone
+        try:
+            load_state(life, self.run, self.sampler, state)
+        except ValueError as error:
+            raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
+        rows_since = self.recorder.since
+        number = resumed.n_resumes + 1
+        if not is_redone:
+            replay_rows(life, [rows_since], outside_drives(self.sampler.update, life.student))
+            if state or len(rows_since):
+                seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
+                life.draw_from(
+                    [np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds]
+                )
+        state.clear()  # it may be mapped from files that are deleted after newer snapshots
+        for note in resumed.notes:
+            self.session.say(note)
+        verb = "learned from"
+        if is_redone:
+            verb = "replaying"
+        self.session.say(
+            f"resumed at step {resumed.step:,}; {verb} {len(rows_since):,} recorded rows"
+        )
+        event = {
+            "step": resumed.step,
+            "event": "resumed",
+            "row": resumed.n_rows,
+            "redone": len(rows_since),
+        }
+        return {**event, "number": number, "exact": is_redone}
+
+    def _change(self) -> list[dict[str, Any]]:
+        """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
+
+        Theta of new ones may be learned from the recording; w and traces start at 0.
+        """
+        life = self.life
+        run = self.run
+        previous_names = list(self.life.horde.names)
+        checked = self._checked
+        changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
+        change(life, run.interface, run.folder, changes)
+        for one in changes:
+            run.folder.log_event(
+                {"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one}
+            )
+        if checked.learns and checked.added is not None:
+            self.recorder.flush()
+            _learn_theta(life, run, set(life.horde.names) - set(previous_names))
+        return changes
+
+    def learn(self, progress: Progress) -> None:
+        """Act and learn until the last step, a request to stop or a fault."""
+        self.life.recorder = self.recorder
+        self.life.observers += [progress, self.live_status, self.snapshot_writer]
+        self.snapshot_writer.start()
+        assert self.total is not None
+        self.life.run(max(self.total - self.life.steps, 0))  # a reset may have taken steps
+
+    def stop(self) -> None:
+        """End the life after the current step."""
+        self.life.stop()
+
+    def emergency_stop(self, reason: str) -> str:
+        """Set the robot's emergency stop; return a sentence that says how to clear it, "" if the robot has none."""
+        if not self.life.body.emergency_stop(reason):
+            return ""
+        robot = self.life.body.stop_options.get("robot")
+        if robot is None:
+            return "the emergency stop is set; the robot's own program clears it"
+        return f"the emergency stop of {robot} is set; clear it by `horde-robot stop --clear --robot {robot}`"
+
+    def _stop_for_the_page(self) -> str:
+        """Stop the robot at once and end the life, in the thread of the stop listener; return a sentence."""
+        # Before the stop ends the life by itself
+        self.session.stopped_by = self.session.stopped_by or ExitCause.PAGE_STOP
+        sentence = ""
+        try:
+            if self.life.body.stop_options:
+                sentence = self.emergency_stop(PAGE_REASON)
+            else:
+                self._is_stop_due = True
+        except Exception as error:  # of the latch: the robot is stopped all the same
+            _log.warning("the emergency stop requested on the live page failed (%s)", error)
+            sentence = str(error)
+        try:
+            self._is_at_rest = not self.life.body.stop_options or self.life.body.wait_for_rest(
+                REST_S
+            )
+        finally:
+            self.session.stop(ExitCause.PAGE_STOP)
+        return sentence
+
+    def close(self) -> None:
+        """Stop and close the robot. Closing twice does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        is_stopped = False
+        try:
+            if self._is_stop_due:
+                self.emergency_stop(PAGE_REASON)
+        finally:
+            try:
+                for env in self.envs:
+                    env.close()
+                is_stopped = True
+            finally:
+                self.stop_listener.close(is_stopped=is_stopped and self._is_at_rest)
+
+    def abandon(self) -> None:
+        """Close everything; the run does not start."""
+        super().abandon()
+        self.life.close()
+        self.live_status.close()
+        self.recorder.close()
+
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
+        """Write the last snapshot and close the recording, after the robot was stopped; tables follow any fault."""
+        life = self.life
+        for end in (self.snapshot_writer.finish, lambda: self.live_status.close(life), life.close):
+            try:
+                end()
+            except BaseException as error:
+                fault = fault or error
+        if self.recorder.differs_at is not None:
+            _log.warning(_DIFFERS, self.recorder.differs_at)
+        ended = self._ended(fault)
+        event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
+        self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
+        robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
+        details: dict[str, Any] = {
+            "n_clipped": life.n_clipped,
+            "sensor_age_ms": life.sensor_age_s.summary_ms(),
+            "overrun_ms": life.overrun_s.summary_ms(),
+            "n_not_applied": life.n_not_applied,
+            "n_not_finite": life.n_not_finite,
+            "n_dockings": life.dockings.n_done,
+            "n_dockings_failed": life.dockings.n_failed,
+        }
+        if isinstance(life, Robots):
+            details["steps_of_robots"] = life.steps_of.tolist()
+        return SessionOutcome(
+            steps=life.steps,
+            end=ended,
+            robot=robot,
+            details=details,
+            fault=fault,
+            samples=self.sampler.samples,
+            cycle_s=life.cycle_s,
+            lived_before_s=self.snapshot_writer.lived_before_s,
+            has_tests=bool(life.excursions.policies),
+        )
+
+    def _ended(self, fault: BaseException | None) -> ExitReason:
+        """Return what ended the run: its last step, the first request, an exception, or the battery."""
+        if fault is None and self.life.steps >= (self.total or 0):
+            return ExitReason.of(ExitCause.STEPS)
+        if self.session.stopped_by is not None:
+            return ExitReason.of(self.session.stopped_by)
+        if fault is not None:
+            return ExitReason.of_fault(fault)
+        return ExitReason.of(
+            ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
+        )
+
+
+def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
+    """Learn theta and offsets of new questions off-policy from the recording, in a separate Horde.
+
+    Weights of other questions do not change.
+    """
+    new = [question for question in life.horde.questions if question.name in names]
+    horde = life.horde
+    coder = run.interface.coder
+    alone = Horde(
+        new,
+        n_features=coder.n_features,
+        n_active=coder.n_active,
+        config=horde.config,
+        mode="deferred",
+    )
+    relearn(read_in_parts(run.folder.life), alone, run.interface)
+    added = [horde.names.index(question.name) for question in new]
+    theta = horde.weights()[0]
+    theta[added] = alone.weights()[0]
+    horde.reset_weights(theta)
+    if horde.offsets.any() or alone.offsets.any():
+        offsets = np.full(horde.n_demons, np.nan)
+        offsets[added] = alone.offsets
+        horde.set_offsets(offsets)

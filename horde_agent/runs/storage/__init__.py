@@ -1,0 +1,1 @@
+"""The folder of a run: its files, tables, snapshots, resuming and checking."""

@@ -1,0 +1,157 @@
+"""Events of a run, recorded in log/events.jsonl, and its alarms, which call a command.
+
+Events are JSON lines with the `step`, the `row` of the recording if it applies, and the `time`
+    (UTC):
+
+    began          the run started
+    resumed        it was resumed from a snapshot and its recording, for the `number`-th time; `exact`: the robot was
+                   restored, otherwise it continues after a gap with the random numbers of [seed, 2,
+                   number]
+    snapshot       a snapshot was written         questions   questions were added or removed
+    gap            frames were lost, the link was lost, or the robot was reset; drives do not count
+    disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
+    late           a step was more than 50 ms late
+    aside          a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
+
+Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
+
+    diverged       a demon diverged               overheating a motor is too hot
+    deadline       a step was more than 50 ms late  disk      the disk is nearly full
+    silent         a sensor that varied has been constant for ten minutes
+
+An alarm is repeated after an hour at the earliest. Neither changes when or what the Horde learns.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from horde_agent.life.life import LifeHooks, StepEvent
+from horde_agent.record import Flag, Recorder
+from horde_agent.runs.storage.folder import RunFolder
+
+EVERY = 10  # steps between two checks
+SILENT_S = 600.0
+LOW_BYTES = 1_000_000_000
+AGAIN_S = 3600.0
+LONGEST_S = 60.0  # timeout of the command
+
+_log = logging.getLogger(__name__)
+
+
+class Events(LifeHooks):
+    """Observe a life and record its events; steps replayed after a resume are skipped."""
+
+    def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
+        self._folder = folder
+        self._recorder = recorder
+        self._counts: dict[str, int] | None = None
+
+    def after_step(self, event: StepEvent) -> None:
+        """Record the counts that increased in this step; the Horde is read only without pending updates."""
+        life = event.life
+        counts = {
+            "gap": life.gaps,
+            "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
+            "late": life.deadlines_missed,
+            "aside": (self._counts or {}).get("aside", 0)
+            if life.horde.n_waiting
+            else life.horde.n_diverged,
+        }
+        previous = self._counts or counts
+        self._counts = counts
+        if counts == previous or self._recorder.is_redoing:
+            return
+        for name, count in counts.items():
+            if count > previous[name]:
+                self._folder.log_event(
+                    {"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1}
+                )
+
+
+class Alarms(LifeHooks):
+    """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
+
+    def __init__(self, command: str, folder: Path, channels: list[str], period_s: float) -> None:
+        self._command = shlex.split(command)
+        self._folder = folder
+        self._channels = channels
+        self._hot: int | None = None
+        if "overheating" in channels:
+            self._hot = channels.index("overheating")
+        self._patience = round(SILENT_S / period_s)
+        self._last = np.full(len(channels), np.nan, dtype=np.float32)
+        self._changed_at = np.zeros(len(channels), dtype=np.int64)
+        self._has_varied = np.zeros(len(channels), dtype=bool)
+        self._n_late = 0
+        self._raised_at: dict[str, float] = {}
+
+    def after_step(self, event: StepEvent) -> None:
+        """Check for alarms every `EVERY` steps."""
+        life = event.life
+        row = event.row
+        if row.step % EVERY:
+            return
+        if self._hot is not None and row.observation[self._hot] > 0.5:
+            self._raise("overheating", f"step {row.step:,}: a motor is too hot")
+        if life.deadlines_missed > self._n_late:
+            self._n_late = life.deadlines_missed
+            self._raise("deadline", f"step {row.step:,}: {self._n_late:,} deadlines missed")
+        self._check_silence(row.step, row.observation)
+        if row.step % (100 * EVERY) == 0:
+            self._check_disk(row.step)
+        if not life.horde.n_waiting and life.horde.n_diverged:
+            diverged = life.horde.diverged
+            self._raise(
+                "diverged",
+                f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
+            )
+
+    def _check_disk(self, step: int) -> None:
+        """Raise an alarm if the disk of the run's folder is nearly full."""
+        free = shutil.disk_usage(self._folder).free
+        if free < LOW_BYTES:
+            self._raise(
+                "disk", f"step {step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}"
+            )
+
+    def _check_silence(self, step: int, observation: np.ndarray) -> None:
+        """Raise an alarm for each channel that varied and then was constant for `SILENT_S`."""
+        moves = observation != self._last
+        self._has_varied |= moves & ~np.isnan(self._last)
+        self._changed_at[moves] = step
+        self._last = observation.copy()
+        silent = np.flatnonzero(self._has_varied & (step - self._changed_at >= self._patience))
+        for i in silent.tolist():
+            self._has_varied[i] = False
+            message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
+            self._raise("silent", f"step {step:,}: {message}", again_s=0.0)
+
+    def _raise(self, name: str, sentence: str, again_s: float = AGAIN_S) -> None:
+        """Call the command in a thread, unless the same alarm was raised less than `again_s` ago."""
+        time_s = time.monotonic()
+        if time_s - self._raised_at.get(name, -np.inf) < again_s:
+            return
+        self._raised_at[name] = time_s
+        threading.Thread(
+            target=self._call, args=(name, sentence), name="alarm", daemon=True
+        ).start()
+
+    def _call(self, name: str, sentence: str) -> None:
+        try:
+            subprocess.run(
+                [*self._command, name, sentence],
+                timeout=LONGEST_S,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            _log.warning("the command failed for alarm %r (%s): %s", name, sentence, error)

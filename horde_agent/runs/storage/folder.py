@@ -1,0 +1,516 @@
+"""The folder of a run: settings, results and recording, all readable without this program (docs/runs.md).
+
+A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
+the run, is written last. After a crash, `horde report` learns missing tables again from the log
+(horde_agent.runs.sources.relearn).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from horde_agent.record.segments import record_files
+from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.toml import to_toml
+from horde_agent.types import parsed_toml
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+DISTRIBUTION = "horde-gvf"
+IMPORTED = "imported"
+"""The event after the last row of a data set or a log was written to the recording."""
+_PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
+
+
+class RunFolder:
+    """The files of one run, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path / "log"
+        self.life = self.log / "life.rec"
+        self.excursions = self.log / "excursions.rec"
+        self.config = path / "config.toml"
+        self.question_file = path / "questions.toml"
+        self.summary = path / "summary.json"
+        self.details = path / "details.json"
+        self.questions = path / "questions.csv"
+        self.learning_curve = path / "learning_curve.csv"
+        self.mspbe_curve = path / "mspbe_curve.csv"
+        self.traces = path / "traces.csv"
+        self.sums = path / "sums.sha256"
+        self.report = path / "report.html"
+        self.checkpoint = path / "checkpoint"
+        self.shards = path / "shards"
+        self.events = self.log / "events.jsonl"
+        self.exported = path / "export"
+        self.lock = path / ".lock"
+        # While a robot is open: how to ask for its stop (`stop_request`)
+        self.stop = path / ".stop"
+        self._made: list[Path] = []  # outermost last
+
+    @classmethod
+    def create(cls, config: LearnConfig) -> RunFolder:
+        """Create a new run's folder and config.toml, by default runs/BACKEND-N; raise BadInput if that fails."""
+        questions = _question_file(config)
+        package_versions = versions()
+        created = list[Path]()
+        is_claimed = False
+        place = config.out or Path("runs")
+        try:
+            created += [folder for folder in (place, *place.parents) if not folder.exists()]
+            place.mkdir(parents=True, exist_ok=True)
+            if config.out is None:
+                place = _next_free(place / config.backend)
+                created.insert(0, place)
+            folder = cls(place)
+            folder._made = created
+            with folder.config.open("x", encoding="utf-8") as file:
+                is_claimed = True
+                file.write(to_toml(asdict(replace(config, out=folder.path)), package_versions))
+            folder.log.mkdir(exist_ok=True)
+            if questions is not None:
+                folder.question_file.write_bytes(questions)
+            folder.seal()
+        except OSError as error:
+            if is_claimed:
+                folder.give_back()
+            elif isinstance(error, FileExistsError) and place.is_dir():
+                raise BadInput(
+                    f"--out {config.out} already contains a run; name a new folder"
+                ) from None
+            _remove_empty(created)
+            raise BadInput(unwritable(config.out or Path("runs"), error)) from None
+        return folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the folder in this context; raise BadInput if another process has it, or it cannot be written."""
+        try:
+            file = self.lock.open("a+")
+        except OSError as error:
+            raise BadInput(unwritable(self.path, error)) from None
+        with file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    file.seek(0)
+                    who = file.read(20).strip() or "unknown"
+                    raise BadInput(
+                        f"{self.path} is in use by process {who}; stop it first"
+                    ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    def is_locked(self) -> bool:
+        """Return whether a process has the folder (`locked`); True if that cannot be determined."""
+        if fcntl is not None and self.lock.is_file():
+            try:
+                with self.lock.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:  # another process has it, or the file system has no locks
+                return True
+        return fcntl is None
+
+    def log_event(self, event: Mapping[str, Any]) -> None:
+        """Append an event to log/events.jsonl, unless the disk is full.
+
+        Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of
+        these as JSON.
+        """
+        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+
+    def sound_events(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """Return the events that match their CRC-32, and the line numbers, from 1, of the others.
+
+        Old runs have events without a CRC-32; if one event has a CRC-32, all must have one.
+        """
+        events: dict[int, dict[str, Any]] = {}
+        damaged: list[int] = []
+        lines: list[bytes] = []
+        with suppress(OSError):
+            lines = self.events.read_bytes().splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if isinstance(event, dict):
+                events[number] = event
+            else:
+                damaged.append(number)
+        matching = {
+            number: event for number, event in events.items() if event.get("crc") == checksum(event)
+        }
+        if matching:
+            damaged += [number for number in events if number not in matching]
+            events = matching
+        return list(events.values()), sorted(damaged)
+
+    def log_resume(self, event: Mapping[str, Any]) -> None:
+        """Append an event that must not be lost; raise BadInput if it cannot be written."""
+        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        try:
+            with self.events.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BadInput(unwritable(self.events, error)) from None
+
+    def n_resumes(self) -> int:
+        """Return the number of recorded resumes."""
+        with suppress(OSError, ValueError), self.events.open(encoding="utf-8") as file:
+            return sum('"event": "resumed"' in line for line in file)
+        return 0
+
+    def refuse_changes(self, known: Mapping[str, str] | None = None) -> None:
+        """Raise BadInput if the settings or a question file are not those that the run began with.
+
+        Args:
+            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is
+                damaged.
+        """
+        present = digests(self)
+        for name, digest in self._sealed().items():
+            is_settings = name == self.config.name or (
+                name.startswith("questions") and name.endswith(".toml")
+            )
+            if not is_settings or present.get(name) == digest:
+                continue
+            if known is None or present.get(name) != known.get(name):
+                raise BadInput(
+                    f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
+                    f"{self.sums.name}; restore it, or start a new run with these settings"
+                )
+
+    def _sealed(self) -> dict[str, str]:
+        """Return the SHA-256 in sums.sha256 by file name; empty for older runs, which have none."""
+        try:
+            text = self.sums.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return {}
+        matches = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in text.splitlines()]
+        return {match[2]: match[1] for match in matches if match is not None}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the contents of config.toml, unchecked; empty if it cannot be read."""
+        with suppress(OSError, ValueError):
+            return parsed_toml(self.config.read_text(encoding="utf-8-sig"))
+        return {}
+
+    def is_imported(self) -> bool:
+        """Return whether the recording was imported, as a whole, from a data set or a log."""
+        with suppress(OSError, ValueError):
+            return f'"{IMPORTED}"' in self.events.read_text(encoding="utf-8")
+        return False
+
+    def began(self) -> datetime:
+        """Return the time at which the run began (UTC); 1970 if it is unknown."""
+        events, damaged = self.sound_events()
+        if 1 not in damaged:
+            with suppress(LookupError, TypeError, ValueError):
+                return datetime.fromisoformat(events[0]["time"])
+        return datetime.fromtimestamp(0, UTC)
+
+    def sync_excursions(self) -> None:
+        """Sync the written excursions to disk."""
+        for path in record_files(self.excursions)[-1:]:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def seal(self, *, tables: bool = True) -> None:
+        """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256.
+
+        That of a settings or question file is the first one that was written: the run uses what it
+            read then.
+        """
+        sums = digests(self)
+        sums |= {name: digest for name, digest in self._sealed().items() if name in sums}
+        if tables:
+            tables_there = (
+                self.summary,
+                self.details,
+                self.questions,
+                self.learning_curve,
+                self.mspbe_curve,
+                self.traces,
+            )
+            sums |= {file.name: _digest(file) for file in tables_there if file.is_file()}
+        write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+
+    def give_back(self) -> None:
+        """Remove the files of a run without a step; a folder that existed before stays."""
+        created = (
+            self.excursions,
+            self.question_file,
+            self.config,
+            self.events,
+            self.lock,
+            self.stop,
+            self.sums,
+        )
+        for file in (*record_files(self.life), *created):
+            file.unlink(missing_ok=True)
+        for made_since in (self.path / "live", self.shards):
+            shutil.rmtree(made_since, ignore_errors=True)
+        with suppress(OSError):
+            self.log.rmdir()
+        _remove_empty(self._made)
+
+
+def checksum(event: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of an event without its `crc`."""
+    return crc32(
+        json.dumps({name: value for name, value in event.items() if name != "crc"}).encode()
+    )
+
+
+def digests(folder: RunFolder) -> dict[str, str]:
+    """Return the SHA-256 of the settings and question files, by file name."""
+    files = [
+        folder.config,
+        *record_files(folder.question_file),
+        *sorted(folder.path.glob("questions-*.toml")),
+    ]
+    return {file.name: _digest(file) for file in files if file.is_file()}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _question_file(config: LearnConfig) -> bytes | None:
+    if not str(config.questions).endswith(".toml"):
+        return None
+    try:
+        return Path(str(config.questions)).read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"the question file {config.questions} cannot be read ({error.strerror})"
+        ) from None
+
+
+def _next_free(prefix: Path) -> Path:
+    """Create and return the next free PREFIX-N; two processes never get the same one."""
+    for n in count(1):
+        with suppress(FileExistsError):
+            path = prefix.with_name(f"{prefix.name}-{n}")
+            path.mkdir()
+            return path
+    raise AssertionError
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # not empty
+            folder.rmdir()
+
+
+def unwritable(path: Path, error: OSError) -> str:
+    """Return the error message for an output folder that cannot be written."""
+    return f"--out {path} cannot be written ({error.strerror or error}); name a folder elsewhere"
+
+
+def writable(path: Path) -> Path:
+    """Create a folder if it does not exist, test that it is writable, and return it; raise BadInput if it is not."""
+    probe = path / ".tried"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_text("tried\n", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(unwritable(path, error)) from None
+    return path
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file atomically; raise OSError if it cannot be written, with its name."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        os.replace(part, path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_json(path: Path, table: Mapping[str, Any]) -> None:
+    """Write a table as JSON; numbers that are not finite become null."""
+    write_whole(path, json.dumps(finite(table), indent=2) + "\n")
+
+
+def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write a CSV with a header; floats with nine digits, empty if not finite."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(names)
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    write_whole(path, file.getvalue())
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Read a CSV with a header; an empty list without a file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object; raise ValueError if the file contains something else."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object, found {str(content)[:40]!r}")
+    return content
+
+
+def read_lines(file: Path) -> list[dict[str, str]]:
+    """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    table_rows = read_csv(file)
+    for number, line in enumerate(table_rows, 2):
+        if None in line or None in line.values():
+            if number == len(table_rows) + 1:
+                return table_rows[:-1]
+            raise ValueError(f"line {number} does not fit the header")
+    return table_rows
+
+
+def read_curve(
+    path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None
+) -> list[list[float]]:
+    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
+
+    `head` names all columns; the file's first line does when None. Without the file or a column,
+    all are empty.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            if head is None:
+                head = next(lines, [])
+            places = [head.index(column) for column in columns]
+            points = [
+                [float(line[i] or "nan") for i in places]
+                for line in lines
+                if len(line) == len(head)
+            ]
+    except (OSError, ValueError, csv.Error):
+        points = []
+    stride = max(-(-len(points) // most), 1)
+    thinned = points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
+    return [[point[j] for point in thinned] for j in range(len(columns))]
+
+
+def lived_steps(folder: RunFolder) -> int | None:
+    """Return the number of steps in the summary of a run; None without one."""
+    try:
+        steps = read_json(folder.summary).get("steps")
+    except (OSError, ValueError, RecursionError):
+        return None
+    if isinstance(steps, int):
+        return steps
+    return None
+
+
+def own_version() -> str:
+    """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
+    by_package = {
+        DISTRIBUTION: own_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    for package in _PACKAGES:
+        try:
+            by_package[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    commit = git_commit()
+    if commit:
+        return {**by_package, "git_commit": commit}
+    return by_package
+
+
+def git_commit() -> str | None:
+    """Return the commit of this package's checkout, with "-dirty" after uncommitted changes."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            [
+                "git",
+                "-C",
+                str(root),
+                "describe",
+                "--always",
+                "--abbrev=40",
+                "--dirty",
+                "--exclude=*",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None
+
+
+def finite(value: Any) -> Any:
+    """Return a JSON value with None for numbers that are not finite, which JSON lacks."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return None
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return value
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return f"{value:.9g}"
+        return ""
+    return value

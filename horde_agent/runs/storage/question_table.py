@@ -1,0 +1,100 @@
+"""questions.csv: a line per question, with its scores and what it is about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from horde_agent.gvf import GVF
+from horde_agent.interface import Interface
+from horde_agent.questions import QuestionColumns, columns_of_name, question_columns
+from horde_agent.runs.storage.folder import read_csv, read_lines, write_csv
+
+SCORE_COLUMNS = (
+    "name",
+    "nmsre",
+    "variance",
+    "n_tests",
+    "mspbe_scalar",
+    "mspbe_vector",
+    "diverged",
+    "n_updates",
+    "mspbe_valid",
+    "nearly_constant",
+)
+"""Name and scores. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`, empty if
+unknown."""
+MEAN_PREDICTOR_COLUMN = "nmsre_of_mean_predictor"
+"""The NMSRE of always predicting the mean return; of a log alone."""
+
+Line = dict[str, str]
+
+
+def write_questions(
+    path: Path,
+    questions: Sequence[GVF],
+    interface: Interface,
+    scores: Sequence[Sequence[object]],
+    nmsre_of_mean: Sequence[float] | None = None,
+) -> None:
+    """Write questions.csv.
+
+    Args:
+        path: The file.
+        questions: The questions.
+        interface: Interface of the robot, for the names of channels and actions.
+        scores: The values of `SCORE_COLUMNS` for each question.
+        nmsre_of_mean: The NMSRE of always predicting the mean return, for each question of a log.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    names = [*SCORE_COLUMNS, *QuestionColumns._fields]
+    columns = question_columns(questions, interface)
+    lines: list[list[object]] = [
+        [*score, *about] for score, about in zip(scores, columns, strict=True)
+    ]
+    if nmsre_of_mean is not None:
+        names.append(MEAN_PREDICTOR_COLUMN)
+        for line, value in zip(lines, nmsre_of_mean, strict=True):
+            line.append(float(value))
+    write_csv(path, names, lines)
+
+
+def read_questions(path: Path, *, is_strict: bool = True) -> list[Line]:
+    """Return the lines of questions.csv, with the columns of `QuestionColumns` also for version 0.1.0.
+
+    Args:
+        path: The file.
+        is_strict: Whether a missing file, or a line that does not fit the header, is an error.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If a line, except a truncated last one, does not fit the header.
+    """
+    lines = read_lines(path) if is_strict else read_csv(path)
+    if lines and "policy" not in lines[0]:
+        for line in lines:
+            _add_columns(line)
+    return lines
+
+
+def _add_columns(line: Line) -> None:
+    columns = columns_of_name(line["name"])
+    line["family"] = columns.family
+    line["policy"] = columns.policy
+    line["channel"] = columns.channel
+    line["gamma"] = ""
+    if not math.isnan(columns.gamma):
+        line["gamma"] = f"{columns.gamma:.9g}"
+
+
+def columns_of(line: Mapping[str, str]) -> QuestionColumns:
+    """Return what the question of a line is about."""
+    return QuestionColumns(
+        family=line["family"],
+        policy=line["policy"],
+        gamma=float(line["gamma"] or "nan"),
+        channel=line["channel"],
+    )

@@ -1,0 +1,265 @@
+"""Resume an interrupted run from its newest intact snapshot and its recording.
+
+A simulated robot is restored: the run repeats the steps since the snapshot with the same random
+    numbers, bit for bit,
+and compares the observations with the recording. Any other body, a real or an emulated robot or an
+environment of
+Gymnasium, cannot be set back: the recorded rows since the snapshot are learned from, and the run
+    continues after a gap,
+with random numbers of its own, so that it repeats no observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from horde_agent import questions as families
+from horde_agent.cluster.shards import check_snapshots
+from horde_agent.gvf import GVF, named
+from horde_agent.horde import Horde
+from horde_agent.interface import Interface
+from horde_agent.life.learner import check_questions
+from horde_agent.life.life import Life, refuse_fed_back
+from horde_agent.record import snapshots
+from horde_agent.record.segments import file_at
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.saving import State, untext
+
+_ROBOT = "life/world/"  # state of the robot, in a snapshot
+_SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
+
+
+class Resumption(NamedTuple):
+    """The snapshot to resume from; without one the run is replayed from its start."""
+
+    notes: tuple[str, ...]  # messages for the user
+    state: State  # arrays of the snapshot
+    step: int = 0  # its step
+    n_rows: int = 0  # recorded rows at the snapshot
+    changes: Sequence[dict[str, Any]] = ()  # questions added and removed before it
+    lived_s: float = 0.0  # duration of the run until then
+    steps: int | None = None  # as requested then
+    shards: str | None = None  # their number; None for a single Horde
+    n_resumes: int = 0  # resumes before it
+
+    @property
+    def has_robot(self) -> bool:
+        """True if the robot's own state is in the snapshot, or there is none: the robot then starts anew."""
+        return not self.state or any(name.startswith(_ROBOT) for name in self.state)
+
+
+def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
+    """Return the SHA-256 of settings and questions in the newest readable snapshot; None without one."""
+    for path in snapshots.found(folder.checkpoint):
+        try:
+            asked: dict[str, str] = snapshots.read_manifest(path)["facts"]["asked"]
+        except (snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
+            continue
+        return asked
+    return None
+
+
+def resumption(folder: RunFolder) -> Resumption:
+    """Return the newest intact snapshot; raise BadInput if its format, the questions or the settings are others."""
+    notes: list[str] = []
+    for path in snapshots.found(folder.checkpoint):
+        try:
+            snapshot = snapshots.read(path)
+            shard_settings = None
+            if _SHARDED in snapshot.state:
+                shard_settings = untext(snapshot.state[_SHARDED])
+            if shard_settings is not None:
+                check_snapshots(
+                    folder.shards,
+                    shard_settings["life"],
+                    shard_settings["at"],
+                    shard_settings["n_shards"],
+                )
+        except snapshots.SnapshotDamaged as error:
+            notes.append(f"{error}; using the previous snapshot.")
+            continue
+        except snapshots.SnapshotOfAnother as error:
+            raise BadInput(str(error)) from None
+        present = digests(folder)
+        for name, digest in snapshot.facts["asked"].items():
+            if present.get(name) != digest:
+                raise BadInput(
+                    f"{folder.path / name} has changed since {path.name} was written; restore it"
+                )
+        step, n_rows, changes, wall_s, steps = (
+            snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
+        )
+        return Resumption(
+            notes=(*notes, *_changed(snapshot)),
+            state=snapshot.state,
+            step=step,
+            n_rows=n_rows,
+            changes=changes,
+            lived_s=wall_s,
+            steps=steps,
+            shards=None if shard_settings is None else str(shard_settings["n_shards"]),
+            n_resumes=max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
+        )
+    notes.append("There is no intact snapshot: the run is replayed from its start.")
+    return Resumption(tuple(notes), {}, n_resumes=folder.n_resumes())
+
+
+def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
+    """Raise BadInput if a run has taken all its steps, before any of its files is changed."""
+    written = lived_steps(folder) or 0
+    if steps is not None and (written >= steps or resumed.step > steps):
+        raise BadInput(
+            f"{folder.path} has taken {max(written, resumed.step):,} steps, and --steps is {steps:,} in total: choose "
+            "a larger --steps"
+        )
+
+
+def refuse_other_body(
+    folder: RunFolder, recorded: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Raise BadInput if two headers (`record_header`) have other channels, actions or ranges: weights would not fit."""
+    remedy = (
+        "its weights do not fit; start a new run, or learn from its recording: "
+        f"--backend replay --log {folder.path}"
+    )
+    channels_before = [channel["name"] for channel in recorded["channels"]]
+    channels = [channel["name"] for channel in now["channels"]]
+    for what, before, here in (
+        ("channels", channels_before, channels),
+        ("actions", list(recorded["actions"]), list(now["actions"])),
+    ):
+        if before != here:
+            first = (
+                next((name for name in here if name not in before), None) or f"{len(here)} of them"
+            )
+            raise BadInput(
+                f"{folder.path} was recorded with {len(before)} {what}, and its body now has {len(here)}, such as "
+                f"{first}: {remedy}"
+            )
+    for name, is_now in now["ranges"].items():
+        was = recorded.get("ranges", {}).get(name)
+        if was != is_now:
+            raise BadInput(
+                f"{folder.path} was recorded with {name} in the range {was}, which is now {is_now}: {remedy}"
+            )
+
+
+def _changed(snapshot: snapshots.Snapshot) -> list[str]:
+    """Return a note for each change since the snapshot that may change the results."""
+    notes = [
+        f"Resumed under another {what} ({here} instead of {snapshot.facts[what]}): weights may differ in rounding from "
+        "those of an uninterrupted run."
+        for what, here in snapshots.identity().items()
+        if snapshot.facts[what] != here
+    ]
+    version = own_version()
+    if snapshot.facts["version"] != version:
+        notes.append(
+            f"Resumed under version {version} instead of {snapshot.facts['version']}: results may differ from those of "
+            "an uninterrupted run."
+        )
+    return notes
+
+
+# ---- added and removed questions -------------------------------------------------------------------------------------
+
+
+def change(
+    life: Life, interface: Interface, folder: RunFolder, changes: Sequence[dict[str, Any]]
+) -> None:
+    """Repeat recorded additions and removals of questions."""
+    for one in changes:
+        if "add" in one:
+            life.add(families.from_file(folder.path / one["add"], interface))
+        else:
+            life.remove(one["remove"])
+
+
+class RequestedChanges(NamedTuple):
+    """Questions to add and to remove when a run is resumed."""
+
+    add: Path | None = None  # file of the questions to add
+    remove: str | None = None  # shell pattern of the names to remove
+    learns: bool = False  # whether the added ones learn from the recording first
+
+
+class CheckedChanges(NamedTuple):
+    """Requested changes that fit a run; nothing has been written yet."""
+
+    removed: Sequence[str]  # names
+    added: bytes | None  # contents of the question file
+    learns: bool
+
+
+def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> CheckedChanges:
+    """Return the changes requested for a life with the questions of its snapshot.
+
+    They are tried on another Horde of the same questions. `behaviour` is as in the settings.
+
+    Raises:
+        BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a
+            removed question, or the questions do not fit the others.
+    """
+    names = list(life.horde.names)
+    removed: list[str] = []
+    added: bytes | None = None
+    questions: Sequence[GVF] = ()
+    if requested.remove is not None:
+        removed = [name for name in names if fnmatchcase(name, requested.remove)]
+        if not removed:
+            raise BadInput(
+                f"--remove {requested.remove}: no question's name matches; the first one is {names[0]!r}"
+            )
+        if len(removed) == len(names):
+            raise BadInput(
+                f"--remove {requested.remove}: all {len(names)} questions match; choose a pattern that leaves one"
+            )
+        if any(behaviour == f"greedy:{name}" for name in removed):
+            raise BadInput(
+                f"--remove {requested.remove}: the robot's behaviour is {behaviour}; choose a pattern that leaves it"
+            )
+    if requested.add is not None:
+        try:
+            added = requested.add.read_bytes()
+        except OSError as error:
+            raise BadInput(
+                f"the question file {requested.add} cannot be read ({error.strerror})"
+            ) from None
+    coder = life.interface.coder
+    trial = Horde(
+        life.horde.questions,
+        n_features=coder.n_features,
+        n_active=coder.n_active,
+        config=life.horde.config,
+    )
+    try:
+        if requested.add is not None:
+            questions = families.from_file(requested.add, life.interface)
+            check_questions(questions, life.interface)
+        refuse_fed_back(life.interface, removed)
+        if removed:
+            trial.remove(removed)
+        if questions:
+            trial.add(named(questions, life.interface.names))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    return CheckedChanges(removed, added, requested.learns)
+
+
+def write_changes(
+    folder: RunFolder, checked: CheckedChanges, n_before: int
+) -> list[dict[str, Any]]:
+    """Write the added questions to the run's folder, and return the changes, as in snapshots."""
+    changes: list[dict[str, Any]] = []
+    if checked.removed:
+        changes.append({"remove": list(checked.removed)})
+    if checked.added is not None:
+        copy = file_at(folder.question_file, n_before + 2)
+        copy.write_bytes(checked.added)
+        folder.seal()
+        changes.append({"add": copy.name})
+    return changes

@@ -1,0 +1,318 @@
+"""Run: the Horde of a run, its life and its recording, built from its settings and the interface of its robot.
+
+The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the
+robot.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from horde_agent import questions as families
+from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.gvf import GVF, named
+from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.interface import Interface, readable
+from horde_agent.learning.rules import config_of, rules_of
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.life import Life
+from horde_agent.life.observers import MspbeWatch, Sampler
+from horde_agent.life.robot import RobotBody
+from horde_agent.life.robots import Robots
+from horde_agent.life.worker import InPlace
+from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
+from horde_agent.record import Recorder, row_dtype
+from horde_agent.runs.config import BadInput, LearnConfig, offset_of
+from horde_agent.runs.storage.folder import RunFolder, unwritable
+from horde_agent.saving import inner
+
+IN_PYTHON = "python"
+"""`questions` in the settings of a run whose questions are Python objects."""
+GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
+Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
+FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
+
+_TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
+_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
+_OF_DATA = ("b_known", "b_estimate")  # keys of a data set's header
+
+
+@dataclass
+class Run:
+    """A Horde and the folder for its results."""
+
+    config: LearnConfig  # resolved settings
+    interface: Interface  # channels and actions of the robot
+    horde: AnyHorde  # the demons
+    folder: RunFolder  # for the results
+    notes: Sequence[str] = ()  # remarks on the robot, for the report
+    watch: MspbeWatch = field(init=False)  # determines whose MSPBE estimates are valid
+
+    def __post_init__(self) -> None:
+        self.watch = MspbeWatch(self.horde)
+
+    def close(self) -> None:
+        """End the shards, if there are any; the demons cannot be used afterwards."""
+        if isinstance(self.horde, ShardedHorde):
+            self.horde.close()
+
+
+def make_run(
+    env: gymnasium.Env[Any, Any],
+    config: LearnConfig,
+    folder: RunFolder,
+    file: Path | None = None,
+    recorded: LearnConfig | None = None,
+    own: Questions | None = None,
+) -> Run:
+    """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
+
+    `file` replaces the question file of `config`, `own` the questions. `recorded` are the settings
+    of the recorded run to learn from: its action probabilities are known, and its mode is used.
+
+    Raises:
+        BadInput: If a question is about another policy than the behaviour and action probabilities
+            are unknown.
+        ValueError: If the questions do not fit.
+    """
+    interface = Interface.of(env)
+    file = file or Path(str(config.questions))
+    if own is None:
+        questions = build_questions(config, interface, file)
+    else:
+        questions = list(named(own(interface) if callable(own) else own, interface.names))
+    settings_of_robot = recorded or config
+    is_b_known = env.metadata.get("b_known", settings_of_robot.backend != "replay")
+    if not is_b_known:
+        _refuse_off_policy(questions, config)
+    is_density = any(
+        (channel.name, channel.group) == ("b", "action") for channel in interface.channels
+    )
+    if is_density or not is_b_known:
+        _refuse_rules_with_b(questions, config)
+    if file.suffix == ".toml":
+        interface = families.feeding_back(file, interface, questions)
+    is_eager = settings_of_robot.is_real_time or interface.feedback is not None
+    horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
+    notes = list(RobotBody(env).metadata.get("notes", ()))
+    n_robots = settings_of_robot.robots
+    if n_robots > 1:
+        notes.append(
+            f"{n_robots} robots took turns. Steps and times are those of all of them together."
+        )
+    return Run(config, interface, horde, folder, notes)
+
+
+def _make_horde(
+    questions: Sequence[GVF],
+    config: LearnConfig,
+    interface: Interface,
+    mode: Mode,
+    folder: RunFolder,
+) -> AnyHorde:
+    learner = _learner_config(config)
+    coder = interface.coder
+    known: dict[str, Any] = {
+        "n_features": coder.n_features,
+        "n_active": coder.n_active,
+        "config": learner,
+    }
+    if config.shards is None:
+        return Horde(questions, mode=mode, **known)
+    shards: int | Literal["auto"] = "auto"
+    if config.shards != "auto":
+        shards = int(config.shards)
+    return ShardedHorde(
+        questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards
+    )
+
+
+def _learner_config(config: LearnConfig) -> LearnerConfig:
+    """Return the options of the Horde."""
+    return LearnerConfig(
+        step_size=math.nan if config.step_size is None else config.step_size,
+        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
+        trace_rule=config.trace_rule,  # type: ignore[arg-type]
+        w_rule=config.w_rule,  # type: ignore[arg-type]
+        algorithm=config.algorithm,
+        offset=offset_of(config),
+    )
+
+
+def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
+    """Return the questions of `config`; custom ones are read from `file`."""
+    match config.questions:
+        case "excursions":
+            return families.excursions(interface)
+        case "nexting":
+            return families.nexting(interface)
+        case "policies":
+            # A separate generator: the life does not depend on the questions.
+            return families.policies(interface, np.random.default_rng([config.seed, 1]))
+        case str(name) if name == IN_PYTHON:
+            raise BadInput(GIVEN_IN_PYTHON)
+    return families.from_file(file, interface)
+
+
+def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
+    off_policy = [q.name for q in questions if not isinstance(q.target_policy, Behaviour)]
+    if off_policy:
+        source = "this data set"
+        if config.backend == "replay":
+            source = "a replayed log"
+        raise BadInput(
+            f"the action probabilities of {source} are unknown, so only questions about the policy 'behaviour' can be "
+            f"learned from it; {off_policy[0]!r} in {config.questions} has another policy"
+        )
+
+
+def _refuse_rules_with_b(questions: Sequence[GVF], config: LearnConfig) -> None:
+    """Raise BadInput if a question's trace is multiplied by b, which data without probabilities do not have."""
+    learner = _learner_config(config)
+    for question, algorithm in zip(questions, rules_of(questions, learner), strict=True):
+        rule = config_of(learner, algorithm)
+        if rule.cuts_trace_by_b:
+            raise BadInput(
+                f"the data have no action probabilities b, by which the trace rule {rule.trace_rule!r} of "
+                f"{question.name!r} multiplies the trace: give b, or choose another trace rule or algorithm"
+            )
+
+
+def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[str, Any]:
+    """Return the header of a recording: it describes the robot, so that learning from it does not need the robot."""
+    env = readable(env)
+    box = env.observation_space
+    metadata = env.metadata
+    assert isinstance(box, gymnasium.spaces.Box), "Interface.of checks this"
+    return {
+        "channels": [channel._asdict() for channel in interface.channels],
+        "actions": list(interface.actions),
+        "period_s": interface.period_s,
+        "ranges": {
+            c["name"]: list(c["range"]) for c in metadata.get("channels", []) if "range" in c
+        },
+        "low": [float(bound) if np.isfinite(bound) else None for bound in box.low],
+        "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
+        "tile_layout": metadata.get("tile_layout"),
+        "notes": list(metadata.get("notes", [])),
+        **{name: metadata[name] for name in _OF_DATA if name in metadata},
+    }
+
+
+class HeaderEnv(gymnasium.Env[Any, Any]):
+    """An environment without steps, described by a recording's header; raise KeyError if that lacks a part."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        low = np.array(
+            [-np.inf if bound is None else bound for bound in header["low"]], dtype=np.float32
+        )
+        high = np.array(
+            [np.inf if bound is None else bound for bound in header["high"]], dtype=np.float32
+        )
+        self.observation_space = gymnasium.spaces.Box(low, high)
+        self.action_space = gymnasium.spaces.Discrete(len(header["actions"]))
+        channels = [{**channel, "sensor": channel["is_sensor"]} for channel in header["channels"]]
+        known_keys = {
+            name: header[name] for name in ("actions", "period_s", "tile_layout", "notes")
+        }
+        self.metadata = {
+            "channels": channels,
+            **known_keys,
+            **{name: header[name] for name in _OF_DATA if name in header},
+        }
+        if header.get("tests_excursions"):  # a recording may start during a drive
+            self.manoeuvre_frames: list[Any] = []
+
+
+# ---- its life and its recording --------------------------------------------------------------------------------------
+
+
+def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, Sampler]:
+    """Return a life of one robot or several with a run's settings, at its start, and its samples."""
+    config = run.config
+    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
+    options: dict[str, Any] = {"interface": run.interface, "excursions": excursions}
+    rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
+    behaviours = [_behaviour_of(run) for _ in envs]
+    if len(envs) == 1:
+        # No thread if switching to it takes longer than learning.
+        if config.is_real_time or run.horde.n_demons > FEW_DEMONS:
+            worker = None
+        else:
+            worker = InPlace()
+        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
+    else:
+        assert isinstance(run.horde, Horde), "--shards is refused"
+        life = Robots(envs, run.horde, behaviours, rngs, **options)
+    sampler = Sampler()
+    life.observers += [run.watch, sampler]
+    return life, sampler
+
+
+def _behaviour_of(run: Run) -> BehaviourPolicy:
+    """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names."""
+    config = run.config
+    horde = run.horde
+    n_actions = len(run.interface.actions)
+    if config.behaviour == "random":
+        return StickyRandom(n_actions, config.repeat)
+    name = config.behaviour.removeprefix("greedy:")
+    control_names = [question.name for question in horde.questions if question.finds_policy]
+    if name not in control_names:
+        raise BadInput(
+            f"--behaviour greedy:{name}: no question finds this policy; there are "
+            f"{', '.join(control_names) or 'none'}: add a [[control]] table to a question file (docs/questions.md)"
+        )
+    return Follow(
+        EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon)
+    )
+
+
+def load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
+    """Restore a life and its observers; without the robot's own state if the robot kept moving.
+
+    Without a state, the life is at its start, and only excursions that it recorded before are
+    removed.
+    """
+    if not state:
+        life.student.errors.restore(life.student.errors.state())
+        return
+    if not life.body.is_restorable:
+        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
+    sampler.restore(inner(state, "sampler"))
+    run.watch.restore(inner(state, "watch"))
+    life.restore(inner(state, "life"))
+
+
+def new_recorder(
+    run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any
+) -> Recorder:
+    """Create the recording of a run of the robot `env`; raise BadInput if the disk is full or cannot be written."""
+    config = run.config
+    interface = run.interface
+    folder = run.folder
+    needed = (
+        _TABLES_BYTES
+        + (config.steps or 0) * row_dtype(len(interface.channels), config.robots).itemsize
+    )
+    free = shutil.disk_usage(folder.path).free
+    if free < needed:
+        raise BadInput(
+            f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
+            "another disk, or fewer --steps"
+        )
+    facts = record_header(env, interface) | {"tests_excursions": has_tests}
+    facts |= {"robots": config.robots} if config.robots > 1 else {}
+    try:
+        return Recorder(len(interface.channels), folder.life, facts, **segments)
+    except OSError as error:
+        raise BadInput(unwritable(folder.path, error)) from None

@@ -1,0 +1,193 @@
+"""Snapshots of a life: its state is copied between two steps and written to disk by a background thread.
+
+In a simulation the copy is made as soon as a snapshot is due. A robot in real time does not wait in
+mid-drive: there the copy is made before a drive to the centre or to the dock, across which nothing
+is learned. A snapshot is written after the rows of the record that it depends on, so that the two
+always fit together.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from horde_agent.cluster import ShardedHorde, ShardLost
+from horde_agent.life.life import Life, LifeHooks
+from horde_agent.life.observers import Sampler
+from horde_agent.record import Recorder, RecordLost, snapshots
+from horde_agent.runs.config import seconds
+from horde_agent.runs.storage.folder import digests, own_version, versions
+from horde_agent.runs.storage.resume import Resumption
+from horde_agent.runs.storage.run import Run
+from horde_agent.saving import State, nested
+
+# For a drive, in real time; after that the copy is made anyway and a step is late
+LONGEST_WAIT_S = 60.0
+_LATE = (
+    "at step %d the snapshot started %.0f s ago is not written yet: the next one waits for it; choose a longer "
+    "--snapshot-every"
+)
+_LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
+
+_Copy = tuple[int, State, dict[str, Any]]
+"""Step, state and facts of a snapshot."""
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotWriter(LifeHooks):
+    """Write snapshots of a life to the run's folder, every `snapshot_every` of its settings and at the end.
+
+    Attributes:
+        changes: Questions added and removed since the start of the run.
+        lived_before_s: Duration of the run before this process, in seconds.
+        pending: Adds and removes questions and returns the changes; called after the replay of a
+            resumed run.
+    """
+
+    def __init__(
+        self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None
+    ) -> None:
+        self._run = run
+        self._recorder = recorder
+        self._sampler = sampler
+        self._every_s = seconds(run.config.snapshot_every)
+        if resumed:
+            self.changes = list(resumed.changes)
+        else:
+            self.changes = []
+        # At the start: an upgrade may follow
+        self._version = own_version()
+        self._versions = versions()
+        self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
+        self._n_resumes = 0
+        if resumed is not None:
+            self._n_resumes = resumed.n_resumes + 1
+        self.pending: Callable[[], list[dict[str, Any]]] | None = None
+        self._began = time.monotonic()
+        if resumed:
+            self.lived_before_s = resumed.lived_s
+        else:
+            self.lived_before_s = 0.0
+        self._taken_at = self._began
+        self._thread: threading.Thread | None = None
+        self._has_said_late = False
+        self._before_cut: _Copy | None = None
+        self._last: _Copy | None = None
+
+    def start(self) -> None:
+        """Start the clock."""
+        self._began = self._taken_at = time.monotonic()
+
+    def before_step(self, life: Life) -> None:
+        """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
+        if self.pending is not None and not self._recorder.is_redoing:
+            change = self.pending
+            self.pending = None
+            self.changes += change()
+            self._asked = digests(self._run.folder) | self._asked
+            self.take_snapshot(life)
+            return
+        if life.may_be_cut and life.body.is_restorable:
+            self._join()
+            self._before_cut = self._copied(life)
+        if self._every_s is None or time.monotonic() - self._taken_at < self._every_s:
+            return
+        if self._thread is not None and self._thread.is_alive():
+            if not self._has_said_late:
+                _log.warning(_LATE, life.steps, time.monotonic() - self._taken_at)
+            self._has_said_late = True
+        elif not self._recorder.is_paused:
+            is_overdue = time.monotonic() - self._taken_at >= self._every_s + LONGEST_WAIT_S
+            if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
+                self.take_snapshot(life)
+
+    def take_snapshot(self, life: Life) -> None:
+        """Copy the life's state now, and write it in a background thread."""
+        self._taken_at = time.monotonic()
+        self._join()
+        self._thread = threading.Thread(
+            target=self._write, args=self._copied(life), name="keeping", daemon=True
+        )
+        self._thread.start()
+
+    def at_end(self, life: Life) -> None:
+        """Copy the final state, or that before an interrupted drive, which a resumed run repeats as a whole."""
+        previous = self._before_cut
+        self._before_cut = None
+        if life.is_cut and life.body.is_restorable:
+            self._last = previous
+        else:
+            self._last = self._copied(life)
+
+    def finish(self) -> None:
+        """Write the final snapshot, after the robot was stopped."""
+        last = self._last
+        self._last = None
+        self._join()
+        if last is not None:
+            n_bytes = sum(array.nbytes for array in last[1].values())
+            if n_bytes > _LARGE_BYTES:
+                _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
+            self._write(*last)
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _copied(self, life: Life) -> _Copy:
+        observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
+        state = nested(life=life.state(), **observers)
+        facts = {
+            "n_rows": self._recorder.n_rows - self._recorder.n_lost,
+            "n_lost": self._recorder.n_lost,
+            "steps": self._run.config.steps,
+            "wall_s": self.lived_before_s + time.monotonic() - self._began,
+            "changes": list(self.changes),
+            "version": self._version,
+            "versions": self._versions,
+            "asked": dict(self._asked),
+            "n_resumes": self._n_resumes,
+        }
+        if isinstance(life.horde, ShardedHorde):
+            facts["entry"] = life.horde.at
+        return life.steps, state, facts
+
+    def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
+        """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
+        folder = self._run.folder
+        horde = self._run.horde
+        try:
+            self._recorder.sync()
+            folder.sync_excursions()
+            if self._recorder.is_paused or self._recorder.n_lost != facts["n_lost"]:
+                _log.warning("no snapshot at step %d: the record is paused", step)
+                return
+            if isinstance(horde, ShardedHorde):
+                horde.wait_for_snapshot(facts["entry"])
+            snapshots.write(folder.checkpoint, step, state, facts)
+            if isinstance(horde, ShardedHorde):
+                horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
+            folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
+        except (RecordLost, OSError, ShardLost) as error:
+            why: str | None = None
+            if isinstance(error, ShardLost):
+                why = error.why
+            else:
+                why = error.strerror
+            _log.warning(
+                "the snapshot at step %d cannot be written (%s); the previous one is kept",
+                step,
+                why,
+            )
+
+
+def _entry(paths: Iterable[Path]) -> int:
+    """Return the stream entry of the oldest of these snapshots of shards; 0 if it is unknown."""
+    return min(
+        (int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0
+    )

@@ -1,0 +1,427 @@
+"""Write the tables and the summary of a run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.cluster import AnyHorde
+from horde_agent.gvf import GVF, Prediction
+from horde_agent.interface import Interface
+from horde_agent.life.learner import StreamLearner, predict_along
+from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
+from horde_agent.life.status import shards_of
+from horde_agent.life.timing import Durations
+from horde_agent.measures.nmsre import (
+    NO_VARIANCE,
+    are_nearly_constant,
+    final_nmsre,
+    nmsre_text,
+    quantisation_steps,
+)
+from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.returns import returns_along
+from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
+from horde_agent.policies import Behaviour
+from horde_agent.record import A_DAY, Phase, Stream, read
+from horde_agent.runs import holdout
+from horde_agent.runs.exit_reason import ExitReason
+from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.storage.question_table import write_questions
+from horde_agent.runs.storage.run import Run
+from horde_agent.types import Bools, Floats, Integers
+
+TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
+CURVE_COLUMNS = (
+    "excursion",
+    "step",
+    "robot_time_s",
+    "policy",
+    "mean_nmsre",
+    "mean_nmsre_online",
+    "median_nmsre",
+)
+
+NOT_RECORDED: dict[str, Any] = dict.fromkeys(
+    ("deadlines_missed", "crc_errors", "link_losses", "s_without_link")
+)
+"""Values of the summary that a recording does not contain."""
+
+_log = logging.getLogger(__name__)
+_NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
+
+
+class SessionOutcome(NamedTuple):
+    """Facts of a session that has ended, for the tables, besides its student."""
+
+    steps: int  # the last step
+    end: ExitReason  # what ended the stream
+    robot: Mapping[str, Any]  # the summary's gaps and faults of the robot
+    details: Mapping[str, Any] = {}  # further facts for details.json
+    # The exception to raise after the tables were written; None without one
+    fault: BaseException | None = None
+    samples: Sequence[Sample] = ()  # of the MSPBE; empty for a log
+    cycle_s: Durations = Durations()  # durations of the robot's cycles
+    lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
+    has_tests: bool = False  # whether the environment supports test excursions
+    score: holdout.Holdout | None = None  # on the held-out part of a log; None for a life
+    passes: float = 0.0  # number of passes over the other part
+
+
+def write_tables(
+    run: Run, student: StreamLearner, outcome: SessionOutcome, wall_s: float | None
+) -> dict[str, Any]:
+    """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
+    student.catch_up()
+    run.folder.seal(tables=False)
+    if outcome.score is None:
+        results = _tests(run, student, outcome)
+    else:
+        results = _held_out(run, outcome.score, outcome.passes)
+    write_json(
+        run.folder.details, _details(run, outcome.end) | results.details | dict(outcome.details)
+    )
+    summary = _summary(run, student, outcome, results, wall_s)
+    write_json(run.folder.summary, summary)
+    run.folder.seal()
+    return summary
+
+
+class _Results(NamedTuple):
+    """Scores of a life or a log, arrays of shape (n_demons,), and what else differs between them in the tables."""
+
+    nmsre: Floats
+    variance: Floats
+    steps: Floats
+    details: dict[str, Any]
+    n_excursions: int | None
+
+
+def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Results:
+    horde = run.horde
+    interface = run.interface
+    folder = run.folder
+    errors = student.errors
+    tested = policy_scores(errors.table)
+    nmsre = final_nmsre(tested, horde.n_demons)
+    variance = np.full(horde.n_demons, np.nan)
+    for course in tested:
+        variance[course.policy.demons] = course.variance
+    steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
+    lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
+    write_questions(folder.questions, horde.questions, interface, lines)
+    curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
+    write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
+    last = sample(outcome.steps, student.learning_steps, horde)
+    write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
+    followed = [course for course in tested if not course.policy.is_behaviour]
+    stream = None
+    if followed:
+        stream = _newest_rows(folder)
+    if stream is not None:
+        shown = excursion_traces(stream, horde, interface, followed, student.horizon)
+        write_csv(folder.traces, TRACE_COLUMNS, shown)
+    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
+    details = {
+        "n_discarded": errors.n_discarded,
+        "n_on_policy_tests": n_on_policy,
+        "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
+        "not_scored": not_scored(horde.questions, nmsre, has_excursions=outcome.has_tests),
+    }
+    n_excursions = None
+    if outcome.has_tests:
+        n_excursions = errors.n_excursions - n_on_policy
+    return _Results(nmsre, variance, steps, details, n_excursions)
+
+
+def _newest_rows(folder: RunFolder) -> Stream | None:
+    """Return the last day of a recording; None if the first line of a file is damaged."""
+    try:
+        return read(folder.life, newest=A_DAY)
+    except ValueError as error:
+        _log.warning("%s is not written: %s", folder.traces.name, error)
+        return None
+
+
+def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
+    """Write the questions and traces of a log, scored on its held-out part."""
+    horde = run.horde
+    sound = sound_demons(run.horde)
+    of_mean = nmsre_summary(score.nmsre_of_mean, sound)
+    steps = run.interface.steps[score.channel]
+    n_tests = np.full(horde.n_demons, score.n_scored)
+    lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
+    write_questions(
+        run.folder.questions,
+        horde.questions,
+        run.interface,
+        lines,
+        nmsre_of_mean=score.nmsre_of_mean.tolist(),
+    )
+    names = run.interface.names
+    period_s = run.interface.period_s
+    shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
+    write_csv(run.folder.traces, TRACE_COLUMNS, shown)
+    better = None
+    if sound.any():
+        better = float((score.nmsre < score.nmsre_of_mean)[sound].mean())
+    details = {
+        "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
+        "passes": passes,
+        "n_held_out": score.n_scored,
+        "mean_predictor": of_mean,
+        "share_better_than_mean_predictor": better,
+    }
+    return _Results(score.nmsre, score.variance, steps, details, None)
+
+
+def _how_a_log_is_scored(
+    passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
+) -> str:
+    share = "-"
+    if better is not None:
+        share = f"{better:.0%}"
+    n_constant = int((score.variance < NO_VARIANCE).sum())
+    mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
+    return (
+        f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
+        f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
+        "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
+        f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
+        f"that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
+        "their NMSRE is 1."
+    )
+
+
+def _summary(
+    run: Run,
+    student: StreamLearner,
+    outcome: SessionOutcome,
+    results: _Results,
+    wall_s: float | None,
+) -> dict[str, Any]:
+    """Return the contents of summary.json, whose keys and order are fixed; units are in the names."""
+    horde = run.horde
+    coder = run.interface.coder
+    n = student.learning_steps
+    robot = outcome.robot
+    sound = sound_demons(horde)
+    vector = np.asarray(horde.mspbe_vector())
+    return {
+        "steps": outcome.steps,
+        "robot_time_s": outcome.steps * run.interface.period_s,
+        "wall_s": wall_s,
+        "steps_per_s": outcome.steps / wall_s if wall_s else None,
+        "learning_steps": n,
+        "n_questions": horde.n_demons,
+        "n_features": coder.n_features,
+        "n_active": coder.n_active,
+        "n_excursions": results.n_excursions,
+        "n_updated_per_step": student.n_updated / n if n else None,
+        **nmsre_summary(results.nmsre, sound),
+        "diverged": list(horde.diverged),
+        "mspbe_vector_mean": mean_estimate(vector[sound]),
+        "mspbe_scalar_mean": mean_estimate(horde.mspbe_scalar[sound]),
+        "max_trace": float(horde.max_trace),
+        "learn_ms": student.learn_s.summary_ms() if wall_s is not None else None,
+        "cycle_ms": outcome.cycle_s.summary_ms(),
+        **{name: robot[name] for name in ("deadlines_missed", "gaps", "crc_errors")},
+        "backend": run.config.backend,
+        "seed": run.config.seed,
+        "weights_sha256": horde.weights_sha256(),
+        "version": own_version(),
+        "stopped_early": outcome.end.is_early,
+        **{name: robot[name] for name in ("link_losses", "s_without_link")},
+        "n_nearly_constant": n_nearly_constant(
+            results.nmsre, results.variance, results.steps, sound
+        ),
+    }
+
+
+def _details(run: Run, end: ExitReason) -> dict[str, Any]:
+    return {
+        "channels": [channel.name for channel in run.interface.channels],
+        "actions": list(run.interface.actions),
+        "set_aside_because": run.horde.divergence_reason,
+        "skipped_because": run.horde.skipped_because,
+        "stopped_early": end.is_early,
+        "stopped_by": end.why,
+        "ended_by": end.cause.code,
+        "mspbe": run.watch.facts(),
+        "shards": [shard._asdict() for shard in shards_of(run.horde)],
+    }
+
+
+def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
+    """Return mean, median and share below 1 over the sound demons with an NMSRE, both of shape (n_demons,)."""
+    scored = nmsre[sound & ~np.isnan(nmsre)]
+    if not len(scored):
+        return {"mean_nmsre": None, "median_nmsre": None, "share_nmsre_below_1": None}
+    return {
+        "mean_nmsre": float(scored.mean()),
+        "median_nmsre": float(np.median(scored)),
+        "share_nmsre_below_1": float((scored < 1.0).mean()),
+    }
+
+
+def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
+    """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
+
+    All arguments are of shape (n_demons,); `steps` are the quantisation steps of their channels,
+    NaN if unknown.
+    """
+    is_judged = sound & ~np.isnan(nmsre) & ~np.isnan(steps)
+    if is_judged.any():
+        return int(are_nearly_constant(variance[is_judged], steps[is_judged]).sum())
+    return None
+
+
+def not_scored(
+    questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool
+) -> list[dict[str, Any]]:
+    """Return why questions have no NMSRE, shape (n_demons,): `reason`, `n` and `first` (a name) for each reason."""
+    names: dict[str, list[str]] = {}
+    for question, value in zip(questions, nmsre.tolist(), strict=True):
+        if math.isnan(value):
+            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(
+                question.name
+            )
+    return [
+        {"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()
+    ]
+
+
+def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
+    is_on_policy = isinstance(question.target_policy, Behaviour)
+    if not question.tested:
+        return "tested = false"
+    if is_on_policy and isinstance(question.cumulant, Prediction):
+        return "the cumulant is another question's prediction"
+    if not is_on_policy and not has_excursions:
+        return "about another policy than the behaviour, and this environment offers no test excursions"
+    return "fewer than 2 complete tests with finite returns: more steps are needed"
+
+
+def question_lines(
+    horde: AnyHorde,
+    nmsre: Floats,
+    variance: Floats,
+    n_tests: Integers,
+    watch: MspbeWatch,
+    steps: Floats,
+) -> list[list[object]]:
+    """Return the values of `SCORE_COLUMNS` for each question; `steps` are the quantisation steps of their channels.
+
+    Arrays are of shape (n_demons,).
+    """
+    is_known = ~np.isnan(variance) & ~np.isnan(steps)
+    is_flat = are_nearly_constant(variance, steps)
+    flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]
+    scores = (
+        nmsre,
+        variance,
+        n_tests,
+        np.asarray(horde.mspbe_scalar),
+        np.asarray(horde.mspbe_vector()),
+    )
+    facts = (~sound_demons(horde), watch.n_updates, watch.is_valid)
+    columns = [*(of.tolist() for of in scores), *(of.astype(int).tolist() for of in facts)]
+    return [list(line) for line in zip(horde.names, *columns, flat, strict=True)]
+
+
+def curve_lines(
+    errors: ReturnErrors,
+    tested: Sequence[PolicyScores],
+    sound: Bools,
+    actions: Sequence[str],
+    period_s: float,
+) -> Iterator[list[object]]:
+    """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
+
+    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes),
+    `mean_nmsre_online` that of the excursions so far. `tested` are the scores of the excursions,
+    `sound` has the shape (n_demons,).
+    """
+    latest = np.full(errors.n_demons, np.nan)
+    counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
+    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.table, tested), 1):
+        latest[course.policy.demons] = nmsre
+        finite = latest[counted & ~np.isnan(latest)]
+        mean, median = (
+            (float(finite.mean()), float(np.median(finite))) if len(finite) else (np.nan, np.nan)
+        )
+        yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]
+
+
+def excursion_traces(
+    stream: Stream,
+    horde: AnyHorde,
+    interface: Interface,
+    tested: Sequence[PolicyScores],
+    horizon: int,
+) -> list[list[object]]:
+    """Return the final predictions and the returns along each policy's last complete excursion.
+
+    Nothing is learned in an excursion, so these observations are new to the Horde. The longest time
+    scale is shown. An excursion that is not fully recorded, for example because the disk was full,
+    is skipped.
+    """
+    lines: list[list[object]] = []
+    channels = [channel.name for channel in interface.channels]
+    for course in tested:
+        policy = course.policy
+        first = _last_whole(stream, course, horizon)
+        if first is None:
+            continue
+        observations = stream.rows["observation"][first : first + horizon + 1]
+        predictions = predict_along(stream[first : first + horizon], horde, interface)
+        for k in holdout.shown_demons(channels, policy.channel, policy.gamma):
+            demon = int(policy.demons[k])
+            channel = int(policy.channel[k])
+            gamma = float(policy.gamma[k])
+            actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
+            n_shown = len(actual) - (
+                0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma))
+            )
+            for t in range(max(n_shown, 0)):
+                facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
+                lines.append(
+                    [horde.names[demon], channels[channel], policy.label(interface.actions), *facts]
+                )
+    return lines
+
+
+def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | None:
+    """Return the first row of a policy's last fully recorded excursion; None if there is none."""
+    steps = stream.rows["step"]
+    n_first = max(len(stream) - horizon, 0)
+    is_begun = np.isin(steps, course.step) & (stream.rows["phase"] == Phase.EXCURSION)
+    is_whole = is_begun[:n_first] & (steps[len(stream) - n_first :] == steps[:n_first] + horizon)
+    whole = np.flatnonzero(is_whole)
+    return int(whole[-1]) if whole.size else None
+
+
+def holdout_traces(
+    shown: Mapping[int, Floats],
+    channel: Integers,
+    horde: AnyHorde,
+    channels: Sequence[str],
+    period_s: float,
+) -> list[list[object]]:
+    """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,)."""
+    return [
+        [
+            horde.names[demon],
+            channels[channel[demon]],
+            "held-out part of the log",
+            t * period_s,
+            prediction,
+            actual,
+        ]
+        for demon, rows in shown.items()
+        for t, prediction, actual in rows.tolist()
+    ]

@@ -1,0 +1,311 @@
+"""BatchState: many simulated robots, each a row of the arrays that are `SimulatedBody`'s, stepped by its kernels.
+
+`step_batch` is a whole step of the environment for each robot: noise, `period.run_period`, command
+monitor, battery, scaling.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from horde_env import _jit, battery
+from horde_env._jit import (
+    DRAWS_IN_KERNEL,
+    RecordFields,
+    addresses_of,
+    draw_noise,
+    kernel,
+    kernel_over,
+    scale_to_unit,
+)
+from horde_env.backend import Floats, Ints, Observation
+from horde_env.env import RobotEnv
+from horde_env.robots.critterbot import safety
+from horde_env.robots.critterbot.safety import VoltageMonitor
+from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
+from horde_env.robots.critterbot.simulator.backend import SimulatedBody
+from horde_env.robots.critterbot.simulator.period import RobotModel, RobotState
+from horde_env.sim import planar
+
+# Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
+# process has one work queue, so its lock is stored in numba, where other packages with parallel
+# loops find it.
+_WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
+
+# A thread waits for its core while another program uses it: fewer robots are faster without.
+ROBOTS_PER_THREAD = 16
+
+
+class InfoColumn(IntEnum):
+    """Columns of `BatchState.numbers`: the keys of the environment's info, in its order."""
+
+    T = 0  # s
+    SENSOR_AGE_S = 1
+    OVERRUN_S = 2
+    CRC_ERRORS = 3  # count
+    STALE = 4  # this and the flags below: 0 or 1
+    GAP = 5
+    APPLIED = 6
+    CLIPPED = 7  # count
+    OBEYED = 8
+    BATTERY_LOW = 9
+    BATTERY_URGENT = 10
+    X_M = 11
+    Y_M = 12
+    HEADING_RAD = 13
+    MANOEUVRE_STEPS = 14  # 0: many robots have no drives
+    DOCKED = 15  # 0: many robots have no drives
+
+
+INFO_NAMES = tuple(column.name.lower() for column in InfoColumn)
+
+
+class Judgements(NamedTuple):
+    """What a step of the environment keeps of each robot beside its body, a row per robot."""
+
+    n_ticks: Ints  # of 10 ms, since it was switched on, (n,)
+    counts: Ints  # of `safety.judge_voltages`, (n, safety.N_COUNTS)
+    charge: Floats  # of `battery.read_battery`, (n, battery.N_NUMBERS)
+    values: Floats  # the newest frame's, SI units, (n, n_channels)
+    numbers: Floats  # the info's, (n, len(InfoColumn))
+
+
+class Limits(NamedTuple):
+    """Limits and scales that all robots share."""
+
+    battery_limits: Floats  # of `battery.read_battery`
+    battery_channels: Ints  # of `battery.read_battery`
+    n_held_limit: int  # of `battery.is_low`
+    command_limits: Ints  # of `safety.judge_voltages`
+    to_wheels: Floats  # of `safety.judge_voltages`
+    voltage_channel: int  # first of the motors' three
+    low: Floats  # of the channels' ranges, SI units, (n_channels,)
+    span: Floats  # of the channels' ranges, SI units, (n_channels,)
+
+
+@kernel_over(period)
+def robot_at(robots: RobotState, i: int) -> RobotState:
+    """Return the arrays of robot `i`, of arrays with a leading axis."""
+    return RobotState(
+        arm=robots.arm[i],
+        wheels=robots.wheels[i],
+        motion=robots.motion[i],
+        force=robots.force[i],
+        amounts=robots.amounts[i],
+        marks=robots.marks[i],
+        body=robots.body[i],
+        contacts=robots.contacts[i],
+        sensed=robots.sensed[i],
+        roller=robots.roller[i],
+        zones=robots.zones[i],
+        drift=robots.drift[i],
+        packets=robots.packets[i],
+        change=robots.change[i],
+        lines=robots.lines[i],
+        along=robots.along[i],
+        times=robots.times[i],
+        normal=robots.normal[i],
+        uniform=robots.uniform[i],
+        path=robots.path[i],
+    )
+
+
+@kernel
+def flag(is_true: bool) -> float:
+    """Return 1 or 0, as info has it; numba has no float(bool)."""
+    if is_true:
+        return 1.0
+    return 0.0
+
+
+@kernel_over(_jit, battery, safety)
+def judge_frame(
+    i: int,
+    judgements: Judgements,
+    limits: Limits,
+    request: period.Request,
+    was_held: bool,
+    observation: Observation,
+) -> None:
+    """Judge robot `i`'s newest frame as the environment does: command monitor, battery, scaling.
+
+    `was_held`: whether the body blocked the request. `observation` receives the scaled values.
+    """
+    values = judgements.values[i]
+    counts = judgements.counts[i]
+    charge = judgements.charge[i]
+    numbers = judgements.numbers[i]
+    voltages = values[limits.voltage_channel : limits.voltage_channel + 3]
+    safety.judge_voltages(
+        counts, limits.command_limits, limits.to_wheels, request, voltages, not was_held
+    )
+    is_obeyed = counts[safety.COMPLAINT] == 0
+    is_applied = is_obeyed and not was_held
+    battery.read_battery(charge, limits.battery_limits, limits.battery_channels, values, is_applied)
+    n_clipped = scale_to_unit(values, limits.low, limits.span, observation)
+    numbers[InfoColumn.GAP] = 0.0
+    numbers[InfoColumn.APPLIED] = flag(is_applied)
+    numbers[InfoColumn.CLIPPED] = n_clipped
+    numbers[InfoColumn.OBEYED] = flag(is_obeyed)
+    numbers[InfoColumn.BATTERY_LOW] = flag(battery.is_low(charge, limits.n_held_limit))
+    numbers[InfoColumn.BATTERY_URGENT] = charge[battery.IS_URGENT]
+
+
+@kernel_over(_jit, battery, safety, fields, packet, firmware, motors, power, planar, period)
+def step_robot(
+    i: int,
+    request: period.Request,
+    robots: RobotState,
+    model: period.RobotModel,
+    judgements: Judgements,
+    limits: Limits,
+    observation: Observation,
+) -> None:
+    """Take a step of robot `i`, whose noise was drawn, under a request; arguments as of `step_batch`."""
+    robot = robot_at(robots, i)
+    n_ticks = judgements.n_ticks[i]
+    x, y, heading, was_held = period.run_period(
+        robot, model, n_ticks, period.NO_WHEEL, request, judgements.values[i]
+    )
+    n_ticks += robot.path.shape[0]
+    judgements.n_ticks[i] = n_ticks
+    judge_frame(i, judgements, limits, request, was_held, observation)
+    numbers = judgements.numbers[i]
+    numbers[InfoColumn.T] = n_ticks * motors.TICK_S
+    numbers[InfoColumn.X_M] = x
+    numbers[InfoColumn.Y_M] = y
+    numbers[InfoColumn.HEADING_RAD] = heading
+
+
+@kernel_over(
+    _jit, battery, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
+)
+def step_batch(
+    due: NDArray[np.bool_],
+    addresses: NDArray[np.uint64],
+    requests: Floats,
+    robot_fields: RecordFields,
+    model_fields: RecordFields,
+    judgement_fields: RecordFields,
+    limit_fields: RecordFields,
+    observations: Observation,
+    draws: bool,
+) -> None:
+    """Take a step of all robots that are due, each in one thread.
+
+    `addresses` are those of their generators (`draw_noise`), from which the noise is drawn here if
+    `draws`; `requests` (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the
+    scaled observations of those that step, shape (n_robots, n_channels).
+    """
+    robots = RobotState(*robot_fields)
+    model = RobotModel(*model_fields)
+    judgements = Judgements(*judgement_fields)
+    limits = Limits(*limit_fields)
+    for i in prange(due.shape[0]):
+        if due[i]:
+            if draws:
+                draw_noise(addresses, i, robots.normal, robots.uniform)
+            request = (requests[i, 0], requests[i, 1], requests[i, 2])
+            step_robot(i, request, robots, model, judgements, limits, observations[i])
+
+
+class BatchState:
+    """The state of many robots, of which one at a time is that of an environment.
+
+    Args:
+        env: An environment with a `SimulatedBody` in the planar engine, after a reset.
+        n_robots: Number of robots.
+
+    Attributes:
+        robots: The robots' bodies, a row per robot.
+        judgements: What a step keeps of each robot beside its body.
+        numbers: The info of each robot, shape (n_robots, len(InfoColumn)).
+    """
+
+    names = INFO_NAMES
+
+    def __init__(self, env: RobotEnv, n_robots: int) -> None:
+        body = env.backend
+        command_monitor = env.command_monitor
+        battery_monitor = env.battery
+        assert isinstance(body, SimulatedBody)
+        assert isinstance(command_monitor, VoltageMonitor)
+        assert isinstance(body.machine.body, planar.PlanarBody)
+        spec = env.robot
+        self._machine = body.machine
+        self._command_monitor = command_monitor
+        self._battery_monitor = battery_monitor
+        self._robot = body.records.state()
+        self.robots = RobotState(*(_rows_of(array, n_robots) for array in self._robot))
+        self.judgements = Judgements(
+            n_ticks=np.zeros(n_robots, np.int64),
+            counts=_rows_of(command_monitor.counts, n_robots),
+            charge=_rows_of(battery_monitor.numbers, n_robots),
+            values=np.zeros((n_robots, spec.n_channels)),
+            numbers=np.zeros((n_robots, len(InfoColumn))),
+        )
+        self.numbers = self.judgements.numbers
+        limits = Limits(
+            battery_limits=battery_monitor.limits,
+            battery_channels=battery_monitor.channels,
+            n_held_limit=battery_monitor.n_held_limit,
+            command_limits=command_monitor.limits,
+            to_wheels=command_monitor.to_wheels,
+            voltage_channel=spec.group("motor_voltage").start,
+            low=spec.low,
+            span=spec.high - spec.low,
+        )
+        # Plain tuples, as the kernels receive records
+        self._robot_fields = tuple(self.robots)
+        self._model_fields = tuple(body.records.model())
+        self._judgement_fields = tuple(self.judgements)
+        self._limit_fields = tuple(limits)
+        self._generators: list[np.random.Generator] = [env.np_random] * n_robots
+        self._addresses = np.zeros((n_robots, 4), np.uint64)
+
+    def store(self, i: int, rng: np.random.Generator, info: dict[str, Any]) -> None:
+        """Make robot `i` that of the environment after a reset; `rng` is its generator, `info` the reset's."""
+        for rows, array in zip(self.robots, self._robot, strict=True):
+            rows[i] = array
+        self.judgements.n_ticks[i] = self._machine.n_ticks
+        self.judgements.counts[i] = self._command_monitor.counts
+        self.judgements.charge[i] = self._battery_monitor.numbers
+        self.numbers[i] = [info[name] for name in INFO_NAMES]
+        self._generators[i] = rng
+        self._addresses[i] = addresses_of(rng)
+
+    def exchange(self, requests: Floats, due: NDArray[np.bool_], observations: Observation) -> None:
+        """Hold each request for a period; see `step_batch`."""
+        if not DRAWS_IN_KERNEL:
+            for i in np.flatnonzero(due):
+                self._generators[i].standard_normal(out=self.robots.normal[i])
+                self._generators[i].random(out=self.robots.uniform[i])
+        n_threads = numba.get_num_threads()
+        numba.set_num_threads(min(n_threads, max(len(due) // ROBOTS_PER_THREAD, 1)))
+        try:
+            with _WORK_QUEUE_LOCK:
+                step_batch(
+                    due,
+                    self._addresses,
+                    requests,
+                    self._robot_fields,
+                    self._model_fields,
+                    self._judgement_fields,
+                    self._limit_fields,
+                    observations,
+                    DRAWS_IN_KERNEL,
+                )
+        finally:
+            numba.set_num_threads(n_threads)
+
+
+def _rows_of(array: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return zeros for `n` arrays of this kind."""
+    return np.zeros((n, *array.shape), array.dtype)

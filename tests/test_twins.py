@@ -1,0 +1,53 @@
+"""Files that both packages have, as neither imports the other: their common functions are the same text."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TWINS = {
+    "saving": (
+        "horde_agent/saving.py",
+        "horde_env/sim/saving.py",
+        {
+            "attributes",
+            "nested",
+            "inner",
+            "text",
+            "untext",
+            "generator_state",
+            "restore_generator",
+        },
+    ),
+    "jit": (
+        "horde_agent/kernels/_jit.py",
+        "horde_env/_jit.py",
+        {"_finds_cache", "_digest", "_warn_if_unwritable"},
+    ),
+}
+
+
+def functions_of(file: str) -> dict[str, str]:
+    """Return the text of each function of a file, decorators and comments included."""
+    source = (ROOT / file).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    functions = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return functions
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_functions_of_both_packages_are_the_same_text(name: str) -> None:
+    """A function that only one of the two has is its own; all that both have are compared."""
+    agent_file, env_file, expected = TWINS[name]
+    agent = functions_of(agent_file)
+    env = functions_of(env_file)
+    assert expected <= agent.keys() & env.keys()
+    for function in agent.keys() & env.keys():
+        assert agent[function] == env[function], function
