@@ -36,7 +36,8 @@ RecordFields = tuple[Any, ...]
 
 The kernel names them first: `plant = Plant(*plant_fields)`. To pass the NamedTuple itself takes more
 than twice as long, as numba then finds its type anew in each call (7 us instead of 2 for 21 arrays).
-Kernels call one another with either.
+Kernels call such a kernel with the plain tuple too (`record[:]`): for a NamedTuple it would be
+compiled again.
 """
 
 

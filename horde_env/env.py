@@ -333,6 +333,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             ValueError: If this body cannot be saved (`metadata["restorable"]`).
             gymnasium.error.ResetNeeded: Before the first reset.
         """
+        self._snapshots.restorable_body()  # refuses before it asks for a reset
         if self._frame is None:
             raise ResetNeeded("there is no state to save yet: call reset() before save_state()")
         return self._snapshots.save(self._frame, self._observation, self.np_random)
@@ -344,6 +345,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             ValueError: If this body cannot be restored.
             gymnasium.error.ResetNeeded: Before the first reset, which opens the body.
         """
+        self._snapshots.restorable_body()
         if self._frame is None:
             raise ResetNeeded(
                 "there is no body to restore yet: call reset() before restore_state()"

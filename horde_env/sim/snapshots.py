@@ -37,9 +37,8 @@ class Snapshots:
         self._backend = backend
         self._components = components
 
-    @property
-    def body(self) -> Restorable:
-        """The body; ValueError if it cannot be saved."""
+    def restorable_body(self) -> Restorable:
+        """Return the body; raise ValueError if it cannot be saved."""
         if not isinstance(self._backend, Restorable):
             raise ValueError(
                 f"a body of the kind {type(self._backend).__name__} cannot be saved and restored"
@@ -49,7 +48,7 @@ class Snapshots:
     def save(self, frame: Frame, observation: Observation, rng: np.random.Generator) -> State:
         """Return the state between two steps; `rng` is the environment's."""
         parts = {
-            "body": self.body.save(),
+            "body": self.restorable_body().save(),
             "frame": _frame_state(frame),
             "extras": {name: np.array(value) for name, value in frame.extras.items()},
             "own": {"_observation": observation.copy()},
@@ -63,7 +62,7 @@ class Snapshots:
         """Restore a state from `save`, and return its newest frame and observation."""
         for component in self._components:
             component.restore(inner(state, component.name))
-        self.body.restore(inner(state, "body"))
+        self.restorable_body().restore(inner(state, "body"))
         # Last: nothing may draw from it after this
         restore_generator(rng, inner(state, "rng"))
         frame = _restored_frame(inner(state, "frame"), inner(state, "extras"))

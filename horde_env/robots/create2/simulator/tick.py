@@ -535,7 +535,7 @@ def pass_tick(
     dirt = rng.random()
     drag, dirt_per_s = floor_under(state[X], state[Y], robot.patches)
     world.move(state, left_mps, right_mps, normal, drag, marks[STUCK], robot.segments, contact)
-    pass_time(robot, may_charge, is_awake)
+    pass_time(robot_fields, may_charge, is_awake)
     if lift < robot.lift_chance:
         amounts[LIFTED_S] = rng.uniform(LIFT_S[0], LIFT_S[1])
     if button < robot.button_chance:
@@ -554,7 +554,7 @@ def read_tick(rng: Generator, robot_fields: RecordFields) -> None:
     if robot.marks[HAS_POWER] == 1:
         for i in range(3):
             robot.uniform[i] = rng.random()
-    sense(robot)
+    sense(robot_fields)
 
 
 @kernel_over(world, wire, draws=True)
@@ -573,8 +573,8 @@ def live(
     mode = rules.mode
     was_docked = rules.was_docked
     for k in range(n):
-        pass_tick(rng, robot, left_mps, right_mps, mode in (OFF, PASSIVE), True)
-        read_tick(rng, robot)
+        pass_tick(rng, robot_fields, left_mps, right_mps, mode in (OFF, PASSIVE), True)
+        read_tick(rng, robot_fields)
         if mode == SAFE and is_triggered(robot.packets, was_docked, right_mps, left_mps):
             mode = PASSIVE
             left_mps = 0.0

@@ -31,7 +31,7 @@ from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.robots.critterbot.simulator.period import RobotModel, RobotState
+from horde_env.robots.critterbot.simulator.period import RobotState
 from horde_env.sim import planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
@@ -163,7 +163,7 @@ def step_robot(
     i: int,
     request: period.Request,
     robots: RobotState,
-    model: period.RobotModel,
+    model_fields: RecordFields,
     judgements: Judgements,
     limits: Limits,
     observation: Observation,
@@ -171,8 +171,9 @@ def step_robot(
     """Take a step of robot `i`, whose noise was drawn, under a request; arguments as of `step_batch`."""
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
+    stuck: Any = np.int64(period.NO_WHEEL)  # numba compiles once more for a literal
     x, y, heading, was_held = period.run_period(
-        robot, model, n_ticks, period.NO_WHEEL, request, judgements.values[i]
+        robot[:], model_fields, n_ticks, stuck, request, judgements.values[i]
     )
     n_ticks += robot.path.shape[0]
     judgements.n_ticks[i] = n_ticks
@@ -204,8 +205,8 @@ def step_batch(
     `draws`; `requests` (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the
     scaled observations of those that step, shape (n_robots, n_channels).
     """
+    # Named as here: numba's parallel loop looks these classes up by name.
     robots = RobotState(*robot_fields)
-    model = RobotModel(*model_fields)
     judgements = Judgements(*judgement_fields)
     limits = Limits(*limit_fields)
     for i in prange(due.shape[0]):
@@ -213,7 +214,7 @@ def step_batch(
             if draws:
                 draw_noise(addresses, i, robots.normal, robots.uniform)
             request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            step_robot(i, request, robots, model, judgements, limits, observations[i])
+            step_robot(i, request, robots, model_fields, judgements, limits, observations[i])
 
 
 class BatchState:

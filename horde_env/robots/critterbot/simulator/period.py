@@ -415,10 +415,10 @@ def sample(
     """
     robot = RobotState(*robot_fields)
     model = RobotModel(*model_fields)
-    plant = plant_of(robot, model)
+    plant_fields = plant_of(robot, model)[:]
     air = packet.air_at(robot.times, model.room, t_s)
     noise = robot.normal[3 * robot.path.shape[0] :]
-    report(plant, noise, out[:N_RAW])
+    report(plant_fields, noise, out[:N_RAW])
     for i in range(N_RAW):
         out[i] = model.lsb[i] * out[i] + model.offset[i]
     instant = instant_of(robot, contact_n_s)
@@ -440,7 +440,7 @@ def sample(
     else:
         out[model.overheating_channel] = 0.0
     pose = instant.pose
-    return pose.x, pose.y, pose.heading, is_held(plant)
+    return pose.x, pose.y, pose.heading, is_held(plant_fields)
 
 
 @kernel_over(fields, packet, firmware, motors, power, planar)
@@ -460,12 +460,21 @@ def run_period(
     """
     robot = RobotState(*robot_fields)
     model = RobotModel(*model_fields)
-    plant = plant_of(robot, model)
+    plant_fields = plant_of(robot, model)[:]
+    shape_fields = shape_of(robot, model)[:]
     send_request(robot.arm, robot.wheels, model.matrix, request, model.units)
-    was_held = is_held(plant)
-    shape = shape_of(robot, model)
-    run_ticks(plant, shape, model.face, n_ticks, stuck, robot.body, robot.normal, robot.path)
+    was_held = is_held(plant_fields)
+    run_ticks(
+        plant_fields,
+        shape_fields,
+        model.face,
+        n_ticks,
+        stuck,
+        robot.body,
+        robot.normal,
+        robot.path,
+    )
     contact_n_s = robot.body[planar.IMPULSE]
     t_s = (n_ticks + robot.path.shape[0]) * motors.TICK_S
-    x, y, heading, is_held_now = sample(robot, model, contact_n_s, request, t_s, out)
+    x, y, heading, is_held_now = sample(robot_fields, model_fields, contact_n_s, request, t_s, out)
     return x, y, heading, was_held or is_held_now
