@@ -7,7 +7,7 @@ VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := tests/agent/test_[op]*.py tests/agent/test_re*.py tests/agent/test_sb3.py tests/agent/test_[u-z]*.py
+MOVED := tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py tests/agent/test_sb3.py tests/agent/test_[u-z]*.py
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
@@ -39,18 +39,19 @@ demo: $(VENV)/.demo  ## A robot lives in its pen for 60,000 steps while 795 demo
 	@mkdir -p runs; n=1; while [ -e runs/demo-$$n ]; do n=$$((n + 1)); done; \
 	$(BIN)/horde learn --backend simulator --steps 60000 --seed 0 --out runs/demo-$$n
 
-check: $(VENV)/.dev  ## Lint, format, types, layering, spelling
+check: $(VENV)/.dev  ## Lint, format, types, layering, spelling, plain lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy $(LOOSELY) docs/gallery/*.py
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python .ci/plain_code.py
 
 # The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
 # The robot's part begins when it is done: the learner's has then compiled most of what both need.
 test: $(VENV)/.dev  ## Compiled, in two parts; a small subset interpreted, with coverage
-	@echo "three parts, two at a time; each is shown when it is done, the longest after some eight minutes"
+	@echo "three parts, two at a time; each is shown when it is done, the longest after some minutes"
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-interpreted test-robot
 
 test-learner: $(VENV)/.dev

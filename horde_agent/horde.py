@@ -31,6 +31,7 @@ from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     DemonMapping,
     Engine,
+    RuleEngine,
     check_weights,
 )
 from horde_agent.learning.inputs import CurrentStates
@@ -766,6 +767,11 @@ class Horde:
             largest_decay=self._largest_decay,
             n_actions=maker.states.n_actions,
         )
+
+    @property
+    def engines(self) -> dict[str, RuleEngine]:
+        """The engine of each update rule, by the rule's name as questions write it; for reading only."""
+        return dict(self._engine.engines)
 
     # ---- reading the engine ----------------------------------------------------------------------
 

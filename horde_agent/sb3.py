@@ -128,7 +128,7 @@ class HordeCallback(BaseCallback):
             action = choice(float(chosen[0]), len(self.interface.actions))
         else:
             action = int(chosen)
-        self.last_probability = self._probability(k, action)
+        self.last_probability = self.probability(k, action)
         is_done = bool(self.locals["dones"][k])
         info = self.locals["infos"][k]
         terminated = is_done and not info.get("TimeLimit.truncated", False)
@@ -160,7 +160,7 @@ class HordeCallback(BaseCallback):
             )
         return int(env.get_attr("n_choices")[0])
 
-    def _probability(self, k: int, action: int) -> float:
+    def probability(self, k: int, action: int) -> float:
         """Return b of the latest action of environment `k`; raise ValueError if DQN could not have taken it."""
         model: Any = self.model
         if isinstance(model, OnPolicyAlgorithm):

@@ -178,7 +178,7 @@ class Bench:
 
     def w2(self) -> Answer:
         """Time 1,000 questions, each with its own Gibbs policy."""
-        questions = self._gibbs(1_000)
+        questions = self.gibbs_questions(1_000)
         rho = ratios(questions, self.stream, self.effort.n_steps)
         hordes = {
             "float32": Learning(questions, self.stream),
@@ -200,7 +200,7 @@ class Bench:
         """Time 10,000 Gibbs policies."""
         if self._lacks_memory(20_000):
             return {}
-        questions = self._gibbs(10_000)
+        questions = self.gibbs_questions(10_000)
         hordes = {
             "float32": Learning(questions, self.stream),
             "float32, deferred": Learning(questions, self.stream, "deferred"),
@@ -215,7 +215,7 @@ class Bench:
         """Time 50,000 Gibbs policies."""
         if self._lacks_memory(50_000):
             return {}
-        times = self._many("w50k", 50_000)
+        times = self.measure_many("w50k", 50_000)
         return {"w50k_ms": times.mean, "w50k_max_ms": times.worst}
 
     def max(self) -> Answer:
@@ -225,15 +225,15 @@ class Bench:
         if most < _PROBE:
             self.say(f"max: not measured: it needs the memory of {_PROBE:,} demons")
             return {}
-        probe = measure({"float32": Learning(self._gibbs(_PROBE), self.stream)}, self.effort)[
-            "float32"
-        ]
+        probe = measure(
+            {"float32": Learning(self.gibbs_questions(_PROBE), self.stream)}, self.effort
+        )["float32"]
         n = min(most, _as_many(_PROBE, _WORST_OVER_MEAN * probe.mean))
         low = 0
         high = most + 1
         answer = Answer()
         for _ in range(_TRIES):
-            times = self._many(f"max {n}", n)
+            times = self.measure_many(f"max {n}", n)
             more = min(most, _as_many(n, times.worst))
             if times.worst >= 1e3 * STEP_S:
                 high = n
@@ -338,7 +338,7 @@ class Bench:
 
     def _shards_against_one_ms(self, n: int, n_steps: int) -> tuple[float, float]:
         """Return the ms per step, eager, of one Horde of n demons, and of shards until all of them have learned."""
-        questions = self._gibbs(n)
+        questions = self.gibbs_questions(n)
         one = Learning(questions, self.stream)
         many = Learning(questions, self.stream, shards=N_SHARDS)
         spent: tuple[list[float], list[float]] = [], []
@@ -357,7 +357,7 @@ class Bench:
 
     def _driver_ms(self, mode: Mode, n_steps: int, *, has_request: bool) -> list[float]:
         """Return the driver's ms of each step with four small shards, with or without a requested prediction."""
-        few = self._gibbs(N_SHARDS * N_FEW)
+        few = self.gibbs_questions(N_SHARDS * N_FEW)
         requests = None
         if has_request:
             requests = {"ask": [few[-1].name]}
@@ -369,7 +369,8 @@ class Bench:
 
     # ---- shared --------------------------------------------------------------------------------------------------
 
-    def _gibbs(self, n: int) -> list[GVF]:
+    def gibbs_questions(self, n: int) -> list[GVF]:
+        """Return `n` questions about Gibbs policies with the features of the stream."""
         return workload.gibbs_questions(n, n_features=self.stream.n_features)
 
     def _measure(
@@ -385,12 +386,12 @@ class Bench:
         gc.collect()  # no garbage collection of earlier objects within a timed step
         return measure(steps, self.effort, efforts)
 
-    def _many(self, name: str, n: int) -> Times:
+    def measure_many(self, name: str, n: int) -> Times:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""
-        Learning(self._gibbs(_FEW), self.stream)(0)  # compile before measuring memory
+        Learning(self.gibbs_questions(_FEW), self.stream)(0)  # compile before measuring memory
         gc.collect()
         n_bytes_before = resident_bytes()
-        times = self._measure(name, {"float32": Learning(self._gibbs(n), self.stream)})
+        times = self._measure(name, {"float32": Learning(self.gibbs_questions(n), self.stream)})
         self.say(
             f"{name}: {(resident_bytes() - n_bytes_before) / 1e9:.2f} GB of memory, {times['float32']}"
         )

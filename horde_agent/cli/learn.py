@@ -86,7 +86,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     with folder.locked():
         try:
             session = _begin_session(prepare, config, folder, signals)
-            _finish(session)
+            finish(session)
         except BaseException as error:
             if session is None or isinstance(error, BadInput):
                 folder.give_back()
@@ -117,7 +117,7 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     with folder.locked():
         session = _begin_session(prepare, config, folder, signals, is_resumed=True)
         try:
-            _finish(session)
+            finish(session)
         except BadInput as error:  # by now files of the run were written
             raise Fault(sentence(error)) from error
 
@@ -229,7 +229,7 @@ def _log(
     return Session(run, source, console, signals)
 
 
-def _finish(session: Session) -> None:
+def finish(session: Session) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
     folder = session.run.folder
     physics = session.run.config.physics

@@ -279,7 +279,7 @@ class PlainEngine:
         if "w" not in self._rule.vectors:
             return np.full(self.n_demons, np.nan)
         return np.asarray(
-            np.einsum("df,df->d", self.mspbe_trace(), self._vector("w"), dtype=np.float64)
+            np.einsum("df,df->d", self.mspbe_trace(), self.vector("w"), dtype=np.float64)
         )
 
     def mspbe_trace(self) -> Reals:
@@ -295,7 +295,7 @@ class PlainEngine:
         theta = self._demons.theta.copy()
         w = np.zeros_like(theta)
         if "w" in self._rule.vectors:
-            w = self._vector("w")
+            w = self.vector("w")
         if demons is None:
             return (theta, w)
         return (theta[demons], w[demons])
@@ -303,11 +303,15 @@ class PlainEngine:
     def step_sizes(self) -> Reals:
         """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
         return np.asarray(
-            self._demons.alpha[:, None] * np.exp(self._vector("beta")), dtype=self.dtype
+            self._demons.alpha[:, None] * np.exp(self.vector("beta")), dtype=self.dtype
         )
 
-    def _vector(self, name: str) -> Reals:
-        """Return a copy of one of the rule's vectors."""
+    def vector(self, name: str) -> Reals:
+        """Return a copy of one of the rule's vectors, such as the trace "e", (n_demons, n_features).
+
+        Raises:
+            ValueError: If the rule has no vector of that name.
+        """
         if name not in self._rule.vectors:
             raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
         return np.asarray(self._demons.vectors[self._rule.vectors.index(name)]).copy()

@@ -195,7 +195,7 @@ class LearnerConfig:
         """Log a warning, once per process, if a setting is outside the safe interval that the rule states."""
         safe, warning = owner.WARNS.get(key, ("[-inf, inf]", ""))
         if not rules.is_in(safe, value):
-            _warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {warning}")
+            warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {warning}")
 
     @property
     def rule_parameters(self) -> Any:
@@ -261,7 +261,7 @@ def default_step_size(rule: rules.Rule, offset: float | str) -> float:
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Log a warning; a Horde creates several copies of its options."""
     _log.warning(text)
 

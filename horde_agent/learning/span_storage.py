@@ -67,8 +67,8 @@ _VECTOR = 80  # lanes of scratch
 _WIDE = 64  # lanes of a block from which on wide vectors pay
 
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
-_PARTS = 128  # steps over which a chunk is pre-faulted
-_LEAST_TOUCHED = 1 << 19  # least numbers per step
+PREFAULT_STEPS = 128  # steps over which a chunk is pre-faulted
+LEAST_TOUCHED = 1 << 19  # least numbers per step
 
 
 # ---- the arrays ---------------------------------------------------------------------------------
@@ -703,7 +703,7 @@ class SpanMemory:
     # ---- pre-faulting ---------------------------------------------------------------------------
 
     @property
-    def _n_ready(self) -> int:
+    def n_ready(self) -> int:
         """Number of rows that are pre-faulted."""
         return self._n_touched // (CHUNK * self.layout.n_lanes) * CHUNK
 
@@ -722,11 +722,11 @@ class SpanMemory:
         """Pre-fault a part of the next chunk on each step, or all rows that this step may need."""
         needed = min(self.n_features, int(self.clock[N_ROWS]) + n_active)
         chunk = CHUNK * self.layout.n_lanes
-        if self._n_ready < needed:
+        if self.n_ready < needed:
             self._prefault_rows(needed)
-        elif self._n_ready < min(self.n_features, needed + CHUNK):
+        elif self.n_ready < min(self.n_features, needed + CHUNK):
             self._prefault(
-                min(max(_LEAST_TOUCHED, chunk // _PARTS), chunk - self._n_touched % chunk)
+                min(max(LEAST_TOUCHED, chunk // PREFAULT_STEPS), chunk - self._n_touched % chunk)
             )
 
     # ---- rows, lanes, streams -------------------------------------------------------------------

@@ -98,8 +98,8 @@ def write(
             "facts": {"step": step, **facts, **identity()},
         }
         text = json.dumps(manifest | _write_arrays(part, state), indent=1).encode()
-        _put(part / _MANIFEST, text)
-        _put(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
+        write_file(part / _MANIFEST, text)
+        write_file(part / _CHECK, f"{hashlib.sha256(text).hexdigest()}  {_MANIFEST}\n".encode())
         sync_folder(part)
         _remove(path)  # of a run that was restored and reached this step again
         part.rename(path)
@@ -132,13 +132,13 @@ def _write_arrays(part: Path, state: State) -> dict[str, Any]:
         head = io.BytesIO()
         file = name.replace("/", ".") + ".npy"
         np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
-        files[file] = _put(part / file, head.getvalue(), array) | {"name": name}
-    files[_SMALL] = _put(part / _SMALL, small.getvalue())
+        files[file] = write_file(part / file, head.getvalue(), array) | {"name": name}
+    files[_SMALL] = write_file(part / _SMALL, small.getvalue())
     return {"files": files, "small": placed}
 
 
-def _put(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
-    """Write and sync a file; return its size and SHA-256."""
+def write_file(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
+    """Write and sync a file of a snapshot; return its size and SHA-256. Tests let it wait or fail."""
     digest = hashlib.sha256(head)
     data = memoryview(b"")
     if array is not None:

@@ -120,7 +120,7 @@ class LeastSquares:
 
 ENOUGH_LEFT = 1e-3
 """A step is regressed on where gamma^k, of the first term that its return lacks, is below this."""
-_BLOCK = 2_000
+BLOCK_ROWS = 2_000
 
 
 class LifeRows:
@@ -212,8 +212,8 @@ def _traces(phi: Singles, rho: Floats, decay: Floats, trace: Singles) -> tuple[S
 
 def blocks(n: int) -> Iterator[slice]:
     """Cut n rows into runs of at most 2,000."""
-    for first in range(0, n, _BLOCK):
-        yield slice(first, min(first + _BLOCK, n))
+    for first in range(0, n, BLOCK_ROWS):
+        yield slice(first, min(first + BLOCK_ROWS, n))
 
 
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0)

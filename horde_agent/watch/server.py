@@ -413,7 +413,8 @@ def _run_stop_command(options: Mapping[str, str]) -> StopAnswer | None:
     return StopAnswer(is_confirmed, said=" ".join(f"{result.stdout} {result.stderr}".split()))
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address; raise BadInput if it cannot be opened."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # "::" stands for every address
@@ -456,7 +457,7 @@ def watch(config: WatchConfig, wait_for_end: Callable[[], object] | None = None)
     app = make_app(config.run, token, is_ending=lambda: page.should_exit)
     import uvicorn
 
-    with _bound(host, config.port) as open_socket:
+    with listening_socket(host, config.port) as open_socket:
         number = open_socket.getsockname()[1]
         shown = host
         if ":" in host:

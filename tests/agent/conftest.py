@@ -12,21 +12,21 @@ from horde_agent.runs.exit_reason import ENDING
 from horde_agent.runs.reporting import report
 from tests.agent.commands import toy
 
-PICTURES = report._pictures
+PICTURES = report.draw_pictures
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _no_pictures() -> Iterator[None]:
     """Leave the pictures out of reports: drawing them takes longer than a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_pictures", lambda *_: [])
+        patch.setattr(report, "draw_pictures", lambda *_: [])
         yield
 
 
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the pictures of reports."""
-    monkeypatch.setattr(report, "_pictures", PICTURES)
+    monkeypatch.setattr(report, "draw_pictures", PICTURES)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 1,200 steps in a toy body, with its report and pictures; copy it to change it."""
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_pictures", PICTURES)
+        patch.setattr(report, "draw_pictures", PICTURES)
         words = (
             f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
         )

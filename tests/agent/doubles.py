@@ -65,12 +65,12 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
         if tells_observations:
             self.manoeuvre_observations: list[np.ndarray] = []
 
-    def _observation(self) -> np.ndarray:
+    def channel_values(self) -> np.ndarray:
         return np.array(
             [self.age / SCALE, (self.age % 7) / 7, self.last_action / N_ACTIONS], np.float32
         )
 
-    def _info(self) -> dict[str, Any]:
+    def info_of_step(self) -> dict[str, Any]:
         return {"t": self.age * PERIOD_S, "gap": 0, "applied": 1, "x_m": 0.0, "y_m": 0.1} | dict(
             self.faults.get(self.age, {})
         )
@@ -88,10 +88,10 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
                 self.manoeuvre_frames.append(
                     SimpleNamespace(t=self.age * PERIOD_S, stale=False, crc_errors=1, extras=extras)
                 )
-                observations.append(self._observation())
+                observations.append(self.channel_values())
         if hasattr(self, "manoeuvre_observations"):
             self.manoeuvre_observations = observations
-        return self._observation(), self._info() | {
+        return self.channel_values(), self.info_of_step() | {
             "gap": 1,
             "manoeuvre_steps": len(self.manoeuvre_frames),
         }
@@ -102,9 +102,9 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
             self.on_step(self.age)
         self.age += 1
         self.last_action = int(action)
-        info = self._info()
+        info = self.info_of_step()
         return (
-            self._observation(),
+            self.channel_values(),
             0.0,
             bool(info.pop("terminated", 0)),
             bool(info.pop("truncated", 0)),

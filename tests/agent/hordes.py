@@ -139,6 +139,12 @@ def nan_policy(at: tuple[int, ...]) -> PolicyFunction:
     )
 
 
+def engine_of(horde: Horde) -> Any:
+    """Return the engine of a Horde with one update rule."""
+    (engine,) = horde.engines.values()
+    return engine
+
+
 def assert_finite(horde: Horde) -> None:
     values = [
         *horde.weights(),

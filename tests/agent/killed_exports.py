@@ -7,6 +7,8 @@ the final name, and what a repeat returns.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -43,6 +45,25 @@ def export(run: Path, kind: str, out: Path, kill_at: int | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def import_what_exports_import(run: Path, kind: str, out: Path) -> None:
+    """Export once in a child, and import its modules here, where each further child finds them."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            cli.main(["export", str(run), "--to", kind, "--out", str(out)])
+        finally:
+            os.write(writing, "\n".join(sorted(sys.modules)).encode())
+            os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as pipe:
+        names = pipe.read().splitlines()
+    os.waitpid(pid, 0)
+    for name in names:
+        with contextlib.suppress(ImportError):  # a name that is no module's
+            importlib.import_module(name)
+
+
 def final_files(kind: str, out: Path) -> dict[str, int]:
     """Return the sizes of the files under the final names of an export, by path."""
     place = out
@@ -59,8 +80,7 @@ def final_files(kind: str, out: Path) -> dict[str, int]:
 
 def main(run: Path, kind: str, out: Path, every: int) -> None:
     """Print a line for each kill."""
-    warm = out.with_name("warm")
-    export(run, kind, warm, None)
+    import_what_exports_import(run, kind, out.with_name("warm"))
     kill_at = 1
     while True:
         shutil.rmtree(out.parent)

@@ -47,6 +47,21 @@ class Setup(NamedTuple):
     algorithm: str = "gtd"
 
 
+# Parameters that matter
+PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
+
+
+def config_of(algorithm: str, **settings: Any) -> LearnerConfig:
+    """Return a rule in float64, with parameters that matter."""
+    options: dict[str, Any] = {
+        "algorithm": algorithm,
+        "dtype": "float64",
+        "mspbe_tau": 20.0,
+        "parameters": PARAMETERS.get(algorithm, {}),
+    }
+    return LearnerConfig(**options | settings)
+
+
 class RandomStream(NamedTuple):
     """A stream of T transitions for D demons in G groups over n features."""
 

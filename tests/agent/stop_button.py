@@ -70,6 +70,27 @@ class Press(NamedTuple):
     output: str
 
 
+def start_life(kind: str, folder: Path, port: str) -> subprocess.Popen[bytes]:
+    """Start a life with a live page of the robot at a port; its run is in `folder`/run."""
+    questions = folder / "questions.toml"
+    questions.write_text(QUESTIONS, encoding="utf-8")
+    words = f"learn --robot {kind} --backend serial --repeat 0.9 --excursion-probability 0 --watch"
+    paths = ["--port", port, "--questions", str(questions), "--out", str(folder / "run")]
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+    }
+    command = [sys.executable, "-m", "horde_agent.cli", *words.split(), *PARITIES[kind], *paths]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+
+
 def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press:
     """Run a life of an emulated robot, press the stop button while it drives, and return what followed.
 
@@ -80,41 +101,10 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         has_feed: Whether the live feed works; an error ends it before the press otherwise.
     """
     run = folder / "run"
-    (folder / "questions.toml").write_text(QUESTIONS, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "XDG_STATE_HOME": str(folder / "state"),
-        "XDG_CONFIG_HOME": str(folder / "config"),
-    }
     with registry.robot(kind).emulator()(seed=1) as emulator:
-        words = [
-            "learn",
-            "--robot",
-            kind,
-            "--backend",
-            "serial",
-            "--port",
-            emulator.open_pty(),
-            *PARITIES[kind],
-        ]
-        words += [
-            "--questions",
-            str(folder / "questions.toml"),
-            "--repeat",
-            "0.9",
-            "--excursion-probability",
-            "0",
-        ]
-        words += ["--watch", "--out", str(run)]
+        port = emulator.open_pty()
         emulator.start()
-        command = [sys.executable, "-m", "horde_agent.cli", *words]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
+        process = start_life(kind, folder, port)
         output = Output(process)
         try:
             address = output.wait_for("watch at ").split()[0]

@@ -155,7 +155,9 @@ def test_relearning_the_record_gives_the_same_weights_and_scores(
     questions: Any, face: Interface, mode: Any, faults: Any
 ) -> None:
     """Bit for bit, and the same scores for some of the questions in another order."""
-    recorder, horde, twin = Recorder(3), *(horde_of(questions, face, mode) for _ in "12")
+    recorder = Recorder(3)
+    horde = horde_of(questions, face, mode)
+    twin = horde_of(questions, face, mode)
     live_student = live(
         800, ToyBody(faults), horde, seed=5, interface=face, excursions=OFTEN, recorder=recorder
     ).student

@@ -121,8 +121,8 @@ def test_the_most_demons_are_sought_by_time_and_memory(
     monkeypatch.setattr(command, "available_memory", lambda: memory)
     monkeypatch.setattr(command, "Learning", lambda *_: None)
     monkeypatch.setattr(command, "measure", lambda *_: {"float32": command.Times(10.0, 50.0)})
-    monkeypatch.setattr(bench, "_gibbs", lambda n: [None] * n)
-    monkeypatch.setattr(bench, "_many", many)
+    monkeypatch.setattr(bench, "gibbs_questions", lambda n: [None] * n)
+    monkeypatch.setattr(bench, "measure_many", many)
     answer = bench.max()
     assert sizes == tried
     assert answer["max_demons_at_10hz"] == sizes[-1]

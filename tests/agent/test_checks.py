@@ -39,6 +39,62 @@ def test_the_first_wrong_place_of_a_state_is_found() -> None:
     assert {*range(N_CHANNELS), *range(-11, 0)} - {-7} == set(places)
 
 
+def signal_arrays(
+    rng: np.random.Generator, has_reference: bool, is_fixed: bool, max_finite: float
+) -> checks.SignalArrays:
+    """Return arrays of six demons; with `is_fixed` only channels and constant policies' ratios change."""
+    if is_fixed:
+        channel = np.array([0, 3, 3, 1, 2, 0])
+    else:
+        channel = np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
+    constant = np.array([0, 2, checks.ON_POLICY, *([] if is_fixed else [checks.ELSEWHERE] * 2)])
+    n = channel.size
+    cumulant = np.arange(n)
+    if is_fixed:
+        cumulant = channel
+        channel = np.arange(N_CHANNELS)
+    reference = np.zeros(N_CHANNELS if is_fixed else n)
+    if has_reference:
+        reference[:] = rng.normal(size=reference.size)
+    return checks.SignalArrays(
+        action=constant,
+        rho=np.zeros(constant.size),
+        gamma=np.array([0.0, 0.5, 0.9]),
+        lam=np.array([0.9, 0.4, 0.9]),
+        c=np.zeros(N_CHANNELS if is_fixed else n),
+        z=np.array([0.0, 0.0, -2.0, 0.0, 0.0, 1e-3]),
+        group=np.array([0, 1, 2, 0, 1, 2]),
+        channel=channel,
+        reference=reference,
+        cumulant=cumulant,
+        top=np.zeros(N_CHANNELS),
+        largest=np.zeros(n),
+        longest=np.zeros(3),
+        bound=np.zeros(n),
+        totals=np.zeros((checks.N_TOTALS, constant.size)),
+        seen=np.zeros(N_FEATURES + 1, dtype=np.int64),
+        is_known=np.zeros(1, dtype=np.int64),
+        max_finite=float(max_finite),
+        is_fixed=is_fixed,
+        is_by_channel=is_fixed,
+    )
+
+
+def draw_numbers(rng: np.random.Generator, arrays: checks.SignalArrays) -> None:
+    """Draw ratios, continuations, trace decays, cumulants and outcomes; a few are not finite or too large."""
+    n = arrays.bound.size
+    wild = [np.nan, np.inf, 1e39]
+    arrays.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], arrays.rho.size)
+    arrays.gamma[:] = rng.choice([0.0, 0.5, 0.9, 0.99, 1.0], 3)
+    arrays.lam[:] = rng.choice([0.0, 0.9, 1.0], 3)
+    arrays.c[:] = rng.normal(size=n)
+    arrays.z[:] = rng.normal(size=n) * (rng.random() < 0.5)
+    for numbers, sign in ((arrays.c, -1), (arrays.z, rng.choice([-1, 1]))):
+        numbers[rng.random(numbers.size) < 0.01] = sign * rng.choice(wild)
+    for numbers in (arrays.gamma, arrays.lam):
+        numbers[rng.random(numbers.size) < 0.01] = np.nan
+
+
 @pytest.mark.parametrize(
     "max_finite", [np.finfo("float32").max, np.finfo("float64").max], ids=["float32", "float64"]
 )
@@ -52,38 +108,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
     With `is_fixed` only the channels and the ratios of constant policies change.
     """
     rng = np.random.default_rng(1)
-    wild = [np.nan, np.inf, 1e39]
-    if is_fixed:
-        channel = np.array([0, 3, 3, 1, 2, 0])
-    else:
-        channel = np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
-    constant = np.array([0, 2, checks.ON_POLICY, *([] if is_fixed else [checks.ELSEWHERE] * 2)])
-    n = channel.size
-    reference = np.zeros(N_CHANNELS if is_fixed else n)
-    if has_reference:
-        reference[:] = rng.normal(size=reference.size)
-    arrays = checks.SignalArrays(
-        action=constant,
-        rho=np.zeros(constant.size),
-        gamma=np.array([0.0, 0.5, 0.9]),
-        lam=np.array([0.9, 0.4, 0.9]),
-        c=np.zeros(N_CHANNELS if is_fixed else n),
-        z=np.array([0.0, 0.0, -2.0, 0.0, 0.0, 1e-3]),
-        group=np.array([0, 1, 2, 0, 1, 2]),
-        channel=np.arange(N_CHANNELS) if is_fixed else channel,
-        reference=reference,
-        cumulant=channel if is_fixed else np.arange(n),
-        top=np.zeros(N_CHANNELS),
-        largest=np.zeros(n),
-        longest=np.zeros(3),
-        bound=np.zeros(n),
-        totals=np.zeros((checks.N_TOTALS, constant.size)),
-        seen=np.zeros(N_FEATURES + 1, dtype=np.int64),
-        is_known=np.zeros(1, dtype=np.int64),
-        max_finite=float(max_finite),
-        is_fixed=is_fixed,
-        is_by_channel=is_fixed,
-    )
+    arrays = signal_arrays(rng, has_reference, is_fixed, max_finite)
     slow = SlowSignals(arrays)
     tiles = np.arange(N_ACTIVE)
     finish_signals = bind(
@@ -95,15 +120,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
         if rng.random() < 0.1:
             observation[rng.integers(N_CHANNELS)] = rng.choice([1e39, -1e300])
         if not is_fixed:
-            arrays.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], arrays.rho.size)
-            arrays.gamma[:] = rng.choice([0.0, 0.5, 0.9, 0.99, 1.0], 3)
-            arrays.lam[:] = rng.choice([0.0, 0.9, 1.0], 3)
-            arrays.c[:] = rng.normal(size=n)
-            arrays.z[:] = rng.normal(size=n) * (rng.random() < 0.5)
-            for numbers, sign in ((arrays.c, -1), (arrays.z, rng.choice([-1, 1]))):
-                numbers[rng.random(numbers.size) < 0.01] = sign * rng.choice(wild)
-            for numbers in (arrays.gamma, arrays.lam):
-                numbers[rng.random(numbers.size) < 0.01] = np.nan
+            draw_numbers(rng, arrays)
         action = int(rng.integers(N_ACTIONS))
         probability = float(rng.choice([0.2, 1.0]))
         copies = [
@@ -126,7 +143,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
                 getattr(arrays, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}"
             )
         if is_fixed:
-            cumulant = arrays.c[channel]
+            cumulant = arrays.c[arrays.cumulant]
         else:
             cumulant = arrays.c
         np.testing.assert_array_equal(cumulant, slow.cumulant, err_msg=f"cumulants {t}")

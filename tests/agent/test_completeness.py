@@ -241,6 +241,14 @@ def remove(life: Life) -> None:
     )
 
 
+def followed_steps(life: Life) -> tuple[str, int]:
+    """Return the policy that an excursion follows, and for how many actions; "" and 0 without one."""
+    state = life.excursions.state()
+    if life.excursions.phase is not Phase.EXCURSION:
+        return "", 0
+    return str(state["followed"]), int(state["_n_taken"])
+
+
 def saved(life: Life) -> State:
     return nested(
         life=life.state(), **{f"observer{k}": o.state() for k, o in enumerate(life.observers)}
@@ -378,12 +386,7 @@ def test_a_life_whose_questions_change_during_an_excursion_is_restored(
 ) -> None:
     """Demons are moved, new ones are not tested by it; the excursion ends if its policy was removed."""
     whole = Whole(partial(make_life, with_functions=True), tmp_path, set())
-    student = whole.life.student
-    while (
-        student._test is None
-        or student._test.policy_name != "action 0"
-        or student._test.n_terms != 3
-    ):
+    while followed_steps(whole.life) != ("action 0", 3):
         whole.life.run(1)
     whole.followers.clear()
     whole.change(change)
@@ -397,7 +400,7 @@ def test_a_life_whose_questions_change_during_an_excursion_is_restored(
 def test_an_excursion_of_a_real_robot_is_not_continued_after_the_gap() -> None:
     """The robot has moved: it follows the behaviour again, and the excursion is discarded."""
     whole = make_life(is_restorable=False)
-    while not (whole.excursions.phase is Phase.EXCURSION and whole.excursions._n_taken == 3):
+    while followed_steps(whole)[1] != 3:
         whole.run(1)
     robot_life = make_life(is_restorable=False)
     robot_life.restore(whole.state())

@@ -54,7 +54,8 @@ class ControlDemon(OneDemon):
         if self.is_first:
             self.engine.begin(phi)
             self.is_first = False
-        is_best = (q := self.engine.action_values(0, phi)) == q.max()
+        values = self.engine.action_values(0, phi)
+        is_best = values == values.max()
         rho = is_best[step.action] / is_best.sum() / step.b
         numbers = (rho, step.gamma_tp1, step.lam_tp1, step.c_tp1, step.z_tp1, step.b)
         self.engine.learn(

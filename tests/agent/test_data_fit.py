@@ -21,6 +21,7 @@ from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.data.tables import Table
 from tests.agent.commands import summary_of
+from tests.facts import states
 
 N = 200
 X = np.sin(np.arange(N) / 9)
@@ -74,9 +75,7 @@ def test_rows_with_the_newest_first_are_refused(tmp_path: Path) -> None:
     times = np.arange(N)[::-1].astype(float)
     with pytest.raises(BadInput, match=r"row 2, column '.*': 198 must increase within an episode"):
         learned(tmp_path / "run", times=times)
-    with pytest.raises(
-        BadInput, match="the times do not increase from row to row: sort the rows, the oldest first"
-    ):
+    with pytest.raises(BadInput, match=r"times do not increase.*oldest first"):
         learned(tmp_path / "run", times=times, missing="gap")
 
 
@@ -147,7 +146,7 @@ def test_a_data_set_without_a_transition_ends_with_the_reason(
     times = np.cumsum(np.tile([1.0, 9.0], 4))
     with pytest.raises(
         NothingToLearn,
-        match=r"every row comes more than 1.5 periods after .* is 9 s, and period_s is",
+        match=r"more than 1.5 periods.* 9 s.*period_s",
     ):
         learned(tmp_path / "run", X[:3, None], times=np.array([0.0, 9.0, 18.0]))
     with pytest.warns(UserWarning, match="4 of 8 rows"):
@@ -162,10 +161,7 @@ def test_a_data_set_without_a_transition_ends_with_the_reason(
         f"--backend replay --log {table}",
     ):
         assert cli.main(f"learn {source} --columns {columns} --out {tmp_path / 'run'}".split()) == 1
-        assert (
-            "no step can be learned from, because each episode has one row"
-            in capsys.readouterr().err
-        )
+        assert states(capsys.readouterr().err, "no step", "one row")
     assert not (tmp_path / "run").exists()
 
 
@@ -184,7 +180,7 @@ def test_an_action_that_never_occurs_is_remarked_unless_it_was_named(tmp_path: P
     }
     with pytest.warns(
         UserWarning,
-        match="from 0 to 3, and 0 never occurs: if they are numbered from 1, subtract 1",
+        match="from 0 to 3.*0 never occurs.*subtract 1",
     ):
         run = learned(tmp_path / "run", **given)
     assert run.interface.actions == ("action_0", "action_1", "action_2", "action_3")
@@ -452,10 +448,7 @@ def test_two_sources_of_steps_are_refused_as_such(
     """Before, the advice was to leave out --backend gymnasium, which nobody had given."""
     table = run_table(tmp_path)
     assert cli.main(f"learn --data {table} --env CartPole-v1 --out {tmp_path / 'run'}".split()) == 2
-    assert (
-        f"--data {table} and --env CartPole-v1 are two sources of steps: give one"
-        in capsys.readouterr().err
-    )
+    assert states(capsys.readouterr().err, f"--data {table}", "--env CartPole-v1", "give one")
 
 
 def test_a_table_without_columns_is_refused_with_the_command_that_writes_them(

@@ -27,6 +27,7 @@ from horde_agent.runs.data.tables import Table, episodes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
+from tests.facts import states
 
 BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
 
@@ -146,9 +147,7 @@ def test_a_gaussian_target_is_learned_from_densities(tmp_path: Path) -> None:
     assert np.mean([learned.horde.predict(t)[0] for t in tiles]) == pytest.approx(1.0, abs=0.3)
     assert np.isfinite(weights).all()
     on_policy = GVF("own", Behaviour(), Channel("obs_0"), continuation=0.5)
-    with pytest.raises(
-        BadInput, match="no action probabilities b, by which the trace rule 'abtd' of 'own'"
-    ):
+    with pytest.raises(BadInput, match=r"no action probabilities b.*'abtd'.*'own'"):
         learn_from(data, questions=[on_policy], out=tmp_path / "refused", algorithm="abtd")
     with pytest.raises(ValueError, match="std must be > 0"):
         Gaussian([1.0], [0.0], [0], 1)
@@ -283,7 +282,7 @@ def test_b_of_a_minari_data_set_belongs_to_the_action_that_led_to_its_row() -> N
         table = open_minari(f"toy/{name}-v0")
         rows = np.concatenate([part.rows for part in table])
         assert rows["b"][:-1].tolist() == b.tolist()
-        assert "b was read from the info of the step that took the action" in table.notes[0]
+        assert states(table.notes[0], "b was read", "info")
 
 
 def test_b_in_the_row_of_its_action_is_read_if_the_columns_say_so(tmp_path: Path) -> None:
@@ -511,9 +510,7 @@ def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(
         {"b": np.ones(8)},
         {"times": np.arange(8)},
     ):
-        with pytest.raises(
-            BadInput, match=f"{next(iter(ignored))} is not for a data set that describes itself"
-        ):
+        with pytest.raises(BadInput, match=f"{next(iter(ignored))} .*describes itself"):
             learn_from(folder, **given, **ignored)
     with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
         learn_from(folder, **given)
@@ -559,7 +556,7 @@ def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_p
     assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 0, 5, 6, 7]
     assert not (rows["flags"] & Flag.TERMINATED).any()
     assert table.notes[1] == "Not read: next.done, next.success."
-    assert "next.reward is the reward of the transition to the next frame" in table.notes[2]
+    assert states(table.notes[2], "next.reward", "next frame")
     assert "next.done ends episodes by a gap" in table.notes[3]
     file = tmp_path / "columns.toml"
     file.write_text('terminated = "next.done"\nconvention = "transition"\n')

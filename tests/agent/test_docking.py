@@ -12,6 +12,7 @@ import pytest
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.record import Flag, Phase, Recorder
 from tests.agent.doubles import SpyHorde, ToyBody, live, toy_life, toy_questions
+from tests.facts import states
 
 STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
 
@@ -40,9 +41,9 @@ class BatteryBody(ToyBody):
         self.manoeuvre_at: list[int] = []
         self.n_ended = 0
 
-    def _info(self) -> dict[str, Any]:
+    def info_of_step(self) -> dict[str, Any]:
         used = self.age - self.full_at
-        return super()._info() | {
+        return super().info_of_step() | {
             "battery_low": int(used >= self.capacity),
             "battery_urgent": int(used >= self.capacity + 3),
         }
@@ -65,14 +66,14 @@ class BatteryBody(ToyBody):
                     t=self.age / 10, stale=False, crc_errors=0, applied=at in (1, 2, 40), extras={}
                 )
             )
-            self.manoeuvre_observations.append(self._observation())
+            self.manoeuvre_observations.append(self.channel_values())
         if len(self.helps) > 1:
             helped = self.helps.pop(0)
         else:
             helped = self.helps[0]
         if helped:
             self.full_at = self.age
-        return self._observation(), self._info() | {
+        return self.channel_values(), self.info_of_step() | {
             "gap": 1,
             "manoeuvre_steps": STAY_STEPS,
             "docked": int(helped),
@@ -179,9 +180,7 @@ def test_too_many_failures_in_a_row_end_the_life(caplog: pytest.LogCaptureFixtur
         life.run(1000)
     assert [age for age, _ in body.stays] == [30, 80, 130]
     assert (life.steps, life.is_stopped) == (170, True)
-    assert (
-        "the life ends after 170 steps: the battery is low, and 3 dockings in a row" in caplog.text
-    )
+    assert states(caplog.text, "170 steps", "battery is low", "3 dockings")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from horde_agent.runs.reporting import report
 from horde_agent.runs.storage import question_table, tables
 from tests.agent.commands import files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
+from tests.facts import states
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -379,10 +380,7 @@ def test_a_second_ctrl_c_while_the_tables_are_written_is_ignored_and_a_third_ski
     err = capsys.readouterr().err
     assert "press Ctrl-C again to skip that" in err
     if is_pressed_on:
-        assert (
-            "The tables were not written: writing was interrupted. The log is in a/log: `horde report a`"
-            in err
-        )
+        assert states(err, "interrupted", "a/log", "horde report a")
         assert not Path("a/summary.json").exists()
         assert read(Path("a/log/life.rec")).rows["step"][-1] == 301
         assert cli.main(["report", "a"]) == 0
@@ -507,7 +505,7 @@ def test_tables_are_written_if_closing_the_robot_fails(
 
     assert live(monkeypatch, Robot()) == 1
     assert summary_of("a")["steps"] == 600
-    assert "the cable was pulled. The run until then is in a/report.html" in capsys.readouterr().err
+    assert states(capsys.readouterr().err, "the cable was pulled", "a/report.html")
 
 
 # ---- a full disk -----------------------------------------------------------------------------------------------------
@@ -547,13 +545,9 @@ def test_tables_that_cannot_be_written_are_left_to_the_report(
     with monkeypatch.context() as patch, files_of_at_most(70_003 if is_log_lost else 1 << 40):
         patch.setattr("horde_agent.runs.storage.folder.write_whole", full)
         assert live(monkeypatch, ToyBody(), words) == 1
-    prefix = ""
-    if is_log_lost:
-        prefix = "a/log/life.rec cannot be written (File too large). "
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"horde: {prefix}The tables were not written: a/questions.csv cannot be written (No space left on device). The "
-        "log is in a/log: `horde report a` learns from it again."
-    )
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert states(last_line, "horde: ", "a/questions.csv", "No space left", "`horde report a`")
+    assert states(last_line, "a/log/life.rec", "File too large") == is_log_lost
     assert cli.main(["report", "a"]) == 0
     rows = read(Path("a/log/life.rec")).rows
     assert summary_of("a")["steps"] == rows["step"][-1] == (len(rows) - 1 if is_log_lost else 5000)

@@ -30,6 +30,7 @@ from tests.agent.hordes import (
     ask,
     assert_same_weights,
     breaking,
+    engine_of,
     make,
     siblings,
 )
@@ -88,7 +89,8 @@ def test_a_pickled_horde_learns_as_the_horde_does(engine: Any) -> None:
     """Addresses are not pickled: they would be invalid in another process. test_seams.py has copies."""
     rng = np.random.default_rng(0)
     gibbs = [ask(f"gibbs {i}", Gibbs.random(rng, N_ACTIONS, N, 20)) for i in range(20)]
-    life = RandomLife(horde := make([*siblings(), *gibbs], engine))
+    horde = make([*siblings(), *gibbs], engine)
+    life = RandomLife(horde)
     life.run(5)
     twin = pickle.loads(pickle.dumps(horde))
     life.hordes = (horde, twin)
@@ -236,7 +238,7 @@ def test_the_memory_of_removed_demons_is_freed() -> None:
         5,
         make([ask(f"{i}", ConstantAction(i % 3, N_ACTIONS)) for i in range(160)], dtype="float32"),
     )
-    engine: Any = horde._engine._only
+    engine: Any = engine_of(horde)
     horde.remove([f"{i}" for i in range(160) if i % 10])
     assert engine.arrays.theta.size == 16 * CHUNK
     assert engine.layout.n_blocks == 1
@@ -470,7 +472,7 @@ def test_a_demon_flagged_while_others_were_added_diverges_after_a_restore() -> N
         horde.add([ask("new", ConstantAction(0, N_ACTIONS), Channel(2), 0.5)])
         return horde
 
-    whole = next(horde for horde in map(wild, range(1, 60)) if horde._engine.flags)
+    whole = next(horde for horde in map(wild, range(1, 60)) if engine_of(horde).flags)
     twin = wild(0)
     twin.restore(whole.state())
     assert twin.n_diverged == 0

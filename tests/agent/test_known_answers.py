@@ -299,7 +299,7 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
                 "vecpre_A": (m.astype(np.float64) * w_before).sum(axis=1),
             }
             if engine == "plain":
-                results["e"] = learner._vector("e")
+                results["e"] = learner.vector("e")
             for key, value in results.items():
                 assert_close(
                     value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}"
@@ -344,7 +344,7 @@ def test_the_golden_chain(gamma: float) -> None:
             for tau, learner in learners.items():
                 learner.learn(tiles[0 if over else reached], signals)
                 samples[tau].update(
-                    chain["Phi"][state], learner.td_error[0], learner._vector("e")[0] / 2
+                    chain["Phi"][state], learner.td_error[0], learner.vector("e")[0] / 2
                 )
             step += 1
         theta = 2 * learners[10].weights()[0][0]

@@ -88,10 +88,10 @@ def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
         learner.learn(tiles, signals)
         oracle.learn(binary(tiles, n), rho, gamma, lam, c, np.zeros(3))
         rupee.learn(tiles, signals, np.where(np.isnan(c), np.nan, learner.td_error))
-        h = dense._h[1].copy()
+        h = dense.h[1].copy()
         dense.update(oracle.delta, oracle.e, previous_tiles)
         if t == 60:  # its trace is cleared, and h and d stand but for the decay of d
-            dense._h[1] = h
+            dense.h[1] = h
     np.testing.assert_allclose(rupee.value(), dense.value(), rtol=1e-9, atol=1e-15)
 
 

@@ -340,7 +340,8 @@ def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(
     try:
         text = b""
         while b"watch at " not in text or not text.endswith(b"\n"):
-            text += (line := life.stderr.readline())
+            line = life.stderr.readline()
+            text += line
             assert line, text.decode()
         address = text.rpartition(b"watch at ")[2].split()[0].decode()
         with opened(browser, address) as page:

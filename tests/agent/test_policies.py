@@ -299,7 +299,7 @@ def test_large_differences_of_logits_are_right_up_to_the_limit() -> None:
     assert not table.in_floats
 
 
-def test_threads_do_not_change_a_bit() -> None:
+def test_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,048 policies are enough for several threads."""
     gibbs_policies = policies(2_048)
     path = walk(12, 3)
@@ -307,8 +307,8 @@ def test_threads_do_not_change_a_bit() -> None:
     for n_threads in (1, 2):
         if n_threads > numba.config.NUMBA_NUM_THREADS:
             pytest.skip("one core only")
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
         table = GibbsTable(gibbs_policies, np.arange(2_048))
-        table._n_threads = n_threads
         rhos.append([ratios(table, tiles, 1, 2_048) for tiles in path])
     np.testing.assert_array_equal(*rhos)
 

@@ -32,7 +32,8 @@ from horde_agent.processes import python
 from horde_agent.record import Recorder
 from horde_agent.runs.config import LearnConfig
 from tests.agent.doubles import SpyHorde, live, toy_life, toy_questions
-from tests.agent.kills import is_alive
+from tests.agent.kills import children, is_alive
+from tests.facts import states
 
 ODD = "tests.agent.process_bodies:Odd-v0"
 TOY = "tests.agent.process_bodies:Toy-v0"
@@ -178,9 +179,10 @@ def test_the_end_of_the_process_is_another_error_than_those_of_the_environment()
 @pytest.mark.parametrize("end", [ProcessEnv.close, None])
 def test_the_process_ends_with_its_environment(end: Callable[[ProcessEnv], None] | None) -> None:
     """Closed twice, or garbage collected."""
+    other_processes = children(os.getpid())
     env: ProcessEnv | None = ProcessEnv(ODD)
     assert env is not None
-    pid = env._process.pid
+    (pid,) = set(children(os.getpid())) - set(other_processes)
     assert is_alive(pid)
     if end is not None:
         end(env)
@@ -338,7 +340,7 @@ def test_a_process_that_dies_before_the_first_observation_is_reported_in_one_sen
     monkeypatch.setattr(learn, "make_env", lambda _config: ProcessEnv(name, **settings))
     assert cli.main(["learn", "--steps", "30", "--out", "a"]) == 1
     err = capsys.readouterr().err
-    assert f"the process of the environment {name} ended by itself (exit code 3)" in err
+    assert states(err, name, "exit code 3")
     assert len([line for line in err.splitlines() if line.startswith("horde: ")]) == 1
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
@@ -371,24 +373,40 @@ def test_a_life_with_a_separate_process_is_the_same() -> None:
 
 def test_learning_happens_while_the_body_moves() -> None:
     """Every update is between `send` and `receive`, except the last one, after the run."""
-    env = ProcessEnv(TOY)
-    asked: list[bool] = []
-    horde = SpyHorde(toy_questions(), on_learn=lambda: asked.append(env._awaits_reply))
+
+    class MovingEnv(ProcessEnv):
+        """Notes whether the body moves: after an action was sent, before its result is received."""
+
+        is_moving = False
+
+        def send(self, action: Any) -> None:
+            super().send(action)
+            self.is_moving = True
+
+        def receive(self) -> Any:
+            self.is_moving = False
+            return super().receive()
+
+    env = MovingEnv(TOY)
+    was_moving: list[bool] = []
+    horde = SpyHorde(toy_questions(), on_learn=lambda: was_moving.append(env.is_moving))
     with toy_life(env, horde) as life:
         life.run(50)
-        assert asked == [True] * 49 + [False]
+        assert was_moving == [True] * 49 + [False]
     env.close()
 
 
 def test_each_observation_is_recorded_once_when_the_process_dies() -> None:
     """Killed after the row of step 5; the observation of step 6 may have been sent by then."""
+    other_processes = children(os.getpid())
     env = ProcessEnv(TOY)
+    (pid,) = set(children(os.getpid())) - set(other_processes)
     recorder = Recorder(3)
 
     def kill(event: StepEvent) -> None:
         if event.row.step == 5:
-            os.kill(env._process.pid, signal.SIGKILL)
-            assert ends(env._process.pid)
+            os.kill(pid, signal.SIGKILL)
+            assert ends(pid)
 
     with pytest.raises(EnvironmentGone, match="exit code -9"):
         live(50, env, SpyHorde(toy_questions()), recorder=recorder, observers=[kill])

@@ -6,12 +6,15 @@ import json
 import logging
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from horde_agent.record import Flag, Phase, Recorder, Row, read, read_end, read_in_parts, row_dtype
+from horde_agent.record import recorder as recorder_module
 from horde_agent.record.segments import read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
 
@@ -81,6 +84,34 @@ def test_sound_rows_of_a_damaged_record_are_read_and_follow_a_gap_where_one_is_m
     np.testing.assert_array_equal(end[1:], rows[len(rows) - len(end) + 1 :])
 
 
+def watch_syncs(folders: Sequence[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Assert at each row that the file before is on the disk in full; return these files, which are added later."""
+    on_disk = {}
+    closed: list[Path] = []
+    append = recorder_module.append
+
+    def note_size(fd: int) -> None:
+        status = os.fstat(fd)
+        on_disk[status.st_ino] = status.st_size
+
+    def check_and_append(file: Any, data: Any, *arguments: Any) -> Any:
+        status = os.fstat(file.fileno())
+        for folder in folders:
+            files = record_files(folder / "life.rec")
+            inodes = [path.stat().st_ino for path in files]
+            # Its first bytes are the header, before which the file before is not synced yet
+            if status.st_size and status.st_ino in inodes[1:]:
+                place = inodes.index(status.st_ino)
+                previous = files[place - 1]
+                assert on_disk[inodes[place - 1]] == previous.stat().st_size
+                closed.append(previous)
+        return append(file, data, *arguments)
+
+    monkeypatch.setattr(os, "fdatasync", note_size)
+    monkeypatch.setattr(recorder_module, "append", check_and_append)
+    return closed
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -90,21 +121,11 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     A file has six rows here. Each one is on the disk, in full, before a row is written to the next.
     """
     rng = np.random.default_rng(seed)
-    on_disk = {}
-    monkeypatch.setattr(
-        os, "fdatasync", lambda fd: on_disk.update({os.fstat(fd).st_ino: os.fstat(fd).st_size})
-    )
-    closed: list[Path] = []
-    begin_part = Recorder._begin_part
-
-    def begin_and_check(recorder: Recorder) -> None:
-        begin_part(recorder)
-        assert recorder._path is not None
-        for file in record_files(recorder._path)[-2:-1]:
-            assert on_disk[file.stat().st_ino] == file.stat().st_size
-            closed.append(file)
-
-    monkeypatch.setattr(Recorder, "_begin_part", begin_and_check)
+    whole = tmp_path / "whole"
+    path = tmp_path / "killed"
+    for folder in (whole, path):
+        folder.mkdir()
+    closed = watch_syncs((whole, path), monkeypatch)
 
     def live(recorder: Recorder, first: int, last: int) -> None:
         for k in range(first, last):
@@ -115,10 +136,6 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
 
     header = {"period_s": 600.0}
     size = row_dtype(N_INPUTS).itemsize
-    whole = tmp_path / "whole"
-    path = tmp_path / "killed"
-    for folder in (whole, path):
-        folder.mkdir()
     live(Recorder(N_INPUTS, whole / "life.rec", header), 0, 50)
     live(Recorder(N_INPUTS, path / "life.rec", header), 0, int(rng.integers(1, 50)))
     assert closed

@@ -109,7 +109,7 @@ def test_an_export_has_the_predictions_of_learned_rows(
 ) -> None:
     """In parts of 70 rows; questions that were given in Python are known in Python only."""
     parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("horde_agent.runs.reporting.exporting._PREDICTED_ROWS", 70)
+    monkeypatch.setattr("horde_agent.runs.reporting.exporting.PREDICTED_ROWS", 70)
     run = tmp_path / "run"
     learned = learn_from(np.random.default_rng(0).random((300, 2)), questions="nexting", out=run)
     assert cli.main(["export", str(run), "--out", str(tmp_path / "out"), "--predictions"]) == 0

@@ -139,7 +139,7 @@ def test_blocks_make_no_difference(
     whole = (
         LifeRows(training_data, interface).lstd(0, np.array([0, 1]), 0.8, 0.9).predict(tiles, RIDGE)
     )
-    monkeypatch.setattr(offline_rows, "_BLOCK", 7)
+    monkeypatch.setattr(offline_rows, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(
         LifeRows(training_data, interface)
         .lstd(0, np.array([0, 1]), 0.8, 0.9)

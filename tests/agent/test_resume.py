@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.life.life import Life
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.storage.folder import RunFolder, own_version
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import differences, lived_with_kills
 from tests.agent.test_snapshots import at_step
+from tests.facts import states
 
 WORDS = "learn --questions {questions} --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 # Without another process, which takes longer to start than the life
@@ -127,9 +128,7 @@ def test_a_replay_that_differs_from_its_recording_is_logged(
     rows["observation"][400, 20] += 0.25
     path.write_bytes(path.read_bytes()[: stream.header["offset"]] + sealed(rows))
     assert horde(f"resume {run} --steps 900") == 0
-    assert (
-        f"the observation at step {rows['step'][400]} differs from the one recorded" in caplog.text
-    )
+    assert states(caplog.text, "observation", f"step {rows['step'][400]}", "recorded")
     assert read(path).rows["step"][-1] == 900
 
 
@@ -148,7 +147,7 @@ def test_another_version_and_processor_are_reported(
         manifest["facts"] |= {"version": "0.0.7", "processor": "abacus"}
     assert horde(f"resume {run} --steps 551") == 0
     message = " ".join(capsys.readouterr().err.split())
-    assert f"Resumed under version {own_version()} instead of 0.0.7" in message
+    assert states(message, own_version(), "0.0.7")
     assert "instead of abacus" in message
 
 
@@ -253,7 +252,7 @@ def test_a_run_ended_by_signals_can_be_resumed(
     is_cut: bool, own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first signal writes a snapshot; an interrupted snapshot is not used."""
-    original = snapshots._put
+    original = snapshots.write_file
     files = itertools.count(1)
 
     def interrupted(*arguments: Any) -> Any:
@@ -264,8 +263,10 @@ def test_a_run_ended_by_signals_can_be_resumed(
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Life, "_step", at_step(333, lambda: signal.raise_signal(signal.SIGTERM)))
-        patch.setattr(snapshots, "_put", interrupted)
+        patch.setattr(
+            SnapshotWriter, "before_step", at_step(333, lambda: signal.raise_signal(signal.SIGTERM))
+        )
+        patch.setattr(snapshots, "write_file", interrupted)
         code = horde(LIFE.format(questions=own), f"--steps 900 --out {run}")
     assert code == 128 + signal.SIGTERM
     assert [path.name for path in snapshots.found(run / "checkpoint")] == (

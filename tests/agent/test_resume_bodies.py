@@ -19,6 +19,7 @@ from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, refuse
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.doubles import ToyBody
 from tests.agent.kills import differences, lived_with_kills
+from tests.facts import states
 
 TOY = "--horizon 8 --seed 1 --snapshot-every never --out a"
 
@@ -195,8 +196,8 @@ class Unread(ToyBody):
 
     bad: dict[int, float] = {}  # noqa: RUF012  reading by age
 
-    def _observation(self) -> np.ndarray:
-        observation = super()._observation()
+    def channel_values(self) -> np.ndarray:
+        observation = super().channel_values()
         if self.age in self.bad:
             observation[1] = self.bad[self.age]
         return observation
@@ -525,10 +526,7 @@ def test_the_alarm_command_of_a_folder_is_run_only_if_the_command_line_names_it(
     assert wait_for(tmp_path / "alarms")
     (tmp_path / "alarms").unlink()
     assert toy("resume a --steps 60", faults=hot) == 0
-    assert (
-        f"names a command for alarms, which is not run: --on-alarm '{script}'"
-        in capsys.readouterr().err
-    )
+    assert states(capsys.readouterr().err, "not run", f"--on-alarm '{script}'")
     assert not (tmp_path / "alarms").exists()
     assert toy(f"resume a --steps 90 --on-alarm {script}", faults=hot) == 0
     assert wait_for(tmp_path / "alarms")

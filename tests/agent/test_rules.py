@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -22,10 +21,9 @@ from horde_agent import GVF, Channel, ConstantAction, Gaussian, Greedy, Horde
 from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
-from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from tests.agent import hordes
 from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
-from tests.agent.shared import REFERENCE
+from tests.agent.shared import REFERENCE, config_of
 
 ONE = np.zeros(1, dtype=np.int64)
 VARIANTS = {  # entries of the reference data that are a rule with other parameters
@@ -46,6 +44,14 @@ def golden() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def set_demons(engine: PlainEngine, **arrays: Any) -> None:
+    """Set some of the arrays of an engine's demons, by their names in its state."""
+    state = engine.state()
+    for name, values in arrays.items():
+        state[f"_demons/{name}"][...] = values
+    engine.restore(state)
 
 
 class OneDemon:
@@ -81,8 +87,7 @@ class OneDemon:
         if self.is_first:
             self.engine.begin(self.phi(step.tiles_t))
             # of running means
-            self.engine._demons.gamma_t[:] = step.gamma_t
-            self.engine._demons.lam_t[:] = step.lam_t
+            set_demons(self.engine, gamma_t=step.gamma_t, lam_t=step.lam_t)
             self.is_first = False
         interest = 1.0
         if self.entry == "etd_interest":
@@ -113,256 +118,9 @@ def test_a_rule_gives_the_known_answers_in_every_setting(entry: str) -> None:
     assert worst[entry] < 1e-9
 
 
-# ---- both engines ---------------------------------------------------------------------------------------------------
+# ---- a step size per weight -----------------------------------------------------------------------------------------
 
-SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]
-# Each compiles for 30 s
-MARKS = {name: () if name in ("gtd", "tdrc") else pytest.mark.slow for name in SPAN_RULES}
-IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
-PARAMETERS: dict[str, dict[str, float]] = {"vtrace": {"rho_bar": 1.2}, "tdrc": {"beta": 2.0}}
-# Two policies with blocks of their own, which can be idle
-GROUP = np.array([0] * 20 + [1] * 18 + [2] * 3)
 N = 30
-
-
-def config_of(name: str, **settings: Any) -> LearnerConfig:
-    """Return a rule in float64, with parameters that matter."""
-    return LearnerConfig(
-        **{
-            "algorithm": name,
-            "dtype": "float64",
-            "mspbe_tau": 20.0,
-            "parameters": PARAMETERS.get(name, {}),
-        }
-        | settings
-    )
-
-
-class Stream:
-    """Random signals and events for engines of the same demons: gaps, ends, resets, demons added and removed."""
-
-    def __init__(
-        self, seed: int, engines: list[Any], n_streams: int = 1, group: Any = GROUP
-    ) -> None:
-        self.stream = 0
-        self.n_streams = n_streams
-        self.tiles_of = dict[int, Any]()
-        self.rng = np.random.default_rng(seed)
-        self.engines = engines
-        self.group = group.copy()
-        self.is_followed = np.ones(3, dtype=bool)
-        self.tiles = np.arange(5)
-        self.begin()
-
-    def move(self) -> None:
-        """Switch up to two of the five active tiles."""
-        stays = self.rng.permutation(self.tiles)[self.rng.integers(0, 3) :]
-        inactive = np.setdiff1d(np.arange(N), stays)
-        self.tiles = np.r_[stays, self.rng.choice(inactive, 5 - stays.size, replace=False)]
-
-    def begin(self) -> None:
-        self.move()
-        for engine in self.engines:
-            engine.begin(self.tiles)
-
-    def select(self) -> None:
-        """Select a stream; it begins at its first selection."""
-        self.tiles_of[self.stream] = self.tiles
-        self.stream = int(self.rng.integers(self.n_streams))
-        for engine in self.engines:
-            engine.select_stream(self.stream)
-        self.tiles = self.tiles_of.get(self.stream, self.tiles)
-        if self.stream not in self.tiles_of:
-            self.begin()
-
-    def learn(self, *, is_last: bool = False) -> None:
-        """Learn from a transition; a few signals are not finite, and ratios are 0 for several steps in a row."""
-        rng = self.rng
-        n = self.group.size
-        n_groups = int(self.group.max()) + 1
-        self.is_followed ^= rng.random(3) < 0.3
-        rho = rng.choice([0.3, 1.0, 1.6, 5.0], 3) * self.is_followed
-        gamma = rng.choice([0.0, 0.5, 0.9], n_groups)
-        lam = rng.choice([0.0, 0.4, 0.9], n_groups)
-        c = rng.normal(size=n)
-        z = rng.normal(size=n)
-        interest = rng.choice([0.0, 0.5, 2.0], n)
-        for values in (rho, gamma, lam, c, z):
-            values[rng.random(values.size) < 0.01] = rng.choice([np.nan, np.inf])
-        self.move()
-        b = np.array([rng.uniform(0.1, 0.9)])
-        has_ratio = np.isfinite(rho)
-        rho[~has_ratio] = 0.0
-        has_rho = has_ratio[getattr(self, "policies", np.arange(3))]
-        signals = Signals(rho, gamma, lam, c, z, b, interest_t=interest, has_rho=has_rho)
-        for engine in self.engines:
-            engine.learn(self.tiles, signals, is_last=is_last)
-
-    def change(self) -> None:
-        """Remove a fifth of the demons, and add four."""
-        stays = np.sort(self.rng.permutation(self.group.size)[: self.group.size * 4 // 5])
-        new = np.full(4, self.group.max() + 1)
-        self.policies = np.r_[getattr(self, "policies", np.arange(3)), self.rng.integers(3)]
-        self.group = np.r_[self.group[stays], new]
-        mapping = DemonMapping(
-            np.r_[stays, np.full(4, NEWCOMER)], self.group, self.policies, 0.02, 0.03
-        )
-        for engine in self.engines:
-            engine.rearrange(mapping)
-
-    def take(self, n_steps: int) -> None:
-        """Take steps, with events between them."""
-        for _ in range(n_steps):
-            match self.rng.integers(25):
-                case 0:
-                    self.begin()
-                case 1:
-                    self.learn(is_last=True)
-                    self.begin()
-                case 2:
-                    self.change()
-                case 3:
-                    demon = int(self.rng.integers(self.group.size))
-                    for engine in self.engines:
-                        engine.mark_diverged(demon)
-                case 4:
-                    theta = self.rng.normal(0, 0.1, (self.group.size, N))
-                    for engine in self.engines:
-                        engine.reset_weights(theta)
-                case _:
-                    self.learn()
-            if self.n_streams > 1 and self.rng.random() < 0.3:
-                self.select()
-
-
-def new_engine(kind: str, config: LearnerConfig, batch: int = 1, group: Any = GROUP) -> Any:
-    """Return an engine of the demons of some groups, whose buffers are short."""
-    if kind == "plain":
-        return PlainEngine(group, N, 0.02, 0.03, config)
-    return SpanEngine(
-        group, N, 0.02, 0.03, config, batch=batch, period=7, widest=16, largest_decay=0.81
-    )
-
-
-def assert_alike(one: Any, other: Any, when: str) -> None:
-    """Compare all that two engines learned."""
-    for engine in (one, other):
-        engine.catch_up()
-    pairs = {
-        "theta": (one.weights()[0], other.weights()[0]),
-        "w": (one.weights()[1], other.weights()[1]),
-        "predictions": (one.latest, other.latest),
-        "elsewhere": (one.predict(np.arange(3, 8)), other.predict(np.arange(3, 8))),
-        "delta": (one.td_error, other.td_error),
-        "m.w": (one.mspbe_vector(), other.mspbe_vector()),
-        "s": (one.mspbe_scalar, other.mspbe_scalar),
-    }
-    for name, (got, want) in pairs.items():
-        scale = 1e-3 + np.abs(np.nan_to_num(want)).max()
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * scale, err_msg=f"{name} {when}")
-
-
-# Trace rules with one of the w rules each; `test_engine_contract` has every combination for `gtd`.
-RULES_OF = {"clipped": "every-step", "plain": "importance-weighted", "abtd": "every-step"}
-SETTINGS = [
-    pytest.param(
-        name,
-        trace_rule,
-        w_rule if "w" in of.vectors and of.CAN_WEIGHT else "every-step",
-        marks=MARKS[name],
-    )
-    for name in SPAN_RULES
-    for of in [rules.rule(name)]
-    for trace_rule, w_rule in RULES_OF.items()
-    if of.TRACE_RULE in ("", trace_rule)
-]
-SETTINGS.append(
-    pytest.param("tree_backup", "tree-backup", "every-step", marks=MARKS["tree_backup"])
-)
-
-
-KINDS = pytest.mark.parametrize(
-    ("name", "kind"),
-    [(name, "plain") for name in rules.names()]
-    + [pytest.param(name, "span", marks=MARKS[name]) for name in SPAN_RULES],
-)
-
-
-def assert_that_engines_learn_the_same(
-    config: LearnerConfig, seed: int, n_streams: int = 1
-) -> Stream:
-    """Compare the span engine, with and without batches, with the plain one on a stream, and return it."""
-    engines = [
-        new_engine("plain", config),
-        *(new_engine("span", config, batch) for batch in (1, 4)),
-    ]
-    stream = Stream(seed, engines, n_streams)
-    for k in range(15):
-        stream.take(13)
-        for span in engines[1:]:
-            assert_alike(
-                span, engines[0], f"after {13 * (k + 1)} events, batch {span.memory.batch}"
-            )
-    return stream
-
-
-@pytest.mark.parametrize(("name", "trace_rule", "w_rule"), SETTINGS)
-def test_the_span_engine_learns_what_the_plain_engine_learns(
-    name: str, trace_rule: Any, w_rule: Any
-) -> None:
-    assert_that_engines_learn_the_same(
-        config_of(name, trace_rule=trace_rule, w_rule=w_rule), seed=1
-    )
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in SPAN_RULES])
-def test_the_span_engine_learns_from_several_streams_what_the_plain_engine_does(name: str) -> None:
-    """Each stream has its own traces; each transition is one update of the weights that all streams share."""
-    stream = assert_that_engines_learn_the_same(config_of(name), seed=5, n_streams=3)
-    assert len(stream.tiles_of) == 3
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.kernels if IS_INTERPRETED else MARKS[name])
-        for name in SPAN_RULES
-    ],
-)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
-def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
-    """After random events, among them gaps and changes of the stream, it continues from what the other learned."""
-    group = np.array([0] * 3 + [1] * 3 + [2] * 2)
-    config = config_of(name)
-    plain, span = (new_engine(kind, config, 3, group) for kind in ("plain", "span"))
-    stream = Stream(5, [plain, span], 2, group)
-    stream.take(60)
-    assert_alike(span, plain, "before the change of engine")
-    successor = span.to_plain()
-    stream.engines = [plain, successor]
-    for _ in range(8):
-        stream.learn()
-        assert_alike(successor, plain, "after the change of engine")
-
-
-@KINDS
-def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
-    learned = new_engine(kind, config_of(name))
-    stream = Stream(2, [learned], n_streams=3)
-    for _ in range(30):
-        stream.learn()
-        stream.select()
-    restored = new_engine(kind, config_of(name))
-    if kind == "span":
-        restored.begin(stream.tiles)
-    restored.restore(learned.state())
-    stream.engines.append(restored)
-    for _ in range(30):
-        stream.learn()
-        stream.select()
-    stream.begin()
-    for one, other in zip(learned.weights(), restored.weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 class SlowAutostep:
@@ -600,19 +358,19 @@ class SmallMDP:
         later = np.zeros(m["Phi"].shape)
         for a, s, s1 in np.argwhere((m["P"] > 0) & (m["b"].T[:, :, None] > 0)):
             engine.reset_weights(theta[None])
-            if self.has_w:
-                engine._demons.vectors[0] = w
             engine.begin(m["Phi"][s].astype(float))
             rho = m["pi"][s, a] / m["b"][s, a]
-            demons = engine._demons
+            vectors = engine.state()["_demons/vectors"]
+            if self.has_w:
+                vectors[0] = w
+            set_demons(engine, vectors=vectors)
             if traces is not None:
                 emphasis, source, z = traces
-                demons.vectors[self.e, 0] = (z[s] - source[s]) / lam
-                demons.alive[:] = True
-                demons.gamma_t[:] = 1.0
-                demons.lam_t[:] = lam
+                vectors[self.e, 0] = (z[s] - source[s]) / lam
+                set_demons(engine, vectors=vectors, alive=True, gamma_t=1.0, lam_t=lam)
                 if engine.config.algorithm == "etd":  # F_t is 1 and what rho gamma F adds
-                    demons.numbers[:, 0] = (emphasis[s] - lam) / (1 - lam) - 1.0, 1.0
+                    numbers = [[(emphasis[s] - lam) / (1 - lam) - 1.0], [1.0]]
+                    set_demons(engine, numbers=numbers)
             numbers = (rho, m["gamma"][s1], lam, m["R"][a, s, s1], m["z"][s1], m["b"][s, a])
             engine.learn(
                 m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers))
@@ -620,7 +378,9 @@ class SmallMDP:
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
             for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
                 sums += weight * (after[0] - before)
-            later[s1] += weight * demons.gamma_t[0] * demons.lam_t[0] * engine._vector("e")[0]
+            state = engine.state()
+            decay = float(state["_demons/gamma_t"][0] * state["_demons/lam_t"][0])
+            later[s1] += weight * decay * engine.vector("e")[0]
         return total[0], total[1], later
 
 
@@ -737,7 +497,7 @@ def test_a_setting_that_does_not_fit_is_refused_by_name(
 def test_an_unsafe_setting_is_warned_of_once(
     settings: dict[str, Any], word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    learning_rules._warn_once.cache_clear()
+    learning_rules.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             LearnerConfig(**settings)
@@ -826,7 +586,7 @@ def test_a_trace_cut_by_b_is_refused_for_a_density(settings: dict[str, Any]) -> 
 @pytest.mark.parametrize("settings", [{"algorithm": "tidbd"}, {"trace_rule": "capped"}])
 def test_the_span_engine_refuses_what_only_the_plain_one_can(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="|".join(settings.values())):
-        SpanEngine(GROUP, N, 0.02, 0.03, LearnerConfig(**settings))
+        SpanEngine(ONE, N, 0.02, 0.03, LearnerConfig(**settings))
 
 
 def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
@@ -864,7 +624,9 @@ def test_only_the_rule_with_an_endless_trace_changes_to_the_plain_engine(
     life.run(900)
     span_state = horde.state()
     life.run(300)
-    assert horde._engine.made_plain == {"gtd"}
+    engine_kinds = {name: type(engine) for name, engine in horde.engines.items()}
+    assert engine_kinds.pop("gtd") is PlainEngine
+    assert PlainEngine not in engine_kinds.values()
     assert caplog.text.count("switching to the slower plain engine") == 1
     life.hordes = (horde, twin)
     for start, steps in ((span_state, 300), (horde.state(), 50), (span_state, 50)):
@@ -894,7 +656,7 @@ def test_a_question_with_a_longer_trace_lengthens_the_history_of_the_span_engine
             horde.select_stream(stream)
         life.run(700)
     np.testing.assert_allclose(span.weights()[0], plain.weights()[0], rtol=0, atol=1e-11)
-    assert span._engine.made_plain == set()
+    assert not any(isinstance(engine, PlainEngine) for engine in span.engines.values())
     span.remove(["longer"])
     twin = make(asked([None, *others]), "auto")
     life.hordes = (span, twin)

@@ -27,6 +27,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.robot import RobotInfo
 from horde_agent.record import NO_ACTION, Flag, Phase
 from tests.agent.doubles import horde_of
+from tests.agent.hordes import engine_of
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
@@ -174,8 +175,8 @@ def test_b_is_the_probability_of_ppo_for_the_action_of_each_environment(n_envs: 
     """The policy does not change within a rollout, so its probabilities can be computed again."""
 
     class Asked(HordeCallback):
-        def _probability(self, k: int, action: int) -> float:
-            probability = super()._probability(k, action)
+        def probability(self, k: int, action: int) -> float:
+            probability = super().probability(k, action)
             policy = self.model.policy
             with torch.no_grad():
                 observation = torch.as_tensor(self.model._last_obs)[k : k + 1]
@@ -306,13 +307,13 @@ def test_b_of_dqn_follows_from_epsilon_and_the_greedy_action() -> None:
     """
 
     class Asked(HordeCallback):
-        def _probability(self, k: int, action: int) -> float:
+        def probability(self, k: int, action: int) -> float:
             model: Any = self.model
             tensor, _ = model.policy.obs_to_tensor(model._last_obs)
             records.append(
                 (float(model.exploration_rate), int(model.q_net(tensor).argmax()) == action)
             )
-            return super()._probability(k, action)
+            return super().probability(k, action)
 
     horde = spy()
     records = list[tuple[float, bool]]()
@@ -386,14 +387,9 @@ def test_a_frozen_controller_policy_does_not_change_while_the_controller_learns(
     moving = ControllerPolicy(model, frozen=False)
     first_values = probabilities(frozen)
     np.testing.assert_allclose(first_values, own_probabilities(model), atol=1e-6)
-    weights = {name: values.clone() for name, values in frozen._policy.state_dict().items()}
-    assert weights.keys() == model.policy.state_dict().keys()
+    weights = {name: values.clone() for name, values in model.policy.state_dict().items()}
     model.learn(200)
     np.testing.assert_array_equal(probabilities(frozen), first_values)
-    assert all(
-        bool((values == weights[name]).all())
-        for name, values in frozen._policy.state_dict().items()
-    )
     assert any(
         bool((values != weights[name]).any()) for name, values in model.policy.state_dict().items()
     )
@@ -449,8 +445,8 @@ def test_b_of_sac_is_the_share_of_its_draws_with_the_same_action() -> None:
     """Before `learning_starts` a half each; then against 20,000 draws of the same actor at the same observation."""
 
     class Asked(HordeCallback):
-        def _probability(self, k: int, action: int) -> float:
-            probability = super()._probability(k, action)
+        def probability(self, k: int, action: int) -> float:
+            probability = super().probability(k, action)
             if len(horde.seen) % 20 == 19:
                 observation = torch.as_tensor(self.model._last_obs).repeat(20_000, 1)
                 with torch.no_grad():
@@ -559,7 +555,7 @@ def test_a_trace_is_each_streams_own() -> None:
         horde.begin(np.zeros(1), np.array([0, 1, 2]))
         horde.learn(action, 0.5, np.ones(1), np.array([3, 4, 5]))
     first.merge([second])
-    traces = [horde._engine._only._vector("e")[0] for horde in (first, second)]  # type: ignore[union-attr]
+    traces = [engine_of(horde).vector("e")[0] for horde in (first, second)]
     np.testing.assert_array_equal(traces[0], [2.0] * 3 + [0.0] * 9)
     assert not traces[1].any()
     for a, b in zip(first.copy_for_stream().weights(), second.weights(), strict=True):

@@ -12,7 +12,7 @@ from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
-from tests.agent.hordes import IN_ALL
+from tests.agent.hordes import IN_ALL, engine_of
 from tests.agent.shared import robot_interface, write_every
 from tests.oracles.horde import DenseHorde
 
@@ -262,7 +262,7 @@ def test_every_weight_is_checked() -> None:
         horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=config)
         horde.begin(np.ones(1), np.array([1, 2, 3]))
         horde.learn(0, 1.0, np.ones(1), np.array([1, 2, 3]))
-        engine: Any = horde._engine._only
+        engine: Any = engine_of(horde)
         theta = np.zeros((N, N))
         demon = (5 * feature + 7) % N
         theta[demon, feature] = 1e6  # above the bound of 1e3; passed to the engine only

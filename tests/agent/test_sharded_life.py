@@ -25,6 +25,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import RunReader
 from tests.agent.commands import CONTROL, flip, horde, refused, summary_of
 from tests.agent.kills import differences, lived_with_kills, rows_of
+from tests.facts import states
 
 pytest.importorskip("ray")
 
@@ -177,10 +178,7 @@ def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(
     ):
         monkeypatch.chdir(run)
         message = refused(f"resume {run} --steps {STEPS + 9} --shards {shards}".split(), capsys)
-        assert (
-            message
-            == f"horde: --shards {shards}: the demons of {run} are in {where}, which cannot change; omit it"
-        )
+        assert states(message, "horde: ", f"--shards {shards}", run, where, "omit it")
         assert left_over() == []
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -33,6 +34,7 @@ from horde_agent.runs.storage import snapshot_writer as keeping
 from horde_agent.runs.storage.folder import own_version
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from tests.agent.commands import edited_manifest, summary_of, toy
+from tests.facts import states
 
 DTYPES = ("?", "i1", "<u2", "<i8", ">i4", "<f4", "<f8", ">f8", "<c16", "<U7", "S3", "<M8[ms]")
 
@@ -166,8 +168,9 @@ def keep_each(n_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
 
     def seeing(writer: Any, life: Life) -> None:
-        if writer._thread is not None:
-            writer._thread.join()
+        for thread in threading.enumerate():
+            if thread.name == "keeping":
+                thread.join()
         clock.now += 1.0 / n_steps
         see(writer, life)
 
@@ -237,21 +240,21 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     """Writing takes 200 steps; the run continues, and resumes from that snapshot with the same weights."""
     words = "--physics planar --seed 1 --questions nexting --snapshot-every"
     may_write = Event()
-    original = snapshots._put
+    original = snapshots.write_file
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
             patch.setattr(
-                snapshots, "_put", lambda *given: (may_write.wait(60.0), original(*given))[1]
+                snapshots, "write_file", lambda *given: (may_write.wait(60.0), original(*given))[1]
             )
-            patch.setattr(Life, "_step", at_step(200, may_write.set))
+            patch.setattr(SnapshotWriter, "before_step", at_step(200, may_write.set))
             if every == "never":
                 may_write.set()
             assert (
                 cli.main(f"learn {words} {every} --steps 205 --out {tmp_path / name}".split()) == 0
             )
             may_write.clear()
-    assert "is not written yet: the next one waits for it" in caplog.text
+    assert states(caplog.text, "not written yet")
     *others, first = snapshots.found(tmp_path / "late" / "checkpoint")
     assert int(first.name) < 50
     for path in others:
@@ -262,14 +265,14 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     assert {key: one[key] for key in TOLD} == {key: late_summary[key] for key in TOLD}
 
 
-def at_step(n: int, do: Callable[[], None]) -> Callable[[Life, Any], None]:
-    """Return `Life._step`, which calls `do` at step n."""
-    step = Life._step
+def at_step(n: int, do: Callable[[], None]) -> Callable[[SnapshotWriter, Life], None]:
+    """Return `SnapshotWriter.before_step`, which then calls `do` before step n."""
+    before_step = SnapshotWriter.before_step
 
-    def doing(life: Life, choice: Any) -> None:
+    def doing(writer: SnapshotWriter, life: Life) -> None:
+        before_step(writer, life)
         if life.steps == n:
             do()
-        step(life, choice)
 
     return doing
 
@@ -285,12 +288,12 @@ def test_a_snapshot_that_cannot_be_written_is_logged_and_the_previous_one_stays(
 
     snapshot = snapshots.read(previous)
     with monkeypatch.context() as patch:
-        patch.setattr(snapshots, "_put", full)
+        patch.setattr(snapshots, "write_file", full)
         with pytest.raises(RecordLost, match="No space left"):
             snapshots.write(tmp_path / "a" / "checkpoint", 999, snapshot.state, snapshot.facts)
         caplog.set_level(logging.WARNING)
         assert cli.main(f"resume {tmp_path / 'a'} --steps 500".split()) == 0
-    assert "the snapshot at step 500 cannot be written (No space left on device)" in caplog.text
+    assert states(caplog.text, "snapshot", "step 500", "No space left on device")
     assert [path.name for path in snapshots.found(tmp_path / "a" / "checkpoint")] == [previous.name]
     assert not list((tmp_path / "a" / "checkpoint").glob(".*"))
 

@@ -35,6 +35,7 @@ from horde_agent.life.worker import InPlace
 from horde_agent.life.wrapping import parse_wraps
 from tests.agent import commands
 from tests.agent.doubles import horde_of
+from tests.facts import states
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = spaces.Box(0, 255, (96, 96, 3), np.uint8)
@@ -327,7 +328,7 @@ def test_an_environment_of_the_current_folder_is_found(tmp_path: Path) -> None:
     )
     assert ended.stdout.splitlines()[-1] == "[0, 2]", ended.stderr
     last_line = ended.stderr.splitlines()[-1]
-    assert "there is no module stairs, neither installed nor in the current folder" in last_line
+    assert states(last_line, "module stairs", "current folder")
     summary = json.loads(
         (tmp_path / "run_of_corridor" / "summary.json").read_text(encoding="utf-8")
     )

@@ -42,7 +42,9 @@ from horde_agent.runs.storage.tables import (
     holdout_traces,
     write_tables,
 )
+from horde_agent.saving import text
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
+from tests.facts import states
 
 FACE = Interface.of(ToyBody())
 NAN = float("nan")
@@ -195,7 +197,10 @@ def test_the_curve_leaves_out_questions_tested_once() -> None:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Six questions, the first of which has diverged."""
     horde = horde_of(nexting(FACE, (0.0, 0.5)), FACE)
-    horde._divergence.mark_diverged(0, "a test")
+    state = horde.state()
+    state["soundness/is_aside"][0] = True
+    state["soundness/reasons"] = text({horde.names[0]: "a test"})
+    horde.restore(state)
     return Run(
         LearnConfig(backend="replay", seed=5),
         FACE,
@@ -245,12 +250,8 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     assert details["mean_predictor"]["mean_nmsre"] == pytest.approx(2.0)
     note, second_note = details["notes"]
     assert second_note == "It snowed."
-    assert (
-        "Learned in 12.5 passes over the first 70% of the log; scored on the last 2 steps" in note
-    )
-    assert (
-        "scores 1.000 in the median and 2.000 in the mean; 60% of the questions do better" in note
-    )
+    assert states(note, "12.5 passes", "70%", "2 steps")
+    assert states(note, "1.000 in the median", "2.000 in the mean", "60%")
     assert summary["n_nearly_constant"] is None
     assert "1 of 6 questions have returns that do not vary" in note
     with run.folder.questions.open(newline="") as file:
@@ -490,8 +491,8 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
 class Told(ToyBody):
     """A body with the actions and probabilities of a logged agent."""
 
-    def _info(self) -> dict[str, Any]:
-        return super()._info() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}
+    def info_of_step(self) -> dict[str, Any]:
+        return super().info_of_step() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}
 
 
 def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps() -> None:
@@ -530,7 +531,5 @@ def test_what_cannot_be_scored_is_refused() -> None:
         GVF("g", Behaviour(), Channel(0), lambda o, t: 0.5),
         GVF("z", Behaviour(), Channel(0), 0.5, outcome=1.0),
     ):
-        with pytest.raises(
-            ValueError, match=f"the return of {question.name} cannot be computed from a log"
-        ):
+        with pytest.raises(ValueError, match=f"return of {question.name} .*log"):
             known_returns(SpyHorde([question]))  # type: ignore[arg-type]

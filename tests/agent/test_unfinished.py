@@ -22,6 +22,7 @@ from horde_agent.runs.sources.missing_tables import complete
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.test_snapshots import keep_each, steps_kept
+from tests.facts import states
 
 TIMED = {
     "wall_s",
@@ -354,10 +355,7 @@ def test_learning_again_ends_at_an_invalid_row(
         shutil.rmtree(run / "checkpoint")
     assert cli.main(["report", str(run)]) == (2 if k == 0 else 0)
     if k == 0:
-        assert (
-            "life.rec cannot be learned from again: observation must lie in [0, 1]"
-            in capsys.readouterr().err
-        )
+        assert states(capsys.readouterr().err, "life.rec", "observation", "[0, 1]")
     else:
         reached = rows["step"][k - 1]
         sentence = f"is damaged after step {reached}, and learned from up to there"

@@ -250,7 +250,8 @@ def read(packed: Any, out: NDArray[np.float64]) -> None:
 @pytest.mark.parametrize("is_odd", [False, True])
 def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     """Its arrays are packed, not copied, and stay alive with it."""
-    handle = MODULES[module].pack(parts := some(is_odd))
+    parts = some(is_odd)
+    handle = MODULES[module].pack(parts)
     out = np.zeros(7)
     rows = parts.rows
     del parts

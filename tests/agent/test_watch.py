@@ -376,7 +376,7 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
 def served(folder: Path, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve a run on the loopback, and yield the address of its page."""
     uvicorn = pytest.importorskip("uvicorn")
-    with server._bound("127.0.0.1", port) as listening:
+    with server.listening_socket("127.0.0.1", port) as listening:
         app = server.make_app(folder, **options)
         web_server = uvicorn.Server(
             uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
@@ -508,7 +508,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_the_unspecified_address_of_ipv6_stands_for_every_address() -> None:
-    with server._bound("::", 0) as opened:
+    with server.listening_socket("::", 0) as opened:
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, opened.getsockname()[1]), 5.0).close()
 
@@ -526,7 +526,7 @@ def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyP
     )
     session: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
     with pytest.raises(BadInput, match="no port is free"):
-        learn._finish(session)
+        learn.finish(session)
     assert calls == ["stopped"]
 
 

@@ -79,7 +79,7 @@ def live_with_follower() -> str:
     near, follower_horde = (Horde(toy_questions, **size, mode="deferred") for _ in range(2))
     follower = Follower(StreamLearner(follower_horde, interface))
     with toy_life(ToyBody(), near, observers=[follower]) as life:
-        life.run(1_500)
+        life.run(500)
     follower.close()
     assert near.weights_sha256() == follower_horde.weights_sha256()
     return near.weights_sha256()

@@ -27,7 +27,7 @@ def main(folder: Path, words: list[str]) -> int:
                 time.sleep(0.01)
 
     learn.make_env = lambda _config: ToyBody(on_step=pause)  # type: ignore[assignment]
-    report._pictures = lambda *_: []
+    report.draw_pictures = lambda *_: []
     return cli.main(words)
 
 

@@ -98,7 +98,9 @@ class Timed:
     """Adds up the time spent in an environment's steps."""
 
     def __init__(self, env: Any) -> None:
-        self.spent_s, self._step, env.step = 0.0, env.step, self
+        self.spent_s = 0.0
+        self._step = env.step
+        env.step = self
 
     def __call__(self, actions: Any) -> Any:
         began = time.perf_counter()

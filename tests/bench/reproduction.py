@@ -29,17 +29,19 @@ FINAL_NMSRE = "Final NMSRE of each life"
 """Title of the table of `excursions` that the README quotes."""
 
 
+def results_in(out: Path, names: Iterable[str]) -> list[Result]:
+    """Return the results of those experiments that have a file of them."""
+    paths = [out / name / "result.json" for name in names]
+    return [Result.read(path) for path in paths if path.is_file()]
+
+
 def main(words: Sequence[str]) -> int:
     out = Path(words[0])
     page = DOCS / "results.md"
     readme = DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
-    results = [
-        Result.read(path) for name in EXPERIMENTS if (path := out / name / "result.json").is_file()
-    ]
-    later = [
-        Result.read(path) for name in FURTHER if (path := out / name / "result.json").is_file()
-    ]
+    results = results_in(out, EXPERIMENTS)
+    later = results_in(out, FURTHER)
     if results:
         text = filled(text, "facts", facts(out, results))
     for result in later:

@@ -17,6 +17,7 @@ from horde_env.robot import Floats, critterbot
 from horde_env.robots.critterbot import checks
 from horde_env.tools.check import Check, judge_stops
 from tests.env.healthy import Harm, Robot, setting
+from tests.facts import states
 
 SPEC = critterbot()
 GYRO = SPEC.index("rotational_velocity")
@@ -244,10 +245,7 @@ def test_a_link_that_is_lost_ends_the_check_at_once() -> None:
     lines, _ = check(robot)
     assert list(lines) == ["link"]
     assert lines["link"].verdict is Verdict.FAIL
-    assert (
-        "the link to the robot was lost: the device disconnected (unplugged, or switched off?)"
-        in lines["link"].text
-    )
+    assert states(lines["link"].text, "lost", "disconnected", "unplugged")
     assert len(robot.requests) == 10
 
 

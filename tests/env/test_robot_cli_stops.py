@@ -40,6 +40,7 @@ from tests.env.critterbot.emulated import wake
 from tests.env.hardware.packets import packet_of
 from tests.env.hardware.peers import Terminal, open_port, raising, until
 from tests.env.healthy import Instead, Robot, Run
+from tests.facts import states
 
 pytestmark = pytest.mark.usefixtures("own_folders")
 
@@ -282,10 +283,7 @@ def test_a_program_that_drives_confirms_the_stop(
         driver.start()
         out, err = run(f"stop --parity none --port {terminal.path}")
         driver.join()
-        assert (
-            f"process {os.getpid()}, which drives the robot, has stopped it and keeps it still"
-            in out
-        )
+        assert states(out, f"process {os.getpid()}", "stopped")
         assert err == ""
         run("stop --clear")
         monkeypatch.setattr(running, "PATIENCE_S", 0.1)

@@ -49,13 +49,13 @@ class WatchedBody(EmulatedBody):
         self.seen = Counter[str]()
         self.events: list[Event] = []
         self._open: list[Event] = []
-        self._reconnects = 0
+        self.n_reconnects = 0
 
     def exchange(self, command: Floats) -> Frame:
         frame = super().exchange(command)
         t = self.emulator.t
-        if frame.extras["reconnects"] > self._reconnects and not frame.stale:
-            self._reconnects = frame.extras["reconnects"]
+        if frame.extras["reconnects"] > self.n_reconnects and not frame.stale:
+            self.n_reconnects = frame.extras["reconnects"]
             self.wrong["return without a gap"] += not frame.gap
         for event in self._open:
             if event.kind in ("heat", "low_battery"):
@@ -148,7 +148,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(
             info = env.step(action)[4]
             assert info["obeyed"], "a working robot is said to ignore its commands"
             is_whole = info["applied"] and not info["stale"] and not info["gap"]
-            whole[body._reconnects] = whole.get(body._reconnects, 0) + is_whole
+            whole[body.n_reconnects] = whole.get(body.n_reconnects, 0) + is_whole
 
     with RobotEnv(body, body.clock, spec=body.spec) as env:
         env.reset(seed=1)  # that of seed 0 falls into a reboot, and is refused
@@ -171,7 +171,7 @@ def test_a_life_among_faults_of_every_kind_is_sound(
     assert all(counts[kind] > 0 for kind in Faults.kinds)
     assert stats.reconnects == stats.losses >= body.seen["unplug of an open link"] > 0
     assert body.seen["stop in silence"] > 0
-    assert len(whole) == 1 + body._reconnects > 1
+    assert len(whole) == 1 + body.n_reconnects > 1
     resumed = [n > 1 for n in whole.values()]  # not where one loss follows another
     assert resumed[-1]
     assert sum(resumed) > 2

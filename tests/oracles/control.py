@@ -41,7 +41,8 @@ class DenseControl:
 
     def policy(self, phi: Floats) -> Floats:
         """Return the greedy policy; equal values share it."""
-        is_best = (q := self.theta @ phi) == q.max()
+        values = self.theta @ phi
+        is_best = values == values.max()
         return np.asarray(is_best / is_best.sum())
 
     def learn(

@@ -19,17 +19,17 @@ class DenseRUPEE:
     """
 
     def __init__(self, n_demons: int, n_features: int, alpha_h: float, beta0: float) -> None:
-        self._h = np.zeros((n_demons, n_features))
+        self.h = np.zeros((n_demons, n_features))
         self._d = UnbiasedTrace((n_demons, n_features), beta0)
         self._alpha_h = alpha_h
 
     def update(self, td_error: Floats, e: Floats, tiles: Tiles) -> None:
         """Take in a step: delta_t, (n_demons,), e_t, (n_demons, n_features), which holds rho, and phi_t's tiles."""
         sample = td_error[:, None] * e
-        h_phi = self._h[:, tiles].sum(axis=1)
-        self._h += self._alpha_h * sample
-        np.subtract.at(self._h.T, tiles, self._alpha_h * h_phi)
+        h_phi = self.h[:, tiles].sum(axis=1)
+        self.h += self._alpha_h * sample
+        np.subtract.at(self.h.T, tiles, self._alpha_h * h_phi)
         self._d.update(sample)
 
     def value(self) -> Floats:
-        return np.asarray(np.sqrt(np.abs((self._h * self._d.value).sum(axis=1))))
+        return np.asarray(np.sqrt(np.abs((self.h * self._d.value).sum(axis=1))))

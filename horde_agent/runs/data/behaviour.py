@@ -31,7 +31,7 @@ from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out
 _LEAST_ROWS = 10 * _BLOCK
-_ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
+ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
 _MOST_PASSES = 10
 # Batches, after which only every second one is used; after half as many more every fourth, ...
 _THINNED_FROM = 1024
@@ -81,7 +81,7 @@ def estimate_behaviour(
     n_means = 0
     n_rows = n_passes = 0
     counts = np.ones(n_actions)
-    while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < _ENOUGH_ROWS):
+    while n_passes == 0 or (n_passes < _MOST_PASSES and n_passes * n_rows < ENOUGH_ROWS):
         for k, (tiles, actions) in enumerate(_batches(rows, interface)):
             if n_passes == 0:
                 n_rows += len(actions)

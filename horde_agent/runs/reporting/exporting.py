@@ -56,7 +56,7 @@ _COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot")
 _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
-_PREDICTED_ROWS = 4_096  # in memory at a time
+PREDICTED_ROWS = 4_096  # in memory at a time
 _OF_FILE = ("dtype", "offset", "first", "crc", "format", "version")
 """Keys of a header that describe its file, not the robot."""
 _SOURCE = b"horde_source"  # key in a table's metadata: the recording's files and their times
@@ -261,8 +261,8 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
     previous: Floats | None = None
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for part in read_in_parts(folder.life, on_fault=lambda _: None):  # reported with the tables
-            for first in range(0, len(part), _PREDICTED_ROWS):
-                rows = part[first : first + _PREDICTED_ROWS]
+            for first in range(0, len(part), PREDICTED_ROWS):
+                rows = part[first : first + PREDICTED_ROWS]
                 predictions = predict_along(rows, run.horde, run.interface, previous)
                 previous = predictions[-1]
                 columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]

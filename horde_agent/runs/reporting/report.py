@@ -77,7 +77,7 @@ def write_report(path: Path) -> Path:
     question_files = [folder.questions]
     sections = [
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
-        *_pictures(folder, noted.drawn, tested, questions or [], stream, details),
+        *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details),
         noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
         noted.drawn(
             "The table of the worst questions",
@@ -164,7 +164,8 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
     return tests, policy_scores(tests)
 
 
-def _pictures(*files: Any) -> list[str]:
+def draw_pictures(*files: Any) -> list[str]:
+    """Return the sections with pictures, or a note if matplotlib is not installed."""
     try:
         from horde_agent.runs.reporting.pictures import figures
     except ImportError:  # matplotlib is an extra

@@ -71,7 +71,8 @@ def test_the_microcontrollers_watchdog_stops_a_robot_half_a_second_after_the_las
     dog = module.Watchdog(begin, apart)
     assert dog.due(begin + 290) == b""  # the computer has not spoken yet
     dog.received(begin + 50)
-    commands = {ms: words for ms in range(50, 2_000) if (words := dog.due((begin + ms) % wraps))}
+    answers = {ms: dog.due((begin + ms) % wraps) for ms in range(50, 2_000)}
+    commands = {ms: words for ms, words in answers.items() if words}
     assert list(commands) == [550, 570, 590, 610, 630]
     assert list(commands.values()) == [module.STOP] * 4 + [module.STOP + module.START]
     dog.received((begin + 2_000) % wraps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numba
 import numpy as np
 import pytest
 
@@ -30,7 +31,8 @@ from tests.oracles.senses import meeting
 SPEC = create2()
 ROOM = load_room()
 LIVELY = dataclasses.replace(ROOM, lifts_per_h=900.0, buttons_per_h=2_000.0)
-pytestmark = pytest.mark.kernels
+# Interpreted, a tick takes 100 times as long
+IS_INTERPRETED = bool(numba.config.DISABLE_JIT)
 
 
 def quiet(machine: Machine) -> Sensors:
@@ -50,7 +52,13 @@ def robot(room=ROOM, seed: int = 0) -> Firmware:
 
 
 @pytest.mark.parametrize(
-    "place", [None, (0.0, -1.0, -0.5 * math.pi), (0.7, -0.2, 0.3), (-1.1, 0.65, 3.1)]
+    "place",
+    [
+        None,
+        pytest.param((0.0, -1.0, -0.5 * math.pi), marks=pytest.mark.kernels),
+        (0.7, -0.2, 0.3),
+        (-1.1, 0.65, 3.1),
+    ],
 )
 def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_parser(
     place: tuple[float, float, float] | None,
@@ -67,13 +75,15 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
     modes = set()
     n_happened = 0
     n_docked = 0
-    right = left = 0
+    wheels = Wheels(0, 0)
     for k in range(600):
-        right, left = rng.integers(-199, 200, 2).tolist() if k % 8 == 0 else (right, left)
-        right, left = (199, 199) if k < 40 and place is not None else (right, left)
-        words = drive_direct(Wheels(right, left)) + (
-            bytes([Op.SAFE]) if one.mode == PASSIVE and k % 20 == 0 else b""
-        )
+        if k % 8 == 0:
+            wheels = Wheels(*rng.integers(-199, 200, 2).tolist())
+        if k < 40 and place is not None:
+            wheels = Wheels(199, 199)
+        words = drive_direct(wheels)
+        if one.mode == PASSIVE and k % 20 == 0:
+            words += bytes([Op.SAFE])
         for firmware in (one, twin):
             firmware.receive(words)
         n = 6 + k % 5 // 3
@@ -98,13 +108,17 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
     assert n_docked > 0 or place is None or place[0] != 0.0
 
 
+@pytest.mark.kernels
 def test_sensors_agree_with_their_slow_twin() -> None:
-    """2,000 poses all over the room, half of them within a metre of the dock."""
+    """2,000 poses (interpreted, 600) all over the room, half of them within a metre of the dock."""
     machine = Machine(ROOM)
     rng = np.random.default_rng(2)
     characters = set()
-    for k in range(2_000):
-        x, y = rng.uniform(-1.4, 1.4, 2) if k % 2 else rng.uniform((-0.7, -1.3), (0.7, -0.3))
+    n_poses = 600 if IS_INTERPRETED else 2_000
+    for k in range(n_poses):
+        low = (-1.4, -1.4) if k % 2 else (-0.7, -1.3)
+        high = (1.4, 1.4) if k % 2 else (0.7, -0.3)
+        x, y = rng.uniform(low, high)
         pose = float(x), float(y), float(rng.uniform(-4.0, 4.0))
         near = int(machine.marks[tick.NEAR])
         machine.state[:3] = pose
@@ -154,6 +168,7 @@ def test_light_signals_are_those_of_rays_against_all_segments() -> None:
         assert 100 < n_seen < 900
 
 
+@pytest.mark.kernels
 def test_a_step_keeps_what_one_of_its_ticks_saw() -> None:
     """Flags are those of any tick, all other channels those of the last; in SI units."""
     raw = np.random.default_rng(5).uniform(0.0, 2.0, (10, 55))
@@ -164,6 +179,7 @@ def test_a_step_keeps_what_one_of_its_ticks_saw() -> None:
         np.testing.assert_array_equal(out, SPEC.to_si(expected))
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("may_charge", [False, True])
 @pytest.mark.parametrize("is_awake", [False, True])
 def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool) -> None:
@@ -188,6 +204,7 @@ def test_the_battery_agrees_with_its_slow_twin(may_charge: bool, is_awake: bool)
         assert tuple(getattr(machine, name) for name in names) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.kernels
 def test_a_dock_without_power_neither_charges_nor_sends() -> None:
     machine = Machine(ROOM)
     machine.place(
@@ -205,6 +222,7 @@ def test_a_dock_without_power_neither_charges_nor_sends() -> None:
         )
 
 
+@pytest.mark.kernels
 def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None:
     """The limit of all but the rightmost is 125; the judgement of one reading depends on the one before."""
     machine = Machine(ROOM)
@@ -218,6 +236,7 @@ def test_a_light_bumper_is_near_from_its_limit_until_four_counts_below() -> None
     assert bits == [0, 31, 31, 0, 0, 31, 31]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(("aside_m", "character"), [(-0.25, 168), (0.0, 172), (0.25, 164)])
 def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(
     aside_m: float, character: int
@@ -235,6 +254,7 @@ def test_green_lies_on_the_left_of_a_robot_that_faces_its_dock(
 WALL = np.array([[1.0, -5.0, 1.0, 5.0, 1.0, 0.0]])
 
 
+@pytest.mark.kernels
 def test_rays_and_nearest_points_agree_with_their_slow_twins() -> None:
     """Random rays and points in the room; nearest by a fine walk along the segment."""
     rng = np.random.default_rng(0)
@@ -254,6 +274,7 @@ def test_rays_and_nearest_points_agree_with_their_slow_twins() -> None:
         assert math.dist((x, y), world.nearest(x, y, row)) == pytest.approx(least, abs=2e-3)
 
 
+@pytest.mark.kernels
 def test_light_falls_with_the_distance_as_it_was_measured() -> None:
     """Head-on against a light wall, the central pair: 1850 at 25 mm, 560 at 70, 92 at 150; the sides see less."""
     angles = SPEC.angles("light_bump")
@@ -289,6 +310,7 @@ def test_nothing_gets_into_a_wall_whatever_it_is_asked() -> None:
         assert (contacts[world.BUMP_L], contacts[world.BUMP_R]) == bumps
 
 
+@pytest.mark.kernels
 def test_wheels_take_their_speed_at_two_metres_per_second_squared() -> None:
     """0 to 0.189 m/s in seven ticks; the way is the speed's integral, and the encoders count it."""
     state = np.zeros(world.N_STATE)
@@ -325,6 +347,7 @@ def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray,
     return np.array(states), np.array(contacts)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("start", "end"),
     [
@@ -346,6 +369,7 @@ def test_an_obstacle_ahead_stops_the_robot_while_its_wheels_turn(
     assert (np.diff(states[-64:, world.COUNT_L]) > 0).all()
 
 
+@pytest.mark.kernels
 def test_the_robot_slides_along_a_wall_met_at_30_degrees() -> None:
     """With the wall on its right the right switch closes, and the robot continues along the wall."""
     states, contacts = driven((0.3, -1.25, -math.pi / 6), 0.15)

@@ -23,6 +23,7 @@ from horde_env.robots.critterbot.wire import COAST, HALT, Control, MotorMode, dr
 from tests.env.hardware.packets import GOLDEN_RAW, SPEC
 from tests.env.hardware.peers import raising
 from tests.env.hardware.virtual import FORWARD, REST, VirtualRobot, serial_body
+from tests.facts import states
 
 pytestmark = pytest.mark.hardware
 
@@ -371,7 +372,7 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(
         life(body, 100)
     message = str(lost.value)
     assert "there is no port" in message
-    assert "The robot stops by itself 0.5 s after the last command that reached it" in message
+    assert states(message, "stops by itself", "0.5 s")
     assert "told to stop" not in message, "nobody could tell it"
     assert "timeout" not in message, "no command has such an option"
     assert robot.now - start == pytest.approx(2.1, abs=0.11)
@@ -696,7 +697,7 @@ def test_charging_is_asked_for_until_the_robot_agrees(
     body.enable_charging(True)
     command = Control(MotorMode.ENABLE_CHARGING)
     lost = []
-    act = robot._obey
+    act = robot.obey
 
     def forgetful(control: Control) -> None:
         if control == command and len(lost) < 3:
@@ -704,7 +705,7 @@ def test_charging_is_asked_for_until_the_robot_agrees(
         else:
             act(control)
 
-    robot._obey = forgetful  # type: ignore[method-assign]
+    robot.obey = forgetful  # type: ignore[method-assign]
     start = robot.now
     frames = life(body, 6)
 

@@ -86,7 +86,7 @@ def test_a_second_client_where_one_is_served(make: Any) -> None:
         served.start()
         with pytest.raises(
             BackendUnavailable,
-            match=r"closed the connection\. Does another program drive the robot",
+            match=r"closed the connection.*another program",
         ):
             env.reset()
         served.join()

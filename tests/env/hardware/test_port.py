@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import re
 import socket
 import termios
@@ -17,7 +18,6 @@ import pytest
 import serial
 
 from horde_env.errors import BackendUnavailable, PortLost
-from horde_env.hardware import port
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.create2 import body as create2
@@ -109,6 +109,12 @@ class TornWrite:
         self.n_sent = n_sent
         self.sent = b""
 
+    def connect(self, *arguments: Any, **settings: Any) -> Any:
+        """Connect as pyserial does, but write here."""
+        line = serial.serial_for_url(*arguments, **settings)
+        line.write = self.write
+        return line
+
     def write(self, data: bytes) -> None:
         if self.errors:
             self.sent += data[: self.n_sent]
@@ -128,8 +134,7 @@ def test_a_torn_write_is_completed_before_the_command_is_sent_again(
     """
     torn = TornWrite(error, n_sent)
     command = Control(1, 20, -7, 3)
-    with open_port(config("loop://"), ticks()) as p:
-        p._serial.write = torn.write
+    with open_port(config("loop://"), ticks(), connect=torn.connect) as p:
         if error is KeyboardInterrupt:
             with pytest.raises(KeyboardInterrupt):
                 p.write(encode_control(command))
@@ -145,8 +150,8 @@ def test_a_torn_write_is_completed_before_the_command_is_sent_again(
 
 
 def test_a_drop_cut_short_loses_the_port_for_nothing_completes_it() -> None:
-    with open_port(config("loop://"), ticks(), fill=b"") as p:
-        p._serial.write = TornWrite(KeyboardInterrupt, 6).write
+    torn = TornWrite(KeyboardInterrupt, 6)
+    with open_port(config("loop://"), ticks(), fill=b"", connect=torn.connect) as p:
         with pytest.raises(KeyboardInterrupt):
             p.write(STOP)
         with pytest.raises(PortLost, match="cut short by KeyboardInterrupt"):
@@ -199,7 +204,7 @@ def test_no_permission_advises_a_group_only_where_that_helps_and_gives_no_more(
     device = tmp_path / "ttyS0"
     device.touch()
     device.chmod(mode)
-    monkeypatch.setattr(port, "_name_of", lambda _: group)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name=group))
 
     error = serial.SerialException(
         errno.EACCES, f"could not open port {device}: [Errno 13] Permission denied"

@@ -126,7 +126,7 @@ class VirtualRobot:
         self.n_cycles += 1
         controls = self.receiver.controls()
         if controls and self.awake:
-            self._obey(controls[-1])
+            self.obey(controls[-1])
         self.firmware.cycle(165, self.charge_state not in (0, 11))
         self.speeds.append((self.now, self.setpoints))
         if self.awake and not self.silent:
@@ -135,7 +135,7 @@ class VirtualRobot:
 
     def close(self) -> None: ...
 
-    def _obey(self, control: Control) -> None:
+    def obey(self, control: Control) -> None:
         self.received.append((self.now, control))
         self.firmware.command(*control[:4])
         if control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
