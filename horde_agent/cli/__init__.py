@@ -134,7 +134,7 @@ def _bench(command: BenchConfig, _: SignalHandler) -> None:
 
 def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     refuse_no_run(command.run)
-    from horde_agent.runs.storage.doctor import examine
+    from horde_agent.runs.storage.verify import examine
 
     findings = examine(command.run)
     for finding in findings:

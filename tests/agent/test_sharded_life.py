@@ -20,8 +20,8 @@ from rich.console import Console
 from horde_agent.cluster import ShardedHorde
 from horde_agent.runs.sources.missing_tables import complete
 from horde_agent.runs.storage import run as runs
-from horde_agent.runs.storage.doctor import examine
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.verify import examine
 from horde_agent.watch.reader import RunReader
 from tests.agent.commands import CONTROL, flip, horde, refused, summary_of
 from tests.agent.kills import differences, lived_with_kills, rows_of
