@@ -138,7 +138,10 @@ def _write_arrays(part: Path, state: State) -> dict[str, Any]:
 
 
 def write_file(path: Path, head: bytes, array: NDArray[Any] | None = None) -> dict[str, Any]:
-    """Write and sync a file of a snapshot; return its size and SHA-256. Tests let it wait or fail."""
+    """Write and sync a file of a snapshot; return its size and SHA-256. Tests let it wait or fail.
+
+    The bytes of `head` come first, then those of the array, of any shape.
+    """
     digest = hashlib.sha256(head)
     data = memoryview(b"")
     if array is not None:
