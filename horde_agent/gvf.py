@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -143,8 +143,9 @@ class GVF:
     interest: float | StateFunction = 1.0
     algorithm: AlgorithmName | str | None = None
     offset: float | Literal["mean"] | None = None
-    family: str = ""
-    policy_name: str = ""
+    # Labels: without them it is the same question
+    family: str = field(default="", compare=False)
+    policy_name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
