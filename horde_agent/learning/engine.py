@@ -98,7 +98,11 @@ class Engine(EngineResults, Protocol):
         """Begin a stream at `tiles`, (n_active,), with all traces at zero, and return the predictions."""
 
     def learn(self, tiles: Tiles, signals: Signals, *, is_last: bool = False) -> Floats:
-        """Learn from the transition to `tiles`, (n_active,), or queue it; return the latest predictions."""
+        """Learn from the transition to `tiles`, (n_active,), or queue it; return the latest predictions.
+
+        Raises:
+            RuntimeError: If the selected stream has not begun.
+        """
 
     def catch_up(self) -> None:
         """Process all queued steps."""
@@ -177,6 +181,11 @@ class DemonMapping(NamedTuple):
 def max_finite(dtype: np.dtype[Any]) -> float:
     """Return the largest finite number of a dtype."""
     return float(np.finfo(dtype).max)
+
+
+def no_stream() -> RuntimeError:
+    """Return the error for learning from a stream that has not begun."""
+    return RuntimeError("no stream to learn from: call begin(tiles) first")
 
 
 def no_step_sizes(algorithm: str) -> ValueError:

@@ -23,6 +23,7 @@ from horde_agent.learning.engine import (
     check_weights,
     fault,
     max_finite,
+    no_stream,
     restored_streams,
     streams_state,
 )
@@ -187,7 +188,12 @@ class PlainEngine:
             tiles: The state reached, as in `begin`, shape (n_active,).
             signals: The signals of the transition.
             is_last: True if the stream ends here: all continuations are then 0.
+
+        Raises:
+            RuntimeError: If the selected stream has not begun.
         """
+        if not self._phi.feature.size:
+            raise no_stream()
         phi = self._features(tiles)
         group = self._group
         n = self.n_demons

@@ -29,6 +29,7 @@ from horde_agent.learning.engine import (
     fault,
     max_finite,
     no_step_sizes,
+    no_stream,
 )
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
@@ -148,6 +149,8 @@ class SpanEngine:
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from the transition to `tiles`, (n_active,), or queue it until a batch is full: `PlainEngine.learn`."""
         memory = self.memory
+        if memory.clock[NOW] < 0:  # the kernels do not check bounds
+            raise no_stream()
         if signals is not self._signals:
             self._check_shapes(signals)
             self._signals = signals

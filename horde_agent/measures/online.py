@@ -157,6 +157,9 @@ class RUPEE:
         """Learn from the signals and TD errors, shape (n_demons,), of a transition to `tiles`, shape (n_active,).
 
         A demon with a NaN skips the step. `is_last` is True if the stream ends there.
+
+        Raises:
+            RuntimeError: If no stream was begun.
         """
         # A Horde's signals are the same arrays on each step, and so are these
         if signals is not self._copied_from:

@@ -564,6 +564,26 @@ def test_an_engine_answers_before_its_first_state(setup: Setup) -> None:
 
 
 @IN_ALL
+def test_an_engine_refuses_to_learn_from_a_stream_that_has_not_begun(setup: Setup) -> None:
+    """Neither at first nor in another stream; the refused steps leave no trace in what it learns afterwards."""
+    stream = random_stream(34, 30, [0] * 9 + [1])
+    engine = new_engine(setup, stream.group)
+    for number in (0, 1):
+        engine.select_stream(number)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match=r"no stream .* call begin\(tiles\) first"):
+                engine.learn(stream.tiles[1], stream.signals(0))
+    engine.select_stream(0)
+    learn_all(engine, stream)
+    engine.select_stream(1)
+    with pytest.raises(RuntimeError, match="no stream"):
+        engine.learn(stream.tiles[1], stream.signals(0))
+    expected = learn_all(new_engine(setup, stream.group), stream)
+    for weights, expected_weights in zip(engine.weights(), expected.weights(), strict=True):
+        np.testing.assert_array_equal(weights, expected_weights)
+
+
+@IN_ALL
 def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) -> None:
     """The Horde freezes such a demon; an engine learns nothing from the step."""
     stream = random_stream(34, 30, [0] * 9 + [1])

@@ -95,6 +95,27 @@ def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
     np.testing.assert_allclose(rupee.value(), dense.value(), rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.parametrize("kind", ["plain", "span", "deferred"])
+def test_a_rupee_refuses_to_learn_before_it_begins(kind: str) -> None:
+    """Afterwards it is that of one that was never asked."""
+    rng = np.random.default_rng(4)
+    config = rupee_config(LearnerConfig(dtype="float64"), 0.02)
+    rupees = [RUPEE(engine_of(kind, np.arange(3), 25, 0.0, 0.05, config), config) for _ in range(2)]
+    tiles = [rng.choice(25, 4, replace=False) for _ in range(21)]
+    signals = Signals(np.ones(3), np.full(3, 0.8), np.full(3, 0.9), np.zeros(3), np.zeros(3))
+    td_errors = rng.normal(size=(20, 3))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match=r"no stream .* call begin\(tiles\) first"):
+            rupees[0].learn(tiles[1], signals, td_errors[0])
+    assert (rupees[0].value() == 0).all()
+    for rupee in rupees:
+        rupee.begin(tiles[0])
+        for t in range(20):
+            rupee.learn(tiles[t + 1], signals, td_errors[t])
+    assert (rupees[0].value() > 0).all()
+    np.testing.assert_array_equal(rupees[0].value(), rupees[1].value())
+
+
 def test_a_trace_without_bias_starts_as_the_mean() -> None:
     """The first sample counts in full (an ordinary trace would give .01 of it); later ones decay."""
     trace = UnbiasedTrace(1, 0.01)
