@@ -281,12 +281,16 @@ def test_the_map_names_its_families_and_the_question_under_the_pointer(
     lived(folder, 200, n_demons=6)
     facts = folder / "live" / "facts.json"
     table = json.loads(facts.read_text())
+    for question in table["questions"][:3]:
+        question["policy"] = "left"
     for question in table["questions"][3:]:
         question["name"] = question["name"].replace("left", "right")
+        question["policy"] = "right"
     facts.write_text(json.dumps(table))
     with served(folder) as address, opened(browser, address) as page:
         page.wait_for_function("() => grid !== null && grid.blocks.length === 2")
-        assert page.evaluate("grid.blocks.map((block) => block.name)") == ["left", "right"]
+        names = page.evaluate("grid.blocks.map((block) => block.name)")
+        assert names == ["left/g0.5", "right/g0.5"]
         x, y = page.evaluate("cellAt(4).map((edge) => edge + grid.size / 2)")
         page.locator("#map").hover(position={"x": x, "y": y})
         await_text(page, "#map-at", "right/saw-4")
