@@ -147,7 +147,10 @@ def kernel_over(
 # ---- random numbers of many generators -------------------------------------------------------------------------------
 
 DRAWS_IN_KERNEL = bool(_INTERNAL) and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-"""Whether kernels draw from `generator_at`, which uses numba's internals; otherwise NumPy fills the arrays."""
+"""Whether kernels draw from `generator_at`, which uses numba's internals; otherwise NumPy fills the arrays.
+
+With NumPy a step of a vector environment takes 1.2 (16 robots) to 1.3 times (256) as long.
+"""
 
 
 def addresses_of(rng: Generator) -> NDArray[np.uint64]:

@@ -71,7 +71,9 @@ class Line:
 
     A message is a pickle. It passes through memory that both share, if it fits and the receiver is
     awake, and otherwise through the socket, after its size. Through the socket alone, a life with
-    PyBullet takes 1.1 times as long.
+    PyBullet takes 1.1 times as long; a step through a `multiprocessing.Pipe`, beside 100 us of
+    learning, 1.2 times (PyBullet) or 1.3 times (planar engine) as long. The memory has no name, as
+    `multiprocessing.shared_memory` has, so nothing of it outlives a killed process.
 
     Args:
         end: This process's end of the socket.
