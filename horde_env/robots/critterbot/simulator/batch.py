@@ -23,7 +23,6 @@ from horde_env._jit import (
     draw_noise,
     kernel,
     kernel_over,
-    scale_to_unit,
 )
 from horde_env.backend import Floats, Ints, Observation
 from horde_env.env import RobotEnv
@@ -32,7 +31,7 @@ from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.period import RobotState
-from horde_env.sim import planar
+from horde_env.sim import observer, planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
 # process has one work queue, so its lock is stored in numba, where other packages with parallel
@@ -125,7 +124,7 @@ def flag(is_true: bool) -> float:
     return 0.0
 
 
-@kernel_over(_jit, battery, safety)
+@kernel_over(_jit, battery, observer, safety)
 def judge_frame(
     i: int,
     judgements: Judgements,
@@ -134,7 +133,7 @@ def judge_frame(
     was_held: bool,
     observation: Observation,
 ) -> None:
-    """Judge robot `i`'s newest frame as the environment does: command monitor, battery, scaling.
+    """Judge robot `i`'s newest frame by the kernels of `RobotEnv`: command monitor, battery, scaling.
 
     `was_held`: whether the body blocked the request. `observation` receives the scaled values.
     """
@@ -148,8 +147,16 @@ def judge_frame(
     )
     is_obeyed = counts[safety.COMPLAINT] == 0
     is_applied = is_obeyed and not was_held
-    battery.read_battery(charge, limits.battery_limits, limits.battery_channels, values, is_applied)
-    n_clipped = scale_to_unit(values, limits.low, limits.span, observation)
+    n_clipped = observer.observe_values(
+        charge,
+        limits.battery_limits,
+        limits.battery_channels,
+        values,
+        is_applied,
+        limits.low,
+        limits.span,
+        observation,
+    )
     numbers[InfoColumn.GAP] = 0.0
     numbers[InfoColumn.APPLIED] = flag(is_applied)
     numbers[InfoColumn.CLIPPED] = n_clipped
@@ -158,7 +165,9 @@ def judge_frame(
     numbers[InfoColumn.BATTERY_URGENT] = charge[battery.IS_URGENT]
 
 
-@kernel_over(_jit, battery, safety, fields, packet, firmware, motors, power, planar, period)
+@kernel_over(
+    _jit, battery, observer, safety, fields, packet, firmware, motors, power, planar, period
+)
 def step_robot(
     i: int,
     request: period.Request,
@@ -186,7 +195,18 @@ def step_robot(
 
 
 @kernel_over(
-    _jit, battery, safety, fields, packet, firmware, motors, power, planar, period, parallel=True
+    _jit,
+    battery,
+    observer,
+    safety,
+    fields,
+    packet,
+    firmware,
+    motors,
+    power,
+    planar,
+    period,
+    parallel=True,
 )
 def step_batch(
     due: NDArray[np.bool_],
