@@ -37,11 +37,17 @@ def rows_of(run: Path) -> int:
 
 
 def lived_with_kills(
-    run: Path, words: list[str], rng: np.random.Generator, kills: int, span_s: float
+    run: Path,
+    words: list[str],
+    rng: np.random.Generator,
+    kills: int,
+    span_s: float,
+    growth: int = 0,
 ) -> int:
     """Run `horde learn`, kill it or its environment's process up to `kills` times, and resume it until it is done.
 
-    Each kill is at most `span_s` after a new record; return how many there were.
+    Each kill is at most `span_s` after the record has grown by more than `growth` bytes, of which a
+    new one's header is a part; return how many there were.
     """
     n_kills = 0
     while True:
@@ -59,7 +65,7 @@ def lived_with_kills(
             if n_kills < kills:
                 while (
                     process.poll() is None
-                    and rows_of(run) <= recorded
+                    and rows_of(run) <= recorded + growth
                     and time.monotonic() - began < 120.0
                 ):
                     time.sleep(0.02)

@@ -72,11 +72,12 @@ def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(
     assert all(event["exact"] for event in resumes_of(tmp_path / "killed"))
 
 
-BODIES = [
-    "--backend emulated",
-    "--robot create2 --backend emulated",
-    "--env CartPole-v1",
-]
+# Steps of a life for each kill: some seconds, so that a kill finds it unfinished.
+BODIES = {
+    "--backend emulated": 1_000,
+    "--robot create2 --backend emulated": 1_000,
+    "--env CartPole-v1": 10_000,
+}
 
 
 @pytest.mark.sim
@@ -87,9 +88,11 @@ def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
 ) -> None:
     """Before, each resume drew the random numbers of the snapshot, or of the beginning, again."""
     run = tmp_path / "run"
-    words = f"{body} --questions nexting --steps {1000 * kills} --snapshot-every 2s --seed 3"
+    steps = BODIES[body] * kills
+    words = f"{body} --questions nexting --steps {steps} --snapshot-every 2s --seed 3"
+    # So large that there are rows besides the header
     n_kills = lived_with_kills(
-        run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5
+        run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5, growth=20_000
     )
     events = resumes_of(run)
     rows = read(run / "log" / "life.rec").rows
@@ -105,6 +108,7 @@ def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
     n_resumed = np.count_nonzero(rows["flags"] & Flag.RESUMED)
     summary = summary_of(run)
     replay = relearned(run, tmp_path / "again")
+    assert n_resumed == len(events)
     assert summary["gaps"] >= n_resumed > 0
     for key in ("steps", "learning_steps", "weights_sha256", "gaps", "mean_nmsre"):
         assert replay[key] == summary[key], key
