@@ -386,6 +386,49 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+PYARROW_ERRORS = ("ArrowNotImplementedError", "ArrowException", "ArrowMemoryError")
+
+
+@pytest.mark.parametrize("name", PYARROW_ERRORS)
+def test_every_error_of_pyarrow_in_a_file_is_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage in a footer raises the first two; the second is of no other class than Exception."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), file)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise getattr(pa.lib, name)("Wrapping failed")
+
+    monkeypatch.setattr(pq, "ParquetFile", fail)
+    with pytest.raises(BadInput, match=r"bad.parquet cannot be read: Wrapping failed"):
+        list(read_files([file], ["x"]))
+
+
+def test_a_damaged_footer_of_a_parquet_file_is_refused_or_read(tmp_path: Path) -> None:
+    """Two bits of each byte of the footer changed in turn; some have no meaning."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"x": [1.0, 2.0], "v": [[1], [2]]}), file)
+    sound = file.read_bytes()
+    size = int.from_bytes(sound[-8:-4], "little")
+    messages = []
+    for place in range(len(sound) - 8 - size, len(sound)):
+        for bit in (1, 7):
+            damaged = bytearray(sound)
+            damaged[place] ^= 1 << bit
+            file.write_bytes(damaged)
+            try:
+                list(read_files([file], ["x", "v"]))
+            except BadInput as error:
+                messages.append(str(error))
+    assert len(messages) > size // 2
+    assert all("bad.parquet" in message for message in messages)
+
+
 @pytest.mark.parametrize(
     "text",
     [

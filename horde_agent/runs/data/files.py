@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,17 +33,16 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _DAMAGED = (OSError, ValueError, EOFError, csv.Error, zlib.error)
 """Errors that a damaged text or gzip file causes in its reader; others there are faults of this program."""
-_DAMAGED_BINARY = {
-    # Pyarrow's errors are ValueErrors, or of these kinds for an unknown compression and false sizes
-    ".parquet": (NotImplementedError, MemoryError, OverflowError, TypeError),
-    # NumPy evaluates the header of an array; zipfile raises RuntimeError for an encrypted member and
-    # NotImplementedError, which is one, for an unknown compression
-    ".npz": (
-        *(zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError),
-        *(SyntaxError, TokenError, TypeError),
-    ),
-}
-"""Further errors that a damaged or hostile file of this suffix causes."""
+_DAMAGED_NPZ = (
+    zipfile.BadZipFile,
+    RuntimeError,  # an encrypted member; its subclass NotImplementedError: an unknown compression
+    MemoryError,  # this and the next: false sizes
+    OverflowError,
+    SyntaxError,  # this and the next two: NumPy evaluates the header of an array
+    TokenError,
+    TypeError,
+)
+"""Further errors that a damaged or hostile npz file causes."""
 
 
 def open_table(path: Path, columns: Columns) -> Table:
@@ -108,9 +108,20 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (*_DAMAGED, *_DAMAGED_BINARY.get(file.suffix.lower(), ())) as error:
+    except _errors_of_damage(file) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(f"{file} cannot be read: {reason}") from None
+
+
+def _errors_of_damage(file: Path) -> tuple[type[BaseException], ...]:
+    """Return the errors that damage to a file causes in the reader of its kind."""
+    suffix = file.suffix.lower()
+    if suffix == ".npz":
+        return (*_DAMAGED, *_DAMAGED_NPZ)
+    if suffix == ".parquet" and "pyarrow" in sys.modules:
+        # The base class of all of pyarrow's; some of them are of no other class than Exception
+        return (*_DAMAGED, sys.modules["pyarrow"].ArrowException, MemoryError)
+    return _DAMAGED
 
 
 def parquet_files(folder: Path) -> list[Path]:
