@@ -148,11 +148,11 @@ def _finished_result(out: Path, name: str) -> Result | None:
 
 def _draw(context: ExperimentContext, experiment: str) -> Path:
     """Write the page of every result that the folder holds."""
-    results = [
-        result
-        for name in (*EXPERIMENTS, *FURTHER)
-        if (result := _finished_result(context.out, name)) is not None
-    ]
+    results = []
+    for name in (*EXPERIMENTS, *FURTHER):
+        result = _finished_result(context.out, name)
+        if result is not None:
+            results.append(result)
     words = [
         "horde",
         "reproduce",
@@ -162,13 +162,10 @@ def _draw(context: ExperimentContext, experiment: str) -> Path:
         "--seeds",
         str(len(context.seeds)),
     ]
-    words += [
-        "--backend",
-        context.backend,
-        *(["--port", context.port] if context.port else []),
-        "--out",
-        str(context.out),
-    ]
+    words += ["--backend", context.backend]
+    if context.port:
+        words += ["--port", context.port]
+    words += ["--out", str(context.out)]
     facts: dict[str, Cell] = {
         "command": shlex.join(words),
         "scale": context.scale,

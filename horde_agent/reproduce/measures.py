@@ -288,7 +288,11 @@ def run(context: ExperimentContext) -> tuple[MeasuresResults, dict[str, object]]
     tracked = context.in_parallel(
         {s: Job(f"life {s}", track, (context, path, size)) for s, path in recordings.items()}
     )
-    n_noise, n_runs = (NOISE_STEPS // 10, 20) if context.is_quick else (NOISE_STEPS, chain.N_RUNS)
+    n_noise = NOISE_STEPS
+    n_runs = chain.N_RUNS
+    if context.is_quick:
+        n_noise = NOISE_STEPS // 10
+        n_runs = 20
     chains = {
         name: [chain_curves(seed, alpha_w, n_runs) for seed in context.seeds]
         for name, alpha_w in (("GTD(lambda)", chain.ALPHA_W), ("TD(lambda)", 0.0))
