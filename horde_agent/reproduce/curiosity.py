@@ -213,9 +213,11 @@ class Curious(LifeHooks):
             self._n = life.student.learning_steps
             self._ude.update(life.horde.td_error, life.horde.rho)
             self._mean.update(np.abs(life.horde.td_error * life.horde.rho))
-        self.record.drive[k] = self.drive = (
-            self._ude.value() if self.by_ude else self._mean.value.copy()
-        )
+        if self.by_ude:
+            self.drive = self._ude.value()
+        else:
+            self.drive = self._mean.value.copy()
+        self.record.drive[k] = self.drive
         if action in self._actions:
             self.record.taken[k] = self._actions.index(action)
         else:
@@ -278,8 +280,10 @@ def _new_robot(
     seed: int, size: CuriositySize, *, is_noise: bool
 ) -> tuple[Any, Interface, Horde, tuple[int, ...]]:
     """Return a robot, its interface, a Horde, and the actions of its questions' policies."""
-    change = (size.before * 0.1, "clockwise", FRICTION)
-    env = make_body("simulator", physics="planar", friction_changes=() if is_noise else (change,))
+    friction_changes: tuple[tuple[float, str, float], ...] = ()
+    if not is_noise:
+        friction_changes = ((size.before * 0.1, "clockwise", FRICTION),)
+    env = make_body("simulator", physics="planar", friction_changes=friction_changes)
     interface = Interface.of(env)
     rng = np.random.default_rng([seed, 1])
     motors = [i for i, channel in enumerate(interface.channels) if channel.group == "motor_current"]
@@ -292,7 +296,9 @@ def _new_robot(
 
     n_actions = len(interface.actions)
     actions = tuple(map(interface.actions.index, TARGETS))
-    cumulants = (white_noise if is_noise else mean_current, mean_current)
+    cumulants: list[Any] = [mean_current, mean_current]
+    if is_noise:
+        cumulants[0] = white_noise
     questions = [
         GVF(name, ConstantAction(action, n_actions), cumulant, GAMMA, lam=LAM)
         for name, action, cumulant in zip(TARGETS, actions, cumulants, strict=True)

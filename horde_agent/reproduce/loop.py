@@ -411,17 +411,20 @@ def _loop_is_a_memory(data: LoopResults) -> Measured:
             n_wide += bool(gains.min() > 0 >= lower_end)
         of_truth = (errors[ALONE] - errors[TRUTH]).mean()
         sentences += [f"{variant} {error.mean():.3f}" for variant, error in errors.items()]
-        sentences[-1] += f" at gamma {gamma:g}" + (
-            f" (the loop has {(errors[ALONE] - errors[CLOSED]).mean() / of_truth:.0%} of its gain)"
-            if of_truth > 0
-            else ""
+        sentences[-1] += f" at gamma {gamma:g}"
+        if of_truth > 0:
+            of_loop = (errors[ALONE] - errors[CLOSED]).mean()
+            sentences[-1] += f" (the loop has {of_loop / of_truth:.0%} of its gain)"
+    cause = ""
+    if n_wide:
+        cause = (
+            f"{n_wide} of {len(least)} gains are above 0 in every life, with an interval that holds "
+            "0 all the same."
         )
     return Measured(
         least,
         f"Error over variance of the time since the wall was touched: {'; '.join(sentences)}.",
-        f"{n_wide} of {len(least)} gains are above 0 in every life, with an interval that holds 0 all the same."
-        if n_wide
-        else "",
+        cause,
     )
 
 

@@ -397,7 +397,10 @@ def _rupee_reacts_to_lost_weights(data: MeasuresResults) -> Measured:
         ]
         rises.append(within_reach.max() / curve[last])
         reached = [k for k in range(last + 1, len(curve)) if limit.test(curve[k] / curve[last])]
-        medians_after.append(life.at[reached[0]] - data.size.reset if reached else np.inf)
+        if reached:
+            medians_after.append(life.at[reached[0]] - data.size.reset)
+        else:
+            medians_after.append(np.inf)
     description = f"largest median RUPEE within {1.0 / BETA0:,.0f} updates over the median before"
     return Measured(
         [Number(description, rises, limit)],
@@ -445,9 +448,8 @@ def _divergence_is_announced(data: MeasuresResults) -> Measured:
         steps = np.concatenate([getattr(of_seed, name) for of_seed in data.bairds])
         in_time = (steps >= 0) & (steps < limit)
         measured[name.upper()] = in_time.mean()
-        sentences += (
-            [f"{name.upper()} after {np.median(steps[in_time]):,.0f}"] if in_time.any() else []
-        )
+        if in_time.any():
+            sentences.append(f"{name.upper()} after {np.median(steps[in_time]):,.0f}")
     return Measured(
         measured,
         f"Median steps: {join([*sentences, f'a weight after {np.median(limit):,.0f}'])}.",
