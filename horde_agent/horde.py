@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.learning.averages import AverageSchedule
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
     NEWCOMER,
@@ -133,6 +134,9 @@ class Horde:
         self._current = CurrentStates()
         self._engine = self._new_engine()
         self._divergence = DivergenceMonitor(self.names)
+        self._averages: AverageSchedule | None = None
+        if self.config.average > 0.0:
+            self._averages = AverageSchedule(self.config.average, self.n_demons)
         self._unchecked = self.questions  # questions with policies that were never evaluated
 
     def __repr__(self) -> str:
@@ -156,7 +160,7 @@ class Horde:
             tiles: Active features, int64 of shape (n_active,), all different.
 
         Returns:
-            Predictions of all demons, float64, shape (n_demons,).
+            Predictions of the latest weights, averaged or not, float64, shape (n_demons,).
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a
@@ -196,7 +200,8 @@ class Horde:
 
         Returns:
             Predictions of the new weights at `tiles`, float64, shape (n_demons,); in deferred mode
-            those of the latest processed step.
+            those of the latest processed step. With `config.average`, `predictions` reads those of
+            the averaged weights.
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range; the
@@ -227,6 +232,8 @@ class Horde:
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
+        if self._averages is not None and divergence.n_steps >= self._averages.next_at:
+            self._move_averages(self._averages)
         if terminated:
             self._current.state = None
         else:
@@ -269,11 +276,13 @@ class Horde:
     def predict(self, tiles: Tiles) -> Floats:
         """Return the predictions of all demons at `tiles`, float64, shape (n_demons,), without learning.
 
+        With `config.average` they are those of the averaged weights.
+
         Raises:
             ValueError: If `tiles` has a wrong shape or type, or is out of range.
         """
         tiles = self._maker.states.tiles(tiles)
-        return self._with_offsets(self._processed().predict(tiles))
+        return self._with_offsets(self._predict(tiles))
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
         """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
@@ -317,8 +326,15 @@ class Horde:
 
     @property
     def predictions(self) -> Floats:
-        """Predictions of all demons at the latest state, float64, shape (n_demons,)."""
-        return self._with_offsets(self._processed().latest)
+        """Predictions of all demons at the latest state, float64, shape (n_demons,).
+
+        With `config.average` they are those of the averaged weights, except after the end of a
+        stream.
+        """
+        state = self._current.state
+        if self._averages is None or state is None:
+            return self._with_offsets(self._processed().latest)
+        return self._with_offsets(self._predict(state[1]))
 
     @property
     def offsets(self) -> Floats:
@@ -406,7 +422,7 @@ class Horde:
         return self._processed().mspbe_vector()
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return copies of theta and w, each (n_demons, n_features), in the learner's dtype.
+        """Return copies of the latest theta and w, each (n_demons, n_features), in the learner's dtype.
 
         Args:
             demons: Indices of some demons, shape (n,), for arrays of shape (n, n_features); all by
@@ -417,6 +433,16 @@ class Horde:
         """
         self.catch_up()
         return self._engine.weights(demons)
+
+    def averaged_weights(self, demons: Integers | None = None) -> NDArray[Any]:
+        """Return a copy of the weights that predictions are read from, (n_demons, n_features).
+
+        These are the averages of theta with `config.average`, otherwise theta; `demons` and errors
+        are as of `weights`.
+        """
+        if self._averages is None:
+            return self.weights(demons)[0]
+        return self._processed().averaged_weights(demons)
 
     def step_sizes(self) -> NDArray[Any]:
         """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
@@ -472,6 +498,8 @@ class Horde:
     def reset_weights(self, theta: NDArray[Any] | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; offsets, w, traces and estimates do not change.
 
+        Averages of the weights begin again.
+
         Bounds of weights are raised as if a cumulant of the size of the largest given weight had
         been observed.
 
@@ -486,6 +514,8 @@ class Horde:
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
+        if self._averages is not None:
+            self._averages.restart(self._divergence.n_steps)
 
     def set_offsets(self, offsets: Floats) -> None:
         """Set the offsets of demons that estimate theirs; they stand still from now on.
@@ -575,6 +605,9 @@ class Horde:
         copy._engine.copy_weights_from(self._engine)
         if self._maker.offsets.is_on:
             copy._maker.copy_offsets_from(self._maker)
+        if copy._averages is not None and self._averages is not None:
+            copy._divergence.n_steps = self._divergence.n_steps
+            copy._averages.copy_from(self._averages)
         self._share_divergence([copy])
         return copy
 
@@ -631,7 +664,11 @@ class Horde:
 
     def state(self) -> State:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
+        averages: State = {}
+        if self._averages is not None:
+            averages = self._averages.state()
         return nested(
+            averages=averages,
             engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._divergence.state(),
@@ -654,6 +691,8 @@ class Horde:
         self._engine.restore(inner(state, "engine"))
         self._maker.restore(inner(state, "signals"))
         self._divergence.restore(inner(state, "soundness"))
+        if self._averages is not None:
+            self._averages.restore(inner(state, "averages"))
         self._current.restore(inner(state, "there"), inner(state, "streams"))
         unasked = set(untext(state["own/unasked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
@@ -742,6 +781,8 @@ class Horde:
         self._engine.rearrange(self._mapping(old_index), self._current.tiles(), {})
         self._engine.set_bounds(maker.bound)
         self._divergence.rearrange(old_index, self.names)
+        if self._averages is not None:
+            self._averages.rearrange(old_index, self._divergence.n_steps)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
@@ -779,6 +820,18 @@ class Horde:
         """Return the engine after it has processed all queued steps."""
         self.catch_up()
         return self._engine
+
+    def _predict(self, tiles: Tiles) -> Floats:
+        """Return theta.phi at checked tiles, (n_active,), by the averaged weights if there are any, (n_demons,)."""
+        engine = self._processed()
+        if self._averages is None:
+            return engine.predict(tiles)
+        return engine.predict_averaged(tiles)
+
+    def _move_averages(self, averages: AverageSchedule) -> None:
+        """Move the averaged weights toward those of this learning step."""
+        self.catch_up()
+        self._engine.move_averages(averages.advance(self._divergence.n_steps))
 
     def _with_offsets(self, values: Floats) -> Floats:
         """Return predictions from theta.phi, shape (n_demons,), in a new array."""

@@ -405,6 +405,16 @@ class ShardedHorde:
 
     def weights(self, demons: Integers | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return copies of theta and w of all demons, or of those with indices (n,): `Horde.weights`."""
+        theta, w = self._gather_weights("weights", demons)
+        return theta, w
+
+    def averaged_weights(self, demons: Integers | None = None) -> NDArray[Any]:
+        """Return the averaged theta of all demons, or of those with indices (n,): `Horde.averaged_weights`."""
+        (average,) = self._gather_weights("averaged_weights", demons)
+        return average
+
+    def _gather_weights(self, name: str, demons: Integers | None) -> tuple[NDArray[Any], ...]:
+        """Return the array or arrays, each (n, n_features), that a method of every shard's Horde returns."""
         if demons is None:
             wanted = np.arange(self.n_demons)
         else:
@@ -416,23 +426,26 @@ class ShardedHorde:
         replies = self._stream.gather(
             "read",
             lambda link: (
-                "weights",
+                name,
                 np.searchsorted(link.demons, wanted[places_of_link[link.number]]),
             ),
         )
-        parts = [
-            (places_of_link[link.number], weights)
-            for link, weights in replies
-            if places_of_link[link.number].size
-        ]
-        widths = {theta.shape[1] for _, (theta, _) in parts} or {self.n_features}
+        parts = []
+        n_arrays = 1
+        for link, reply in replies:
+            arrays = reply
+            if isinstance(reply, np.ndarray):
+                arrays = (reply,)
+            n_arrays = len(arrays)
+            if places_of_link[link.number].size:
+                parts.append((places_of_link[link.number], arrays))
+        widths = {arrays[0].shape[1] for _, arrays in parts} or {self.n_features}
         if len(widths) > 1:
             raise ValueError(DIFFERENT_WEIGHTS)
-        theta, w = np.zeros((2, wanted.size, widths.pop()), dtype=self.config.dtype)
-        for here, (of_theta, of_w) in parts:
-            theta[here] = of_theta
-            w[here] = of_w
-        return theta, w
+        out = np.zeros((n_arrays, wanted.size, widths.pop()), dtype=self.config.dtype)
+        for places, arrays in parts:
+            out[:, places] = arrays
+        return tuple(out)
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w, as `Horde.weights_sha256` does."""

@@ -47,6 +47,7 @@ class Demons(NamedTuple):
     vectors: Reals  # (k, d, n): the rule's other vectors, WEIGHTS then TRACES
     numbers: Floats  # (j, d): the rule's numbers, NUMBERS then TRACE_NUMBERS
     m: Reals  # (d, n): the trace of delta e; (0, n) without the vector MSPBE estimate
+    average: Reals  # (d, n): averaged theta, as of the latest average; (0, n) without averages
     alive: NDArray[np.bool_]  # (d,): the trace is not 0
     prediction: Floats  # (d,), like all arrays below: theta_t.phi_t
     td_error: Floats

@@ -56,6 +56,12 @@ class EngineResults(Protocol):
     def max_trace(self) -> Floats:
         """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
 
+    def predict_averaged(self, tiles: Tiles) -> Floats:
+        """Return the predictions of the averaged weights at `tiles`, (n_active,), float64, shape (n_demons,)."""
+
+    def averaged_weights(self, demons: Integers | None = None) -> Reals:
+        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
+
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
 
@@ -106,6 +112,9 @@ class Engine(EngineResults, Protocol):
 
     def catch_up(self) -> None:
         """Process all queued steps."""
+
+    def move_averages(self, rates: Floats) -> None:
+        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on."""

@@ -229,6 +229,11 @@ class MixedEngine:
             if algorithms is None or name in algorithms:
                 engine.catch_up()
 
+    def move_averages(self, rates: Floats) -> None:
+        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
+        for name, engine in self.engines.items():
+            engine.move_averages(rates[self._demons[name]])
+
     @property
     def stream(self) -> int:
         """Number of the selected stream."""
@@ -305,6 +310,10 @@ class MixedEngine:
         """Return theta.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
         return self._read(lambda engine: engine.predict(tiles))
 
+    def predict_averaged(self, tiles: Tiles) -> Floats:
+        """Return the predictions of the averaged weights at `tiles`, (n_active,), float64, shape (n_demons,)."""
+        return self._read(lambda engine: engine.predict_averaged(tiles))
+
     def predict_one(self, demon: int, tiles: Tiles) -> float:
         """Return one demon's prediction at `tiles`, (n_active,)."""
         engine, index = self._engine_of(demon)
@@ -326,25 +335,39 @@ class MixedEngine:
         Raises:
             ValueError: If some of them have weights for each action and others do not.
         """
+        theta, w = self._gather(demons, lambda engine, chosen: engine.weights(chosen))
+        return theta, w
+
+    def averaged_weights(self, demons: Integers | None = None) -> Reals:
+        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all; errors are as of `weights`."""
+        (average,) = self._gather(demons, lambda engine, chosen: (engine.averaged_weights(chosen),))
+        return average
+
+    def _gather(
+        self,
+        demons: Integers | None,
+        read: Callable[[RuleEngine, Integers | None], tuple[Reals, ...]],
+    ) -> tuple[Reals, ...]:
+        """Return arrays of weights, each (n, n_features), that `read` returns of demons of each engine."""
         if self._only is not None:
-            return self._only.weights(demons)
+            return read(self._only, demons)
         chosen = np.arange(self.n_demons)
         if demons is not None:
             chosen = demons
-        parts: list[tuple[Integers, tuple[Reals, Reals]]] = []
+        parts: list[tuple[Integers, tuple[Reals, ...]]] = []
         for name, of_rule in self._demons.items():
             places = np.flatnonzero(np.isin(chosen, of_rule))
             if places.size or not (chosen.size or parts):
-                parts.append(
-                    (places, self.engines[name].weights(np.searchsorted(of_rule, chosen[places])))
-                )
-        first = parts[0][1][0]
-        if any(theta.shape[1] != first.shape[1] for _, (theta, _) in parts):
+                rows = read(self.engines[name], np.searchsorted(of_rule, chosen[places]))
+                parts.append((places, rows))
+        first = parts[0][1]
+        n_weights = first[0].shape[1]
+        if any(rows[0].shape[1] != n_weights for _, rows in parts):
             raise ValueError(DIFFERENT_WEIGHTS)
-        out = np.zeros((2, chosen.size, first.shape[1]), dtype=first.dtype)
+        out = np.zeros((len(first), chosen.size, n_weights), dtype=first[0].dtype)
         for places, rows in parts:
             out[:, places] = rows
-        return out[0], out[1]
+        return tuple(out)
 
     def step_sizes(self) -> Reals:
         """Return every weight's step size, (n_demons, n_features).

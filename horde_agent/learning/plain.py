@@ -59,6 +59,7 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
         vectors=np.zeros((len(update_rule.vectors), n_demons, n_weights), dtype=dtype),
         numbers=np.zeros((len(update_rule.numbers), n_demons)),
         m=np.zeros((n_demons * has_m, n_weights), dtype=dtype),
+        average=np.zeros((n_demons * (config.average > 0.0), n_weights), dtype=dtype),
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
@@ -224,7 +225,7 @@ class PlainEngine:
     def _move_to(self, phi: Phi) -> Floats:
         """Make `phi` the current feature vector, and return the predictions."""
         self._phi = phi
-        self.latest = self._values(phi)
+        self.latest = self._values(phi, self._demons.theta)
         self._demons.prediction[:] = self.latest
         return self.latest
 
@@ -243,11 +244,12 @@ class PlainEngine:
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
         """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
-        return self._values(self._features(tiles))
+        return self._values(self._features(tiles), self._demons.theta)
 
-    def _values(self, phi: Phi) -> Floats:
+    def _values(self, phi: Phi, theta: Reals) -> Floats:
+        """Return the predictions of some weights, (n_demons, n_weights), float64, shape (n_demons,)."""
         out = np.empty(self.n_demons)
-        control.predict(self._demons.theta, self._n_actions, phi, out, n_threads=self._n_threads)
+        control.predict(theta, self._n_actions, phi, out, n_threads=self._n_threads)
         return out
 
     def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
@@ -262,6 +264,25 @@ class PlainEngine:
         out = np.empty(self._n_actions)
         control.action_values(self._demons.theta[demon], self._features(tiles), out)
         return out
+
+    # ---- averaged weights -----------------------------------------------------------------------
+
+    def move_averages(self, rates: Floats) -> None:
+        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
+        average = self._demons.average
+        change = self._demons.theta - average
+        change *= rates.astype(self.dtype)[:, None]
+        average += change
+
+    def predict_averaged(self, tiles: NDArray[Any]) -> Floats:
+        """Return the predictions of the averaged weights at `tiles`, float64, shape (n_demons,)."""
+        return self._values(self._features(tiles), self._demons.average)
+
+    def averaged_weights(self, demons: Integers | None = None) -> Reals:
+        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
+        if demons is None:
+            return self._demons.average.copy()
+        return self._demons.average[demons]
 
     @property
     def td_error(self) -> Floats:
@@ -351,8 +372,9 @@ class PlainEngine:
         arrays.theta[demon] = 0
         arrays.vectors[:, demon] = 0
         arrays.numbers[:, demon] = 0
-        if arrays.m.size:
-            arrays.m[demon] = 0
+        for rows in (arrays.m, arrays.average):
+            if rows.size:
+                rows[demon] = 0
         for numbers in (
             arrays.prediction,
             arrays.td_error,
@@ -385,6 +407,8 @@ class PlainEngine:
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
             self._demons.theta[:] = np.where(self._is_diverged[:, None], 0.0, theta)
+        if self._demons.average.size:
+            self._demons.average[:] = self._demons.theta
         self._move_to(self._phi)
 
     # ---- several streams ------------------------------------------------------------------------
@@ -446,6 +470,7 @@ class PlainEngine:
         return [
             demons.theta,
             demons.m,
+            demons.average,
             demons.mspbe,
             *demons.vectors[: demons.n_weights],
             *demons.numbers[: demons.n_numbers],
@@ -469,7 +494,7 @@ class PlainEngine:
         self._demons = enlarged = self._allocate(self.n_demons)
         for name in ("vectors", "numbers"):
             getattr(enlarged, name)[:, ~is_new] = getattr(old_demons, name)[:, old_index]
-        for name in ("theta", "m", "alive", "flagged", *_NUMBERS):
+        for name in ("theta", "m", "average", "alive", "flagged", *_NUMBERS):
             if getattr(enlarged, name).size:
                 getattr(enlarged, name)[~is_new] = getattr(old_demons, name)[old_index]
         enlarged.alpha[is_new] = mapping.alpha
@@ -514,7 +539,7 @@ class PlainEngine:
                 "learn from the recording again (horde learn --backend replay --log RUN)"
             )
         for name, into in self._demons._asdict().items():
-            if isinstance(into, np.ndarray):
+            if isinstance(into, np.ndarray) and into.size:  # version 0.1.0 has no average
                 into[...] = state[f"_demons/{name}"]
         self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
         put_back(self, state, *_OWN_STATE)

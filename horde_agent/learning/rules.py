@@ -24,7 +24,8 @@ ENGINES = ("auto", "span", "plain")
 # Steps of a trace in addition to pending ones; longer traces need the plain engine
 LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
-"""Factor of the default step size with an offset: what remains to be learned is small."""
+"""Factor of the default step size with an offset: what remains to be learned is small. Averages take out the noise of
+the whole step."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -37,7 +38,7 @@ class LearnerConfig:
 
     Attributes:
         step_size: Primary step size; alpha = step_size / number of active tiles. By default the
-            rule's, 0.1 for most, and half of it with an offset.
+            rule's, 0.1 for most, and half of it with an offset and without averages.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the
             paper's pseudo-code; the trace may have infinite variance. "capped": as "plain", but
@@ -59,6 +60,8 @@ class LearnerConfig:
         offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean",
             the answer that would be right if all states were alike, estimated from the first 500
             transitions (`learning.offsets`). 0: none.
+        average: Learning steps that the averages of the weights reach back (`learning.averages`);
+            predictions are read from these, while learning goes on from the latest weights. 0: none.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
@@ -88,6 +91,7 @@ class LearnerConfig:
     algorithm: AlgorithmName | str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
     offset: float | Literal["mean"] = 0.0
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -103,7 +107,7 @@ class LearnerConfig:
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
-        step_size = default_step_size(rule, self.offset)
+        step_size = default_step_size(rule, self.offset, self.average)
         for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
@@ -112,9 +116,14 @@ class LearnerConfig:
             ("secondary_ratio", "[0, inf)", "at least 0"),
             ("mspbe_tau", "(1, inf)", "above 1 step"),
             ("check_every", "[1, inf)", "at least 1 step"),
+            ("average", "[0, inf)", "at least 1 step, or 0 for none"),
         ):
             if not rules.is_in(range_of, getattr(self, name)):
                 raise ValueError(f"{name} must be {must}, not {getattr(self, name)!r}")
+        if 0.0 < self.average < 1.0:
+            raise ValueError(
+                f"average must be at least 1 step, or 0 for none, not {self.average!r}"
+            )
         self._check_rule(rule)
 
     def _split_algorithm(self) -> rules.Rule:
@@ -253,9 +262,9 @@ def check_offset(offset: Any, dtype: str) -> None:
         raise ValueError(must)
 
 
-def default_step_size(rule: rules.Rule, offset: float | str) -> float:
-    """Return the primary step size that goes with an update rule and an offset."""
-    if offset == 0.0 or rule.IGNORES_STEP_SIZE:
+def default_step_size(rule: rules.Rule, offset: float | str, average: float) -> float:
+    """Return the primary step size that goes with an update rule, an offset and averages."""
+    if offset == 0.0 or average > 0.0 or rule.IGNORES_STEP_SIZE:
         return float(rule.STEP_SIZE)
     return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
 
@@ -333,7 +342,7 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
         config,
         algorithm=definition.name,
         parameters=parameters,
-        step_size=default_step_size(definition, config.offset),
+        step_size=default_step_size(definition, config.offset, config.average),
         secondary_ratio=definition.SECONDARY_RATIO,
         trace_rule=definition.TRACE_RULE
         or ("clipped" if config.trace_rule == "capped" else config.trace_rule),

@@ -33,10 +33,11 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.learning.span_storage import ROWS, Layout, ShardLayout, SpanMemory
+from horde_agent.learning.span_storage import Layout, ShardLayout, SpanMemory
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
 
+_LEARNED_ROWS = ("theta", "w", "m")
 _OWN_STATE = ("_m_scale", "flags", "n_waiting", "latest")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
@@ -265,6 +266,37 @@ class SpanEngine:
         )
         return sums
 
+    # ---- averaged weights -----------------------------------------------------------------------
+
+    def move_averages(self, rates: Floats) -> None:
+        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
+        self.catch_up()
+        if self._now < 0:
+            return
+        of_lanes = self.memory.allocation.zeros(self.layout.n_lanes)
+        of_lanes[self.layout.lane] = rates
+        transition.move_averages(self.memory.native, of_lanes)
+
+    def predict_averaged(self, tiles: Integers) -> Floats:
+        """Return the averaged weights' theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
+        rows = np.zeros(tiles.size, dtype=np.int64)
+        sums = self.memory.allocation.zeros(self.layout.n_lanes)
+        transition.sum_averages(self.memory.native, tiles, rows, sums)
+        return self._of_demons(sums)
+
+    def averaged_weights(self, demons: Integers | None = None) -> Reals:
+        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
+        out = np.zeros((chosen.size, self.n_features), dtype=self.dtype)
+        n_rows = self.memory.features.size
+        for place, lane in enumerate(self.layout.lane[chosen].tolist()):
+            b = self.layout.block_of(lane)
+            rows = self.memory.rows("average", b)[..., lane - self.layout.start[b]]
+            out[place, self.memory.features] = rows.reshape(-1)[:n_rows]
+        return out
+
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""
         return lanes[self.layout.lane].astype(np.float64)
@@ -336,7 +368,7 @@ class SpanEngine:
         for b, rows in self._read(np.unique(of_block)):
             places = np.flatnonzero(of_block == b)
             for of_name, name in zip(out, names, strict=True):
-                of_kind = rows[ROWS.index(name)][:, lanes[places] - self.layout.start[b]]
+                of_kind = rows[_LEARNED_ROWS.index(name)][:, lanes[places] - self.layout.start[b]]
                 if of_kind.size:  # a rule may have no w
                     of_name[np.ix_(places, features)] = of_kind.T
         return out
@@ -355,7 +387,7 @@ class SpanEngine:
             width = int(np.diff(self.layout.start)[b])
             g = int(self.layout.flush_group[b])
             theta, w, m = (
-                self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in ROWS
+                self.memory.rows(name, b).reshape(-1)[: n * width].copy() for name in _LEARNED_ROWS
             )
             if self._now >= 0:
                 if g != listed:
@@ -379,6 +411,8 @@ class SpanEngine:
         else:
             m = np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
+        if self.arrays.average.size:
+            learned["average"] = self.averaged_weights()
         if not self.arrays.has_w:
             del learned["w"]
         learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}
@@ -471,6 +505,8 @@ class SpanEngine:
             if theta is not None:
                 values[: features.size, learns] = theta[np.ix_(demon[learns], features)].T
             rows[:] = values.reshape(rows.shape)
+            if self.arrays.average.size:
+                self.memory.rows("average", b)[:] = rows
         self._sum_bases()
 
     def _sum_bases(self) -> None:

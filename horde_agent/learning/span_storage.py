@@ -69,6 +69,7 @@ _WIDE = 64  # lanes of a block from which on wide vectors pay
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
 PREFAULT_STEPS = 128  # steps over which a chunk is pre-faulted
 LEAST_TOUCHED = 1 << 19  # least numbers per step
+_NOTHING: Reals = np.zeros(0)
 
 
 # ---- the arrays ---------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ ARRAYS: dict[str, Array] = {
         ("demon", "start", "flush_group", "first_block", "only_policy"),
         Array(LAYOUT, is_saved=False),
     ),
-    **dict.fromkeys(("theta", "w", "m"), Array(ROW, is_saved=False)),
+    **dict.fromkeys(("theta", "w", "m", "average"), Array(ROW, is_saved=False)),
     **dict.fromkeys(("c", "factor"), Array(RING, of_stream=True)),
     **dict.fromkeys(("d", "h", "q"), Array(PENDING)),
     "numbers": Array(NUMBER),  # each stream has its own of those that belong to the trace
@@ -459,6 +460,7 @@ class Allocation:
             "theta": self.zeros(n_weights),
             "w": self.zeros(n_weights * has_w),
             "m": self.zeros(n_weights * (has_w and self._config.vector_mspbe)),
+            "average": self.zeros(n_weights * (self._config.average > 0.0)),
             "numbers": self.zeros(len(self._rule.numbers) * n_lanes),
             **{name: self.zeros(n_lanes) for name in OF_LANES},
             "w_left": np.ones(n_lanes, dtype=self._dtype),
@@ -711,11 +713,11 @@ class SpanMemory:
         self._prefault(-(-n_rows // CHUNK) * CHUNK * self.layout.n_lanes - self._n_touched)
 
     def _prefault(self, n: int) -> None:
-        """Pre-fault `n` more numbers of theta, w and m."""
+        """Pre-fault `n` more numbers of theta, w, m and the average."""
         first = self._n_touched
         last = self._n_touched + max(n, 0)
-        span = self.span
-        prefault(*(a[first:last] for a in (span.theta, span.w, span.m)), n_threads=self.n_threads)
+        rows = [getattr(self.span, name)[first:last] for name in ROWS]
+        prefault(*rows, n_threads=self.n_threads)
         self._n_touched = last
 
     def prefault_ahead(self, n_active: int) -> None:
@@ -742,7 +744,7 @@ class SpanMemory:
         return -(-int(self.clock[N_ROWS]) // CHUNK) * CHUNK * self.layout.n_lanes
 
     def rows(self, name: str, b: int) -> Reals:
-        """Return a view of a block's rows in use of theta, w or m, (chunks, CHUNK, lanes)."""
+        """Return a view of a block's rows in use of one of `ROWS`, (chunks, CHUNK, lanes)."""
         return rows_of(getattr(self.span, name)[: self._n_in_use], self.layout, b, CHUNK)
 
     def ring(self, numbers: Reals, b: int) -> Reals:
@@ -833,7 +835,8 @@ class SpanMemory:
             self._lay_out(self.demons, n_active)
         for name in ROWS:
             getattr(self.span, name)[: self._n_in_use] = 0
-            getattr(self.span, name)[: state[name].size] = state[name]
+            saved = state.get(name, _NOTHING)  # version 0.1.0 has no average
+            getattr(self.span, name)[: saved.size] = saved
         for name in SpanArrays._fields:
             if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
                 getattr(self.span, name)[...] = state[name]
@@ -860,8 +863,8 @@ class SpanMemory:
     def rearrange(self, mapping: DemonMapping) -> None:
         """Move remaining demons to the layout of other demons; no update is pending.
 
-        New demons have zero weights and traces. theta, w and m are copied one after another to
-        limit peak memory.
+        New demons have zero weights and traces. theta, w, m and the average are copied one after
+        another to limit peak memory.
         """
         old = self.layout
         old_span = self.span

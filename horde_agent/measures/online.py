@@ -115,6 +115,7 @@ def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
     changes: dict[str, Any] = {
         "mspbe_tau": 1.0 / beta0,
         "vector_mspbe": True,
+        "average": 0.0,
         "w_rule": "every-step",
     }
     return replace(config, algorithm=PAPER_CONFIG.algorithm, parameters={}, **changes)

@@ -42,6 +42,8 @@ MOST_STEPS = 10**12  # 3,000 years at 10 Hz
 MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
+NO_AVERAGE = 0.0
+AVERAGE = 10_000.0  # learning steps: 17 minutes at 10 Hz
 MEAN: Literal["mean"] = "mean"  # that of horde_agent.gvf, which imports the compiler
 DTYPE = "float32"
 """Of the weights of a run."""
@@ -138,7 +140,9 @@ class LearnConfig:
             active features.
         offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500
             transitions, or a number for all.
-        paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
+        average: Learning steps that the averaged weights reach back, from which predictions are
+            read; 0 for none.
+        paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, step size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control
             question NAME finds.
@@ -186,10 +190,11 @@ class LearnConfig:
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
-    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most)")] = (
+    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = (
         None
     )
     offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
+    average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
     paper: bool = False
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
@@ -239,7 +244,8 @@ def resolve(config: LearnConfig) -> LearnConfig:
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
-    config = _with_step_sizes(replace(config, offset=_offset(config)))
+    config = replace(config, offset=_offset(config), average=_average(config))
+    config = _with_step_sizes(config)
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
 
 
@@ -250,6 +256,15 @@ def _offset(config: LearnConfig) -> str:
     if config.paper:
         return NO_OFFSET
     return MEAN
+
+
+def _average(config: LearnConfig) -> float:
+    """Return the reach of the averaged weights, which config.toml then states."""
+    if config.average is not None:
+        return config.average
+    if config.paper:
+        return NO_AVERAGE
+    return AVERAGE
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -300,7 +315,7 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
         raise BadInput(str(error)) from error
     step_size = config.step_size
     if step_size is None:
-        step_size = default_step_size(definition, offset_of(config))
+        step_size = default_step_size(definition, offset_of(config), average_of(config))
     if config.secondary_ratio is None:
         ratio = definition.SECONDARY_RATIO
     else:
@@ -315,6 +330,13 @@ def offset_of(config: LearnConfig) -> float | Literal["mean"]:
     if config.offset == MEAN:
         return MEAN
     return float(config.offset)
+
+
+def average_of(config: LearnConfig) -> float:
+    """Return the reach of the averaged weights as `LearnerConfig` takes it; 0 if it is not set, as in version 0.1.0."""
+    if config.average is None:
+        return NO_AVERAGE
+    return config.average
 
 
 def default_physics() -> str:
@@ -344,7 +366,8 @@ def read_config(path: Path) -> LearnConfig:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
     if is_of_run:
-        table = {"offset": NO_OFFSET} | table  # runs of version 0.1.0 have none
+        # runs of version 0.1.0 have neither
+        table = {"offset": NO_OFFSET, "average": NO_AVERAGE} | table
     settings = {
         k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))
     }
@@ -587,13 +610,22 @@ def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
 
 
 def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
-    """Yield the rules of the offset, the questions, the columns file and the output folder."""
+    """Yield the rules of offset and averages, the questions, the columns file and the output folder."""
     backend = config.backend
     columns = config.columns
     yield _is_no_offset(config.offset)
     yield (
         config.paper and config.offset not in (None, NO_OFFSET),
         f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
+    )
+    average = config.average
+    yield (
+        average is not None and average != NO_AVERAGE and not 1.0 <= average < math.inf,
+        f"--average must be at least 1 learning step, or 0 for none, got {average}",
+    )
+    yield (
+        config.paper and average not in (None, NO_AVERAGE),
+        f"--paper learns without averages, and --average {average} is one: omit one of them",
     )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"

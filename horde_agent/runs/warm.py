@@ -37,6 +37,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import encoder
 from horde_agent.life.life import Life
 from horde_agent.policies import Behaviour, Greedy, Policy, StickyRandom, Uniform
+from horde_agent.runs.config import AVERAGE
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -167,7 +168,7 @@ def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
         questions.policies(interface, np.random.default_rng(0)),
     ]
     for family, trace_rule, w_rule in itertools.product(families, TRACE_RULES, W_RULES):
-        config: Any = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
+        config: Any = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule, average=AVERAGE)  # type: ignore[arg-type]
         yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=config)
     for family in families if learner != PAPER_CONFIG else []:
         yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=learner)

@@ -483,7 +483,7 @@ def test_a_rule_that_computes_its_step_size_has_none_of_an_offset() -> None:
 def test_runs_have_offsets_unless_they_are_the_papers() -> None:
     usual = resolve(LearnConfig())
     paper = resolve(LearnConfig(paper=True))
-    assert (usual.offset, usual.step_size) == ("mean", 0.05)
+    assert (usual.offset, usual.step_size) == ("mean", 0.1)
     assert (paper.offset, paper.step_size) == ("0", 0.1)
     assert resolve(replace(paper, offset="0")) == paper
     assert resolve(LearnConfig(offset="2.5", step_size=0.1)).step_size == 0.1

@@ -70,6 +70,7 @@ class SpanArrays(NamedTuple):
     theta: Reals
     w: Reals
     m: Reals  # the vector MSPBE trace over its common scale; size 0 without the vector estimate
+    average: Reals  # averaged theta, as of the latest average; size 0 without averages
 
     # History of each demon: one number per transition from phi_k to phi_{k+1}.
     c: Reals  # (C places): c_k = rho_k gamma_{k+1} lambda_{k+1}, at place k mod C

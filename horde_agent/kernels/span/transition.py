@@ -37,6 +37,7 @@ from horde_agent.kernels.span.step import (
     skip_step,
 )
 from horde_agent.kernels.span.writing import (
+    average_all_lanes,
     flush_block,
     move_base,
     precompute_bases,
@@ -461,6 +462,28 @@ def predict(
     for b in range(blocks[0], blocks[1]):
         sum_base(span, b, (span.theta, rows[:n], out))
         add_all_pending(span, b, (overlap, out))
+
+
+@kernel
+def move_averages(span: SpanArrays, rates: Reals) -> None:
+    """Move the averaged weights toward theta, by a rate for each lane, shape (L,); no step is queued."""
+    for g in range(span.flushed_at.shape[0]):
+        list_history(span, g, span.clock[NOW])
+        for b in range(span.first_block[g], span.first_block[g + 1]):
+            average_all_lanes(span, b, rates)
+
+
+@kernel
+def sum_averages(span: SpanArrays, tiles: Integers, rows: Integers, out: Reals) -> None:
+    """Write average.phi at tiles, (n_active,), into out, shape (L,); rows, (n_active,), is scratch."""
+    n = 0
+    for i in range(tiles.shape[0]):
+        row = span.row_of[tiles[i]]
+        if row >= 0:
+            rows[n] = row
+            n += 1
+    for b in range(span.flush_group.shape[0]):
+        sum_base(span, b, (span.average, rows[:n], out))
 
 
 @kernel

@@ -320,6 +320,32 @@ def write_lanes(
 
 
 @inner_kernel
+def average_lanes(span: SpanArrays, b: int, lane: int, rates: Reals, zero: Any) -> None:
+    """Move lanes' averaged weights toward theta, pending updates included, by their rates, shape (L,).
+
+    average += rate (theta - average); see `learning/averages.py`. Runs are listed by `list_history`.
+    """
+    start = span.start[b]
+    stride = stride_of(span)
+    first = CHUNK * start + lane - start
+    width = span.start[b + 1] - start
+    rate = load(rates, lane, zero)
+    for r in range(span.clock[N_ROWS]):
+        at = row_at(r, first, width, stride)
+        mean = load(span.average, at, zero)
+        store(span.average, at, multiply_add(rate, load(span.theta, at, zero) - mean, mean))
+    table = span.table[0]
+    tabulate_coefficients(span, b, lane, span.clock[NOW], table, zero)
+    n = lanes_of(zero)
+    for k in range(0, (span.clock[N_PLACES] + 1) * n, n):
+        store(table, k, rate * load(table, k, zero))
+    write_runs(span, b, lane, table, span.average, first, stride, zero)
+
+
+average_all_lanes = over_block(average_lanes)
+
+
+@inner_kernel
 def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
     """Compute e.w of some lanes from their tail; no update is pending.
 

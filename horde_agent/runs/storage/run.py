@@ -31,7 +31,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import BadInput, LearnConfig, offset_of
+from horde_agent.runs.config import BadInput, LearnConfig, average_of, offset_of
 from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
@@ -145,6 +145,7 @@ def _learner_config(config: LearnConfig) -> LearnerConfig:
         w_rule=config.w_rule,  # type: ignore[arg-type]
         algorithm=config.algorithm,
         offset=offset_of(config),
+        average=average_of(config),
     )
 
 

@@ -1,0 +1,291 @@
+"""Averaged weights: what they are, that learning does not depend on them, and that they travel with a Horde."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig
+from horde_agent.runs.config import BadInput, LearnConfig, average_of, resolve
+from tests.agent.hordes import (
+    BEHAVIOUR,
+    IN_ALL,
+    N_ACTIONS,
+    N_ACTIVE,
+    N,
+    RandomLife,
+    ask,
+    breaking,
+    make,
+)
+
+HORIZON = 100.0
+
+
+def questions() -> list[GVF]:
+    return [
+        ask("off-policy"),
+        ask("on-policy", BEHAVIOUR, Channel(1), 0.0),
+        ask("forward", ConstantAction(0, N_ACTIONS), Channel(2), 0.5),
+    ]
+
+
+def rate(before: int, now: int) -> float:
+    """Return the rate of an average of learning step `now` after one of step `before`."""
+    of_decay = 1.0 - (before / now) ** 9
+    of_horizon = 1.0 - np.exp(-(now - before) / HORIZON)
+    return max(of_decay, float(of_horizon))
+
+
+def steps_of_averages(n_steps: int) -> list[int]:
+    """Return the learning steps after which weights are averaged: every 1/32 of the steps so far, at most H/10."""
+    steps = [1]
+    while True:
+        interval = min(max(steps[-1] // 32, 1), int(HORIZON) // 10)
+        if steps[-1] + interval > n_steps:
+            return steps
+        steps.append(steps[-1] + interval)
+
+
+class AverageByHand:
+    """The average of the weights of a Horde that has none itself, by the equation."""
+
+    def __init__(self, horde: Horde, n_steps: int) -> None:
+        self._horde = horde
+        self._due = steps_of_averages(n_steps)
+        self._n_steps = 0
+        self._averaged_at = 0
+        self.average = np.zeros((horde.n_demons, N))
+
+    def begin(self, *state: Any) -> None:
+        self._horde.begin(*state)
+
+    def learn(self, *transition: Any, **options: Any) -> None:
+        self._horde.learn(*transition, **options)
+        self._n_steps += 1
+        if self._n_steps in self._due:
+            r = rate(self._averaged_at, self._n_steps)
+            self.average += r * (self._horde.weights()[0] - self.average)
+            self._averaged_at = self._n_steps
+
+
+@IN_ALL
+@pytest.mark.parametrize("offset", [0.0, "mean"])
+def test_averages_are_those_of_the_equation_and_learning_does_not_depend_on_them(
+    engine: Any, mode: Any, offset: Any
+) -> None:
+    averaged = make(questions(), engine, mode, average=HORIZON, offset=offset, step_size=0.1)
+    latest = make(questions(), engine, mode, offset=offset, step_size=0.1)
+    by_hand = AverageByHand(latest, 700)
+    RandomLife(averaged, by_hand, p_break=0.02).run(700)
+    np.testing.assert_allclose(averaged.averaged_weights(), by_hand.average, rtol=0, atol=1e-12)
+    assert np.abs(by_hand.average - latest.weights()[0]).max() > 0.01
+    for theirs, ours in zip(averaged.weights(), latest.weights(), strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-13)
+    tiles = np.arange(N_ACTIVE)
+    expected = by_hand.average[:, tiles].sum(axis=1) + latest.offsets
+    np.testing.assert_allclose(averaged.predict(tiles), expected, rtol=0, atol=1e-12)
+
+
+def test_an_eager_horde_learns_the_same_bits_with_averages() -> None:
+    averaged = make(questions(), average=HORIZON, step_size=0.1)
+    latest = make(questions(), step_size=0.1)
+    RandomLife(averaged, latest, p_break=0.02).run(300)
+    assert averaged.weights_sha256() == latest.weights_sha256()
+    np.testing.assert_array_equal(averaged.td_error, latest.td_error)
+
+
+@IN_ALL
+def test_predictions_are_read_from_the_averages_and_learn_returns_those_of_the_weights(
+    engine: Any, mode: Any
+) -> None:
+    horde = make(questions(), engine, mode, average=HORIZON)
+    life = RandomLife(horde)
+    life.run(200)
+    _, tiles = life.state
+    np.testing.assert_array_equal(horde.predictions, horde.predict(tiles))
+    np.testing.assert_allclose(
+        horde.predictions, horde.averaged_weights()[:, tiles].sum(axis=1), rtol=0, atol=1e-12
+    )
+    horde.catch_up()
+    latest = horde.learn(0, 0.5, np.zeros(4), tiles)
+    horde.catch_up()
+    if mode == "eager":
+        expected = horde.weights()[0][:, tiles].sum(axis=1)
+        np.testing.assert_allclose(latest, expected, rtol=0, atol=1e-12)
+
+
+@IN_ALL
+def test_a_restored_horde_continues_its_averages_to_the_bit(engine: Any, mode: Any) -> None:
+    def new() -> Horde:
+        return make(questions(), engine, mode, average=HORIZON)
+
+    whole = new()
+    life = RandomLife(whole, p_break=0.05)
+    life.run(150)
+    restored = new()
+    restored.begin(*life.state)
+    restored.restore(whole.state())
+    life.hordes = (whole, restored)
+    life.run(150)
+    np.testing.assert_array_equal(whole.averaged_weights(), restored.averaged_weights())
+    np.testing.assert_array_equal(whole.predictions, restored.predictions)
+
+
+@IN_ALL
+def test_an_added_demon_averages_from_its_own_birth(engine: Any, mode: Any) -> None:
+    grown = make(questions(), engine, mode, average=HORIZON)
+    life = RandomLife(grown)
+    life.run(400)
+    late = ask("late", BEHAVIOUR, Channel(2), 0.9)
+    before = grown.averaged_weights()
+    grown.add([late])
+    np.testing.assert_array_equal(grown.averaged_weights()[:3], before)
+    alone = make([late], engine, mode, average=HORIZON)
+    alone.begin(*life.state)
+    life.hordes = (grown, alone)
+    life.run(300)
+    np.testing.assert_allclose(
+        grown.averaged_weights()[3], alone.averaged_weights()[0], rtol=0, atol=1e-12
+    )
+    grown.remove(["on-policy"])
+    assert grown.averaged_weights().shape == (3, N)
+    np.testing.assert_allclose(
+        grown.averaged_weights()[2], alone.averaged_weights()[0], rtol=0, atol=1e-12
+    )
+
+
+@IN_ALL
+def test_given_weights_are_their_own_average(engine: Any, mode: Any) -> None:
+    horde = make(questions(), engine, mode, average=HORIZON)
+    theta = np.random.default_rng(0).normal(size=(3, N))
+    horde.reset_weights(theta)
+    tiles = np.arange(N_ACTIVE)
+    np.testing.assert_allclose(horde.predict(tiles), theta[:, tiles].sum(axis=1), atol=1e-12)
+    RandomLife(horde).run(100)
+    horde.reset_weights()
+    assert not horde.averaged_weights().any()
+    np.testing.assert_array_equal(horde.predict(tiles), np.zeros(3))
+
+
+@IN_ALL
+def test_a_diverged_demon_predicts_zero(engine: Any, mode: Any) -> None:
+    infinite = GVF("infinite", BEHAVIOUR, breaking((50,), 1e300, 0.5), 0.5)
+    horde = make([*questions(), infinite], engine, mode, average=HORIZON, dtype="float32")
+    life = RandomLife(horde)
+    life.run(40)
+    assert horde.predictions[3] != 0.0
+    life.run(60)
+    assert horde.diverged == ["infinite"]
+    assert not horde.averaged_weights()[3].any()
+    assert horde.predictions[3] == 0.0
+    assert horde.averaged_weights()[:3].any(axis=1).all()
+
+
+def test_rules_in_one_horde_have_the_averages_that_each_has_alone() -> None:
+    def asked(algorithm: str) -> list[GVF]:
+        return [ask(f"{algorithm} {k}", cumulant=Channel(k), algorithm=algorithm) for k in range(2)]
+
+    together = make([*asked("td"), *asked("tidbd")], average=HORIZON, engine="auto")
+    alone = [make(asked(name), average=HORIZON, engine="auto") for name in ("td", "tidbd")]
+    RandomLife(together, *alone).run(150)
+    expected = np.concatenate([horde.averaged_weights() for horde in alone])
+    np.testing.assert_allclose(together.averaged_weights(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(
+        together.averaged_weights(np.array([3, 0])), together.averaged_weights()[[3, 0]]
+    )
+
+
+def test_a_control_demon_predicts_its_largest_averaged_value() -> None:
+    control = GVF("find", Greedy(N_ACTIONS), Channel(0), 0.8, algorithm="greedy_gq")
+    horde = make([control], "plain", average=HORIZON)
+    life = RandomLife(horde)
+    life.run(200)
+    tiles = np.arange(N_ACTIVE)
+    values = horde.averaged_weights().reshape(N_ACTIONS, N)[:, tiles].sum(axis=1)
+    np.testing.assert_allclose(horde.predict(tiles), [values.max()], atol=1e-12)
+    # Policies follow the latest weights
+    latest = horde.weights()[0].reshape(N_ACTIONS, N)[:, tiles].sum(axis=1)
+    np.testing.assert_allclose(horde.action_values("find", tiles), latest, atol=1e-12)
+
+
+def test_streams_share_their_averages() -> None:
+    horde = make(questions(), average=HORIZON)
+    rng = np.random.default_rng(3)
+    for step in range(60):
+        horde.select_stream(step // 10 % 2)
+        state = rng.random(4), rng.choice(N, N_ACTIVE, replace=False)
+        if step in (0, 10):
+            horde.begin(*state)
+        else:
+            horde.learn(0, 0.5, *state)
+    before = horde.averaged_weights()
+    horde.select_stream(0)
+    np.testing.assert_array_equal(horde.averaged_weights(), before)
+    assert before.any()
+
+
+def test_merged_hordes_average_their_averages() -> None:
+    first = make(questions(), "plain", average=HORIZON)
+    RandomLife(first).run(50)
+    second = first.copy_for_stream()
+    np.testing.assert_array_equal(first.averaged_weights(), second.averaged_weights())
+    rng = np.random.default_rng(4)
+    for horde in (first, second):
+        horde.begin(rng.random(4), np.arange(N_ACTIVE))
+        for _ in range(50):
+            horde.learn(0, 0.5, rng.random(4), rng.choice(N, N_ACTIVE, replace=False))
+    mean = 0.5 * (first.averaged_weights() + second.averaged_weights())
+    first.merge([second])
+    np.testing.assert_allclose(first.averaged_weights(), mean, atol=1e-12)
+    np.testing.assert_allclose(second.averaged_weights(), mean, atol=1e-12)
+
+
+def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
+    """One state, a cumulant of mean 0.5: the latest weight keeps the noise of the latest 1 / step_size readings."""
+    horde = Horde(
+        [GVF("mean", BEHAVIOUR, Channel(0), 0.0)],
+        n_features=1,
+        n_active=1,
+        config=LearnerConfig(step_size=0.1, average=1_000.0, dtype="float64"),
+    )
+    rng = np.random.default_rng(0)
+    tiles = np.zeros(1, dtype=np.int64)
+    horde.begin(np.zeros(1), tiles)
+    squares = np.zeros(2)
+    for step in range(6_000):
+        latest = horde.learn(0, 1.0, rng.random(1), tiles)
+        if step >= 3_000:
+            squares += (np.array([latest[0], horde.predictions[0]]) - 0.5) ** 2
+    assert squares[1] < 0.1 * squares[0]
+
+
+@pytest.mark.parametrize("average", [-1.0, 0.5, np.nan, np.inf])
+def test_an_impossible_reach_is_refused(average: float) -> None:
+    with pytest.raises(ValueError, match="average must be at least 1 step, or 0"):
+        LearnerConfig(average=average)
+    with pytest.raises(BadInput, match="--average must be at least 1 learning step"):
+        resolve(LearnConfig(average=average))
+
+
+REACHES: list[tuple[dict[str, Any], float, float]] = [
+    ({}, 10_000.0, 0.1),
+    ({"paper": True}, 0.0, 0.1),
+    ({"average": 0.0}, 0.0, 0.05),
+    ({"average": 500.0, "step_size": 0.2}, 500.0, 0.2),
+]
+
+
+@pytest.mark.parametrize(("settings", "average", "step_size"), REACHES)
+def test_a_run_states_its_averages_and_the_step_size_that_goes_with_them(
+    settings: dict[str, Any], average: float, step_size: float
+) -> None:
+    resolved = resolve(LearnConfig(**settings))
+    assert (average_of(resolved), resolved.step_size) == (average, step_size)
+
+
+def test_the_papers_learner_has_no_averages() -> None:
+    with pytest.raises(BadInput, match="--paper learns without averages"):
+        resolve(LearnConfig(paper=True, average=1_000.0))
