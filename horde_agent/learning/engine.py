@@ -42,7 +42,7 @@ class EngineResults(Protocol):
 
     @property
     def latest(self) -> Floats:
-        """Predictions at the latest completed step, float64, shape (n_demons,)."""
+        """Predictions at the latest completed step, float64, shape (n_demons,); the next step may overwrite them."""
 
     @property
     def td_error(self) -> Floats:

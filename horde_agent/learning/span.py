@@ -38,7 +38,7 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers, Reals
 
 _LEARNED_ROWS = ("theta", "w", "m")
-_OWN_STATE = ("_m_scale", "flags", "n_waiting", "latest")
+_OWN_STATE = ("_m_scale", "flags", "n_waiting")
 _IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
 
 
@@ -56,7 +56,6 @@ class SpanEngine:
         share: Layout as in the whole Horde, if these demons are a shard of it.
 
     Attributes:
-        latest: Predictions at the latest completed step, float64, shape (n_demons,).
         n_waiting: Number of queued steps.
         stream: Number of the selected stream.
         flags: Bits: DEMON_DIVERGED if a demon diverged (`pop_diverged`), TAIL_TOO_LONG if a trace
@@ -103,7 +102,6 @@ class SpanEngine:
         self._m_scale = 1.0
         self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
-        self.latest: Floats = np.zeros(self.n_demons)
         self._signals: Signals | None = None
         self._step: Any = None  # the kernel bound to the arrays `_step_of` and to these signals
         self._step_of: Any = None
@@ -121,6 +119,11 @@ class SpanEngine:
     def arrays(self) -> SpanArrays:
         """The arrays that the kernels read and write."""
         return self.memory.span
+
+    @property
+    def latest(self) -> Floats:
+        """Predictions at the latest completed step, float64, shape (n_demons,); the next step overwrites them."""
+        return self.memory.span.predictions
 
     @property
     def stream(self) -> int:
@@ -144,7 +147,6 @@ class SpanEngine:
         self.memory.set_n_active(tiles.size)
         self.memory.prefault_ahead(tiles.size)
         self._run(transition.begin, tiles)
-        self.latest = self.arrays.predictions.copy()
         return self.latest
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
@@ -199,10 +201,9 @@ class SpanEngine:
             self._finish_steps(self._run(transition.take, self.n_waiting))
 
     def _finish_steps(self, found: int) -> None:
-        """Update flags and predictions after all queued steps were processed."""
+        """Update flags after all queued steps were processed."""
         self.flags = self.flags | int(found)
         self.n_waiting = 0
-        self.latest = self.memory.span.predictions.copy()
         if self._m_scale < SMALLEST_SCALE:  # multiply out, far from overflow
             for numbers in (self.arrays.m, self.arrays.m_step):
                 numbers *= numbers.dtype.type(self._m_scale)
@@ -481,7 +482,6 @@ class SpanEngine:
         """Set one demon's weights to zero for good; other demons do not change."""
         self.catch_up()
         self.memory.clear(demon)
-        self.latest[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon has diverged, shape (n_demons,), also for queued steps."""
@@ -516,7 +516,6 @@ class SpanEngine:
         transition.sum_bases(self.memory.native, self._active)
         self.arrays.prediction[:] = self.arrays.base
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
-        self.latest = self.arrays.predictions.copy()
 
     # ---- state ----------------------------------------------------------------------------------
 
@@ -547,8 +546,8 @@ class SpanEngine:
         start at the current state with zero weights and traces.
         """
         self._flush()
+        latest = self.latest
         self.memory.rearrange(mapping)
         self.n_demons = mapping.group.size
         self._signals = None
-        self.latest = np.where(mapping.is_new, 0.0, self.latest[mapping.old_index])
-        self.arrays.predictions[:] = self.latest
+        self.latest[:] = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
