@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 import tyro
@@ -42,6 +42,9 @@ MOST_STEPS = 10**12  # 3,000 years at 10 Hz
 MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
+FIXED = "fixed"
+"""`features` without random pairs."""
+_PAIRS = re.compile(r"pairs:([1-9][0-9]{0,30})(?:,seed=([0-9]{1,30}))?")
 MEAN: Literal["mean"] = "mean"  # that of horde_agent.gvf, which imports the compiler
 DTYPE = "float32"
 """Of the weights of a run."""
@@ -138,6 +141,8 @@ class LearnConfig:
             active features.
         offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500
             transitions, or a number for all.
+        features: Tilings of the layout alone, `fixed`, or N more over random pairs of channels,
+            `pairs:N` (docs/questions.md).
         paper: Use the offset and the step size of White, Modayil & Sutton (2012): 0 and 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control
@@ -190,6 +195,7 @@ class LearnConfig:
         None
     )
     offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
+    features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
     paper: bool = False
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
@@ -239,7 +245,9 @@ def resolve(config: LearnConfig) -> LearnConfig:
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
-    config = _with_step_sizes(replace(config, offset=_offset(config)))
+    config = _with_step_sizes(
+        replace(config, offset=_offset(config), features=_resolved_features(config))
+    )
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
 
 
@@ -250,6 +258,39 @@ def _offset(config: LearnConfig) -> str:
     if config.paper:
         return NO_OFFSET
     return MEAN
+
+
+class Pairs(NamedTuple):
+    """Random pairs of channels: their number, and the seed that draws them; None for the run's."""
+
+    n: int
+    seed: int | None
+
+
+def pairs_of(features: str | None) -> Pairs | None:
+    """Return the random pairs of `features`, None if there are none, as in runs of version 0.1.0."""
+    if features is None or features == FIXED:
+        return None
+    match = _PAIRS.fullmatch(features)
+    if match is None:
+        raise BadInput(
+            f"--features {features!r}: write {FIXED}, or pairs:N with a number of tilings from 1 on"
+        )
+    seed = None
+    if match[2] is not None:
+        seed = int(match[2])
+    return Pairs(n=int(match[1]), seed=seed)
+
+
+def _resolved_features(config: LearnConfig) -> str:
+    """Return the features with the seed of their pairs, which config.toml then states."""
+    pairs = pairs_of(config.features)
+    if pairs is None:
+        return FIXED
+    seed = pairs.seed
+    if seed is None:
+        seed = config.seed
+    return f"pairs:{pairs.n},seed={seed}"
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -594,6 +635,12 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield (
         config.paper and config.offset not in (None, NO_OFFSET),
         f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
+    )
+    has_pairs = pairs_of(config.features) is not None
+    yield (
+        config.paper and has_pairs,
+        f"--paper learns from the tilings of the layout alone, and --features {config.features} adds others: omit one "
+        "of them",
     )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"
