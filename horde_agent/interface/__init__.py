@@ -93,6 +93,7 @@ class Interface:
         coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
+        pairs: The two channels of each tiling of `with_pairs`, by name.
         flatten: Turns the environment's discrete observations into flat arrays of these channels;
             None if they are flat arrays.
 
@@ -109,6 +110,7 @@ class Interface:
     scaler: Scaler
     feedback: Feedback | None = None
     flatten: TabularNumbers | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
@@ -209,13 +211,15 @@ class Interface:
             seed: Seed of the pairs: same seed, same pairs; the first do not depend on `n`.
 
         Raises:
-            ValueError: If predictions are fed back already, fewer than two channels vary, or there
-                are too many features.
+            ValueError: If predictions are fed back or pairs were added already, fewer than two
+                channels vary, or there are too many features.
         """
         n = whole_number("n", n, least=1)
         seed = whole_number("seed", seed, least=0)
-        if self.feedback is not None:
-            raise ValueError("this interface has feedback already; add pairs before it")
+        if self.feedback is not None or self.pairs:
+            raise ValueError(
+                "this interface has pairs or feedback already; add pairs first, and once"
+            )
         n_features = self.coder.n_features + n * INTERVALS**2
         if n_features > MOST_FEATURES:
             raise ValueError(
@@ -229,7 +233,8 @@ class Interface:
         tables = draw_pairs(channels, n, seed)
         where = [f"pair number {number}" for number in range(1, n + 1)]
         coder = self.coder.extended(tables, groups=(), where=where, names=self.names)
-        return replace(self, coder=coder)
+        pairs = tuple((table["channels"][0], table["channels"][1]) for table in tables)
+        return replace(self, coder=coder, pairs=pairs)
 
     def feeding_back(
         self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]

@@ -117,11 +117,9 @@ def _with_features(interface: Interface, config: LearnConfig) -> Interface:
     pairs = pairs_of(config.features)
     if pairs is None:
         return interface
-    seed = config.seed
-    if pairs.seed is not None:
-        seed = pairs.seed
+    assert pairs.seed is not None, "settings are resolved"
     try:
-        return interface.with_pairs(pairs.n, seed)
+        return interface.with_pairs(pairs.n, pairs.seed)
     except ValueError as error:
         raise BadInput(f"--features {config.features}: {error}") from error
 
