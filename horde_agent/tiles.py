@@ -1,37 +1,56 @@
 """TileCoder: binary features of an observation, by a layout in TOML.
 
-A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group, and a
-`bias`. Tiles are numbered in the order table, channel, tiling, cell (row-major); the bias comes
-last.
+A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group or over one
+or two channels by name, and a `bias`. Tiles are numbered in the order table, channel, tiling, cell
+(row-major); the bias comes last.
 
 Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
 """
 
 from __future__ import annotations
 
+import json
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
-from horde_agent.types import Tiles, parsed_toml
+from horde_agent.types import Tiles, listed, parsed_toml
 
-_KEYS = ("group", "intervals", "tilings", "neighbour")
+_KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset")
 
 MOST_INTERVALS = 2**24  # float32 resolves no more values in [0, 1)
 MOST_TILINGS = 10_000
 MOST_FEATURES = 10**8
 
 
+class Tiling(NamedTuple):
+    """One tiling: a grid over one or two channels.
+
+    Attributes:
+        channels: Positions of its two channels; twice the same for a grid over one.
+        intervals: Intervals along each; the second is 1 for a grid over one channel.
+        offset: Shift of the grid along each channel, in intervals, from 0 to below 1.
+    """
+
+    channels: tuple[int, int]
+    intervals: tuple[int, int]
+    offset: float
+
+
 class TileCoder:
     """Finds the one active tile of every tiling.
 
     Args:
-        tables: `[[tiling]]` tables: group, intervals (one or two), tilings, and `neighbour = k` to
-            pair channel i with channel i + k of its group, as a ring.
+        tables: `[[tiling]]` tables: `group`, `intervals` (one or two), `tilings`, and `neighbour =
+            k` to pair channel i with channel i + k of its group, as a ring. Instead of `group`,
+            `channels` names one or two channels. `offset` shifts the first tiling, in intervals,
+            and the others with it (0 by default).
         groups: Group of each channel, in the order of the observation.
+        names: Name of each channel; needed for tables with `channels`.
         bias: True to add a feature that is always active, the last one.
         where: Name of each table in error messages; by default "[[tiling]] number 1" and so on.
 
@@ -41,7 +60,7 @@ class TileCoder:
         n_active: Number of tilings, including the bias.
 
     Raises:
-        ValueError: If a table has an unknown group or key, or a number out of range.
+        ValueError: If a table has an unknown group, channel or key, or a number out of range.
 
     Examples:
         >>> coder = TileCoder.default(2)
@@ -54,38 +73,41 @@ class TileCoder:
         tables: Sequence[Mapping[str, Any]],
         groups: Sequence[str],
         *,
+        names: Sequence[str] = (),
         bias: bool = True,
         where: Sequence[str] | None = None,
     ) -> None:
         if where is None:
             where = _numbered(tables)
-        rows = [
-            row
+        tilings = [
+            tiling
             for table, words in zip(tables, where, strict=True)
-            for row in _tilings(table, groups, words)
+            for tiling in _tilings(table, groups, names, words)
         ]
-        channel, intervals, offset = ([row[column] for row in rows] for column in range(3))
-        if not rows and not bias:
+        if not tilings and not bias:
             raise ValueError("a tile layout needs at least one [[tiling]] or bias = true")
-        n_tiles = sum(one * other for _, (one, other), _ in rows)
+        n_tiles = sum(tiling.intervals[0] * tiling.intervals[1] for tiling in tilings)
         if n_tiles > MOST_FEATURES:
             raise ValueError(
                 f"the tiles of {where[-1]} and before are {n_tiles:,}, more than {MOST_FEATURES:,}"
             )
-        sizes = np.array(intervals, dtype=np.int64).reshape(-1, 2).prod(axis=1)
+        intervals = np.array([t.intervals for t in tilings], dtype=np.int64).reshape(-1, 2)
+        channels = np.array([t.channels for t in tilings], dtype=np.int64).reshape(-1, 2)
+        sizes = intervals.prod(axis=1)
         self._tilings = kernels.Tilings(
-            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(rows)],
-            channel=np.array(channel, dtype=np.int64).reshape(-1, 2),
-            intervals=np.array(intervals, dtype=np.int64).reshape(-1, 2),
-            offset=np.array(offset, dtype=np.float64),
+            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(tilings)],
+            channel=channels,
+            intervals=intervals,
+            offset=np.array([t.offset for t in tilings], dtype=np.float64),
         )
         self._has_bias = bool(bias)
         self._tables = tuple(tables)
         self._groups = tuple(groups)
+        self._names = tuple(names)
         self._where = tuple(where)
         self.n_inputs = len(groups)
         self.n_features = n_tiles + bool(bias)
-        self.n_active = len(rows) + bool(bias)
+        self.n_active = len(tilings) + bool(bias)
 
     @classmethod
     def from_layout(
@@ -95,12 +117,13 @@ class TileCoder:
 
         Args:
             text: The layout.
-            channels: The channels of an observation in order; each has a "group".
-            endings: The layout is applied once for each of these suffixes, to the groups with that
-                suffix.
+            channels: The channels of an observation in order; each has a "group", and a "name" if
+                the layout names channels.
+            endings: The layout is applied once for each of these suffixes, to the groups and
+                channels with that suffix.
 
         Raises:
-            ValueError: If the text is not TOML, or has an unknown key or group.
+            ValueError: If the text is not TOML, or has an unknown key, group or channel.
         """
         try:
             table = parsed_toml(text)
@@ -117,14 +140,11 @@ class TileCoder:
             raise ValueError("the tile layout: tiling must be [[tiling]] tables")
         if not isinstance(bias, bool):
             raise ValueError(f"the tile layout: bias must be true or false, not {bias!r}")
-        tables = [
-            {**tiling, "group": f"{tiling['group']}{ending}"} if "group" in tiling else tiling
-            for ending in endings
-            for tiling in tilings
-        ]
+        tables = [_with_ending(tiling, ending) for ending in endings for tiling in tilings]
         return cls(
             tables,
             [str(c["group"]) for c in channels],
+            names=[str(c.get("name", "")) for c in channels],
             bias=bias,
             where=_numbered(tilings) * len(endings),
         )
@@ -151,19 +171,30 @@ class TileCoder:
         """The tilings without the bias, for kernels that call `kernels.tiles.encode`."""
         return self._tilings
 
+    @property
+    def layout(self) -> str:
+        """The layout as TOML text, which `from_layout` reads."""
+        lines = [f"bias = {json.dumps(self._has_bias)}"]
+        for table in self._tables:
+            lines += ["", "[[tiling]]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in table.items()]
+        return "\n".join(lines) + "\n"
+
     def extended(
         self,
         tables: Sequence[Mapping[str, Any]],
         groups: Sequence[str],
         where: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
     ) -> TileCoder:
-        """Return a coder with further inputs, with their tiles inserted before the bias.
+        """Return a coder with further tilings or inputs, with their tiles inserted before the bias.
 
         Args:
-            tables: `[[tiling]]` tables of the further inputs.
+            tables: Further `[[tiling]]` tables.
             groups: Group of each further input.
             where: Name of each further table in error messages; by default "[[tiling]] number 1"
                 and so on.
+            names: Name of each channel that the coder has, if its tables name none.
 
         Raises:
             ValueError: As the constructor does.
@@ -172,7 +203,11 @@ class TileCoder:
         all_groups = [*self._groups, *groups]
         if where is None:
             where = _numbered(tables)
-        return TileCoder(all_tables, all_groups, bias=self._has_bias, where=[*self._where, *where])
+        if names is None:
+            names = self._names
+        return TileCoder(
+            all_tables, all_groups, names=names, bias=self._has_bias, where=[*self._where, *where]
+        )
 
     def encode(self, observation: NDArray[np.floating[Any]]) -> Tiles:
         """Return the active features, in increasing order.
@@ -217,38 +252,101 @@ def _numbered(tables: Sequence[object]) -> list[str]:
     return [f"[[tiling]] number {number}" for number in range(1, len(tables) + 1)]
 
 
+def _toml(value: object) -> str:
+    # JSON of strings, numbers and lists is TOML
+    return json.dumps(value, ensure_ascii=False, default=operator.index)
+
+
+def _with_ending(table: Mapping[str, Any], ending: str) -> dict[str, Any]:
+    """Return a [[tiling]] table about the group or the channels with this suffix."""
+    table = dict(table)
+    if "group" in table:
+        table["group"] = f"{table['group']}{ending}"
+    if ending and isinstance(table.get("channels"), list):
+        table["channels"] = [f"{name}{ending}" for name in table["channels"]]
+    return table
+
+
 def _tilings(
-    table: Mapping[str, Any], groups: Sequence[str], where: str
-) -> list[tuple[tuple[int, int], tuple[int, int], float]]:
-    """Expand one [[tiling]] table to (channels, intervals, offset) of each of its tilings."""
-    check_keys(table, where, _KEYS, _KEYS[:3])
-    members = [i for i, group in enumerate(groups) if group == table["group"]]
-    if not members:
-        choices = ", ".join(dict.fromkeys(groups))
-        raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {choices}")
-    n_dims = 2 if "neighbour" in table else 1
+    table: Mapping[str, Any], groups: Sequence[str], names: Sequence[str], where: str
+) -> list[Tiling]:
+    """Expand one [[tiling]] table."""
+    check_keys(table, where, _KEYS)
+    if "channels" in table:
+        check_keys(table, where, _KEYS, ("intervals", "tilings"))
+        pairs = [_named_channels(table, names, where)]
+        n_dims = len(table["channels"])
+    else:
+        check_keys(table, where, _KEYS, ("group", "intervals", "tilings"))
+        pairs = _channels_of_group(table, groups, where)
+        n_dims = 2 if "neighbour" in table else 1
     intervals = table["intervals"]
-    n_tilings = table["tilings"]
-    step = table.get("neighbour", 0)
     if not isinstance(intervals, list | tuple) or len(intervals) != n_dims:
         raise ValueError(
             f"{where}: intervals must be {n_dims} whole number(s) in a list, not {intervals!r}"
         )
-    for key, values, least, most in (
-        ("intervals", intervals, 1, MOST_INTERVALS),
-        ("tilings", [n_tilings], 1, MOST_TILINGS),
-        ("neighbour", [step], -len(members), len(members)),
-    ):
-        if not all(
-            hasattr(n, "__index__") and not isinstance(n, bool) and least <= n <= most
-            for n in values
-        ):
+    _check_whole(table, "intervals", intervals, (1, MOST_INTERVALS), where)
+    n_tilings = table["tilings"]
+    _check_whole(table, "tilings", [n_tilings], (1, MOST_TILINGS), where)
+    cells = (intervals[0], intervals[-1])
+    if n_dims == 1:
+        cells = (intervals[0], 1)
+    offset = _offset(table, where)
+    return [
+        Tiling(channels=channels, intervals=cells, offset=(offset + j / n_tilings) % 1.0)
+        for channels in pairs
+        for j in range(n_tilings)
+    ]
+
+
+def _channels_of_group(
+    table: Mapping[str, Any], groups: Sequence[str], where: str
+) -> list[tuple[int, int]]:
+    """Return each channel of a table's group, with its neighbour."""
+    members = [i for i, group in enumerate(groups) if group == table["group"]]
+    if not members:
+        choices = ", ".join(dict.fromkeys(groups))
+        raise ValueError(f"{where} names the unknown group {table['group']!r}; there are {choices}")
+    step = table.get("neighbour", 0)
+    _check_whole(table, "neighbour", [step], (-len(members), len(members)), where)
+    return [(channel, members[(i + step) % len(members)]) for i, channel in enumerate(members)]
+
+
+def _named_channels(table: Mapping[str, Any], names: Sequence[str], where: str) -> tuple[int, int]:
+    """Return the positions of a table's one or two channels."""
+    chosen = table["channels"]
+    for key in ("group", "neighbour"):
+        if key in table:
+            raise ValueError(f"{where} has {key!r} beside 'channels'; leave one out")
+    if not isinstance(chosen, list | tuple) or len(chosen) not in (1, 2):
+        raise ValueError(f"{where}: channels must be one or two names in a list, not {chosen!r}")
+    for name in chosen:
+        if name not in names:
+            choices = listed(names) or "none with a name"
+            raise ValueError(f"{where} names the unknown channel {name!r}; there are {choices}")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{where} names the channel {chosen[0]!r} twice; name another one")
+    positions = [list(names).index(name) for name in chosen]
+    return positions[0], positions[-1]
+
+
+def _check_whole(
+    table: Mapping[str, Any], key: str, values: Sequence[Any], limits: tuple[int, int], where: str
+) -> None:
+    """Raise ValueError if one of a key's values is not whole or not within the limits."""
+    least, most = limits
+    for value in values:
+        is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+        if not is_whole or not least <= value <= most:
             raise ValueError(
                 f"{where}: {key} must be whole, from {least} to {most:,}, not {table[key]!r}"
             )
-    cells = (intervals[0], intervals[1] if n_dims == 2 else 1)
-    return [
-        ((channel, members[(i + step) % len(members)]), cells, j / n_tilings)
-        for i, channel in enumerate(members)
-        for j in range(n_tilings)
-    ]
+
+
+def _offset(table: Mapping[str, Any], where: str) -> float:
+    """Return the shift of a table's first tiling, in intervals."""
+    offset = table.get("offset", 0.0)
+    is_number = isinstance(offset, int | float) and not isinstance(offset, bool)
+    if not is_number or not 0.0 <= offset < 1.0:
+        raise ValueError(f"{where}: offset must be a number from 0 to below 1, not {offset!r}")
+    return float(offset)

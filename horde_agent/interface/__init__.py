@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from horde_agent.feedback import Feedback
 from horde_agent.gvf import GVF, named
 from horde_agent.interface.advice import flat_box
+from horde_agent.interface.pairs import INTERVALS, draw_pairs
 from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
-from horde_agent.tiles import TileCoder
-from horde_agent.types import Bools, Floats, Tiles, listed
+from horde_agent.tiles import MOST_FEATURES, TileCoder
+from horde_agent.types import Bools, Floats, Tiles, listed, whole_number
 
 __all__ = ["ChannelInfo", "Interface", "Scaler", "TabularObservation", "readable"]
 
@@ -92,6 +93,7 @@ class Interface:
         coder: Tile coder of the scaled observation, followed by the scaled predictions fed back.
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
+        pairs: The two channels of each tiling of `with_pairs`, by name.
         flatten: Turns the environment's discrete observations into flat arrays of these channels;
             None if they are flat arrays.
 
@@ -108,6 +110,7 @@ class Interface:
     scaler: Scaler
     feedback: Feedback | None = None
     flatten: TabularNumbers | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
@@ -186,6 +189,52 @@ class Interface:
         if name not in self.names:
             raise ValueError(f"unknown channel {name!r}; there are {', '.join(self.names)}")
         return self.names.index(name)
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Names of the channels that the tile layout reads and whose bounds are not one number."""
+        tilings = self.coder.tilings
+        # A channel with one interval has one tile
+        is_read = np.isin(np.arange(len(self.channels)), tilings.channel[tilings.intervals > 1])
+        is_constant = self.scaler.low == self.scaler.high
+        return tuple(np.array(self.names, dtype=object)[is_read & ~is_constant])
+
+    def with_pairs(self, n: int, seed: int = 0) -> Interface:
+        """Return an interface with `n` further tilings, each over two random channels.
+
+        A tiling is 8 x 8 with a random offset; the channels are two of `varying`. Each has one
+        active tile: n_features grows by 64 n and n_active by n. The other tiles keep their numbers,
+        the bias stays last. `coder.layout` has the result as text.
+
+        Args:
+            n: Number of tilings.
+            seed: Seed of the pairs: same seed, same pairs; the first do not depend on `n`.
+
+        Raises:
+            ValueError: If predictions are fed back or pairs were added already, fewer than two
+                channels vary, or there are too many features.
+        """
+        n = whole_number("n", n, least=1)
+        seed = whole_number("seed", seed, least=0)
+        if self.feedback is not None or self.pairs:
+            raise ValueError(
+                "this interface has pairs or feedback already; add pairs first, and once"
+            )
+        n_features = self.coder.n_features + n * INTERVALS**2
+        if n_features > MOST_FEATURES:
+            raise ValueError(
+                f"{n:,} pairs make {n_features:,} features, more than {MOST_FEATURES:,}; ask for fewer"
+            )
+        channels = self.varying
+        if len(channels) < 2:
+            raise ValueError(
+                f"pairs need at least two channels that vary and have tiles, and there are {len(channels)}"
+            )
+        tables = draw_pairs(channels, n, seed)
+        where = [f"pair number {number}" for number in range(1, n + 1)]
+        coder = self.coder.extended(tables, groups=(), where=where, names=self.names)
+        pairs = tuple((table["channels"][0], table["channels"][1]) for table in tables)
+        return replace(self, coder=coder, pairs=pairs)
 
     def feeding_back(
         self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]

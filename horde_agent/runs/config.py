@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 import tyro
@@ -44,6 +44,9 @@ MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
 AVERAGE = 10_000.0  # learning steps: 17 minutes at 10 Hz
+FIXED = "fixed"
+"""`features` without random pairs."""
+_PAIRS = re.compile(r"pairs:([1-9][0-9]{0,30})(?:,seed=([0-9]{1,30}))?")
 MEAN: Literal["mean"] = "mean"  # that of horde_agent.gvf, which imports the compiler
 DTYPE = "float32"
 """Of the weights of a run."""
@@ -142,6 +145,8 @@ class LearnConfig:
             transitions, or a number for all.
         average: Learning steps that the averaged weights reach back, from which predictions are
             read; 0 for none.
+        features: Tilings of the layout alone, `fixed`, or N more over random pairs of channels,
+            `pairs:N` (docs/questions.md).
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, step size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control
@@ -195,6 +200,7 @@ class LearnConfig:
     )
     offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
+    features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
     paper: bool = False
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
@@ -244,7 +250,12 @@ def resolve(config: LearnConfig) -> LearnConfig:
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
-    config = replace(config, offset=_offset(config), average=_average(config))
+    config = replace(
+        config,
+        offset=_offset(config),
+        average=_average(config),
+        features=_resolved_features(config),
+    )
     config = _with_step_sizes(config)
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
 
@@ -265,6 +276,39 @@ def _average(config: LearnConfig) -> float:
     if config.paper:
         return NO_AVERAGE
     return AVERAGE
+
+
+class Pairs(NamedTuple):
+    """Random pairs of channels: their number, and the seed that draws them; None for the run's."""
+
+    n: int
+    seed: int | None
+
+
+def pairs_of(features: str | None) -> Pairs | None:
+    """Return the random pairs of `features`, None if there are none, as in runs of version 0.1.0."""
+    if features is None or features == FIXED:
+        return None
+    match = _PAIRS.fullmatch(features)
+    if match is None:
+        raise BadInput(
+            f"--features {features!r}: write {FIXED}, or pairs:N with a number of tilings from 1 on"
+        )
+    seed = None
+    if match[2] is not None:
+        seed = int(match[2])
+    return Pairs(n=int(match[1]), seed=seed)
+
+
+def _resolved_features(config: LearnConfig) -> str:
+    """Return the features with the seed of their pairs, which config.toml then states."""
+    pairs = pairs_of(config.features)
+    if pairs is None:
+        return FIXED
+    seed = pairs.seed
+    if seed is None:
+        seed = config.seed
+    return f"pairs:{pairs.n},seed={seed}"
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -626,6 +670,12 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield (
         config.paper and average not in (None, NO_AVERAGE),
         f"--paper learns without averages, and --average {average} is one: omit one of them",
+    )
+    has_pairs = pairs_of(config.features) is not None
+    yield (
+        config.paper and has_pairs,
+        f"--paper learns from the tilings of the layout alone, and --features {config.features} adds others: omit one "
+        "of them",
     )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"

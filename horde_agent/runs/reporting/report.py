@@ -84,6 +84,7 @@ def write_report(path: Path) -> Path:
             question_files,
             lambda: _worst_section(questions or []),
         ),
+        noted.drawn("The features", results, lambda: _features_section(summary, details)),
         noted.drawn(
             "The table of time and health", results, lambda: _timing_section(summary, details)
         ),
@@ -378,6 +379,19 @@ def _weight_of(nmsre: Sequence[float]) -> str:
     share = sum(ordered[:n]) / sum(ordered)
     mean_of_others = nmsre_text(fmean(ordered[n:]))
     return f"Here the worst {n} of {len(ordered)} contribute {share:.1%}; the mean of the others is {mean_of_others}."
+
+
+def _features_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
+    """Return the numbers of features and the random pairs; "" for the tilings of the layout alone."""
+    pairs = details.get("pairs")
+    if not pairs:
+        return ""
+    n_features = number(summary.get("n_features"), ",")
+    n_active = number(summary.get("n_active"), ",")
+    text = f"{n_features} features, {n_active} of them active."
+    names = ", ".join(f"{first} and {second}" for first, second in pairs)
+    text = f"{text} {len(pairs):,} tilings are over random pairs of channels: {names}."
+    return section("Features", html.element("p", text))
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:

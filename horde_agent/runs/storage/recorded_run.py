@@ -73,8 +73,8 @@ class RecordedRun:
         """Return the settings of a new run that learns from this recording, completed from this run.
 
         The horizon is taken from this run; so are questions and seed, unless `config` names
-        questions, and the offset and the averages, unless `config` names them: the recording of an
-        older run gives the weights that it had.
+        questions, and the offset, the averages and the features, unless `config` names them: the
+        recording of an older run gives the weights that it had.
 
         Raises:
             BadInput: If the questions of this run were given in Python, and `config` names none.
@@ -90,6 +90,8 @@ class RecordedRun:
             config = replace(config, offset=self.config.offset)
         if config.average is None and not config.paper:
             config = replace(config, average=self.config.average)
+        if config.features is None and not config.paper:
+            config = replace(config, features=self.config.features)
         # There is no live page of a recording
         return replace(config, horizon=self.config.horizon, watch=False)
 

@@ -31,7 +31,7 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import BadInput, LearnConfig, average_of, offset_of
+from horde_agent.runs.config import BadInput, LearnConfig, average_of, offset_of, pairs_of
 from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
@@ -81,10 +81,10 @@ def make_run(
 
     Raises:
         BadInput: If a question is about another policy than the behaviour and action probabilities
-            are unknown.
+            are unknown, or `features` do not fit the robot.
         ValueError: If the questions do not fit.
     """
-    interface = Interface.of(env)
+    interface = _with_features(Interface.of(env), config)
     file = file or Path(str(config.questions))
     if own is None:
         questions = build_questions(config, interface, file)
@@ -110,6 +110,18 @@ def make_run(
             f"{n_robots} robots took turns. Steps and times are those of all of them together."
         )
     return Run(config, interface, horde, folder, notes)
+
+
+def _with_features(interface: Interface, config: LearnConfig) -> Interface:
+    """Return the interface with the random pairs of the settings, if any."""
+    pairs = pairs_of(config.features)
+    if pairs is None:
+        return interface
+    assert pairs.seed is not None, "settings are resolved"
+    try:
+        return interface.with_pairs(pairs.n, pairs.seed)
+    except ValueError as error:
+        raise BadInput(f"--features {config.features}: {error}") from error
 
 
 def _make_horde(

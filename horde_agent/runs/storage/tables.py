@@ -246,6 +246,7 @@ def _details(run: Run, end: ExitReason) -> dict[str, Any]:
     return {
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),
+        "pairs": [list(pair) for pair in run.interface.pairs],
         "set_aside_because": run.horde.divergence_reason,
         "skipped_because": run.horde.skipped_because,
         "stopped_early": end.is_early,
