@@ -34,7 +34,7 @@ LATER: tuple[str, ...] = (
 )
 """Experiments of later papers: run by name, or together by `later`."""
 
-FURTHER = ("league", *LATER)
+FURTHER = ("league", "efficiency", *LATER)
 """All experiments that `all` does not run; the paper leaves `league` to future work."""
 
 GROUPS = ("all", "later")
@@ -56,6 +56,7 @@ class ReproduceConfig:
             their test excursions), `reset` (the measures when the weights are lost, and when the
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions);
+            `efficiency` (error against robot time, with and without offsets, averages and pairs);
             `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
             four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory
             by traces and by predictions fed back), `swifttd` (a step size per weight), `measures`

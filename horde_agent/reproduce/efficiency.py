@@ -1,0 +1,371 @@
+"""Experiment `efficiency`: how much of the robot's time each lever saves.
+
+The levers are offsets, averaged weights, and tilings over random pairs of channels. Each seed's life
+is simulated once and learned from with every combination of them; beside them stands the best
+off-line linear predictor on the paper's tiles.
+
+The paper leaves better accuracy, by richer features and others, to future work (section 7). The
+settings were chosen on lives of the seeds 201 to 203; seed k of the experiment is life 300 + k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from horde_agent.gvf import GVF
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import Outcomes, final_nmsre
+from horde_agent.questions import excursions
+from horde_agent.record import read
+from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, check
+from horde_agent.reproduce.excursions import NMSRESummary
+from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
+from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from horde_agent.reproduce.offline import OfflineScores, offline
+from horde_agent.reproduce.runner import Job
+from horde_agent.reproduce.stats import mean_ci
+from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
+from horde_agent.types import Bools, Floats, Integers
+
+TITLE = "Error against robot time"
+STEPS = {"paper": 261_681, "quick": 6_000}
+SEEDS_FROM = 300
+N_SEEDS = 5
+AVERAGE = 10_000.0
+N_PAIRS = 150
+SHARES = (0.1, 0.2, 1 / 3, 0.5, 0.7, 1.0)
+"""Lengths of lives, as shares of the paper's."""
+FIFTH = 0.2
+PERIOD_S = 0.1
+HOUR_S = 3_600.0
+
+
+class Levers(NamedTuple):
+    """What is added to the paper's learner."""
+
+    offsets: bool
+    averages: bool
+    pairs: bool
+
+    @property
+    def name(self) -> str:
+        """The levers in words."""
+        return " + ".join(field for field, is_on in self._asdict().items() if is_on) or "paper"
+
+    def config(self) -> LearnerConfig:
+        """Return the learner's options, with the step size that goes with them by default."""
+        offset: float | Literal["mean"] = 0.0
+        if self.offsets:
+            offset = "mean"
+        average = 0.0
+        if self.averages:
+            average = AVERAGE
+        return LearnerConfig(offset=offset, average=average, vector_mspbe=False)
+
+    def interface(self, interface: Interface, seed: int) -> Interface:
+        """Return the robot's interface with the features that are learned from."""
+        if self.pairs:
+            return interface.with_pairs(N_PAIRS, seed)
+        return interface
+
+
+PAPER = Levers(offsets=False, averages=False, pairs=False)
+DEFAULTS = Levers(offsets=True, averages=True, pairs=False)
+ALL = Levers(offsets=True, averages=True, pairs=True)
+VARIANTS = (
+    PAPER,
+    Levers(offsets=True, averages=False, pairs=False),
+    Levers(offsets=False, averages=True, pairs=False),
+    Levers(offsets=False, averages=False, pairs=True),
+    DEFAULTS,
+    Levers(offsets=True, averages=False, pairs=True),
+    Levers(offsets=False, averages=True, pairs=True),
+    ALL,
+)
+
+# ---- learning -------------------------------------------------------------------------------------------------------
+
+
+class VariantArrays(NamedTuple):
+    """What one variant learned from one life."""
+
+    # Predictions before each test, as they were made then, see `training_data.predict_at_tests`
+    predictions: Floats
+    sound: Bools  # which demons did not diverge, shape (n_demons,)
+    ms_per_update: float  # duration of an update in milliseconds, with tiles and tests
+
+
+@cached(VariantArrays)
+def learn_variant(
+    context: ExperimentContext, life: Path, seed: int, levers: Levers
+) -> VariantArrays:
+    """Learn from a life with some of the levers."""
+    interface = levers.interface(interface_of(context), seed)
+    training_data = TrainingData(read(life))
+    horde = compiled_horde(
+        interface, excursions(interface), config=levers.config(), mode="deferred"
+    )
+    learned = learn(training_data, horde, interface)
+    ms = 1e3 * learned.seconds / learned.n_updates
+    return VariantArrays(learned.predictions, sound_demons(horde), ms)
+
+
+@cached(OfflineScores)
+def learn_offline(context: ExperimentContext, life: Path, seed: int) -> OfflineScores:
+    """Solve for the best off-line linear predictors of a life."""
+    interface = interface_of(context)
+    rng = np.random.default_rng([seed, 2])
+    return offline(TrainingData(read(life)), excursions(interface), interface, rng)
+
+
+class Errors(NamedTuple):
+    """Errors of one variant on one life: of its first steps, for each of `SHARES`, shape (n_shares,) each."""
+
+    median: Floats
+    mean: Floats
+    below_1: Floats
+    n_diverged: int
+    ms_per_update: float
+
+
+def errors_of(
+    arrays: VariantArrays, life: TrainingData, questions: Sequence[GVF], n_steps: Integers
+) -> Errors:
+    """Return the final NMSRE that lives of some numbers of steps, (n_shares,), would have had.
+
+    A prediction depends on nothing after it, so a shorter life is the beginning of a longer one.
+    """
+    tests = outcomes(life, questions, arrays.predictions)
+    summaries = []
+    for last_step in n_steps.tolist():
+        shorter = []
+        for test in tests:
+            is_before = test.step < last_step
+            if not is_before.any():
+                continue
+            shorter.append(
+                Outcomes(
+                    test.policy,
+                    test.step[is_before],
+                    test.predictions[is_before],
+                    test.returns[is_before],
+                )
+            )
+        nmsre = np.where(arrays.sound, final_nmsre(shorter, len(questions)), np.nan)
+        summaries.append(NMSRESummary.of(nmsre))
+    return Errors(
+        median=np.array([summary.median for summary in summaries]),
+        mean=np.array([summary.mean for summary in summaries]),
+        below_1=np.array([summary.below_1 for summary in summaries]),
+        n_diverged=int((~arrays.sound).sum()),
+        ms_per_update=arrays.ms_per_update,
+    )
+
+
+@dataclass(frozen=True)
+class EfficiencyResults:
+    """Everything that was measured.
+
+    Attributes:
+        n_steps: Lengths of lives, shape (n_shares,).
+        errors: By variant, then by seed.
+        best_linear: Median and mean NMSRE of the best off-line linear predictors, held out, of the
+            first seed's life.
+    """
+
+    n_steps: Integers
+    errors: Mapping[Levers, Mapping[int, Errors]]
+    best_linear: NMSRESummary
+
+    def curves(self, levers: Levers, which: str) -> Floats:
+        """Return the median or mean NMSRE of a variant, shape (n_seeds, n_shares)."""
+        return np.array([getattr(errors, which) for errors in self.errors[levers].values()])
+
+    def ratio(self, which: str, share: float, levers: Levers, reference: Levers) -> Floats:
+        """Return a variant's error after a share of the life over a reference's at its end, of each seed."""
+        place = SHARES.index(share)
+        return np.asarray(
+            self.curves(levers, which)[:, place] / self.curves(reference, which)[:, -1]
+        )
+
+
+def run(context: ExperimentContext) -> tuple[EfficiencyResults, dict[str, object]]:
+    """Simulate the lives and learn with every combination of levers; cached results are reused."""
+    n_steps = STEPS[context.scale]
+    seeds = [SEEDS_FROM + seed for seed in context.at_least(N_SEEDS)]
+    if context.is_quick:
+        seeds = [SEEDS_FROM + seed for seed in context.seeds]
+    lives = [LifeSpec(seed, n_steps, physics="planar") for seed in seeds]
+    recordings = simulate_lives(context, lives)
+    jobs: dict[Any, Job] = {
+        OfflineScores: Job(
+            "off-line solutions", learn_offline, (context, recordings[seeds[0]], seeds[0]), 3.0
+        )
+    }
+    for levers in VARIANTS:
+        for seed in seeds:
+            jobs[levers, seed] = Job(
+                f"{levers.name} on life {seed}",
+                learn_variant,
+                (context, recordings[seed], seed, levers),
+            )
+    results = context.in_parallel(jobs)
+    questions = excursions(interface_of(context))
+    lengths = np.rint(np.array(SHARES) * n_steps).astype(np.int64)
+    errors: dict[Levers, dict[int, Errors]] = {levers: {} for levers in VARIANTS}
+    for seed in seeds:
+        life = TrainingData(read(recordings[seed]))
+        for levers in VARIANTS:
+            errors[levers][seed] = errors_of(results[levers, seed], life, questions, lengths)
+    scores = results[OfflineScores]
+    best = np.fmin(scores.ridge, scores.lstd)
+    data = EfficiencyResults(lengths, errors, NMSRESummary.of(best))
+    return data, {
+        "steps of each life": n_steps,
+        "lives": ", ".join(map(str, seeds)),
+        "questions": len(questions),
+        "pairs": N_PAIRS,
+        "reach of the averages": f"{AVERAGE:g} learning steps",
+    }
+
+
+# ---- checks ---------------------------------------------------------------------------------------------------------
+
+FUTURE_WORK = "section 7, future work"
+
+
+@check(
+    claim="A fifth of the robot's time gives the error of the whole life with the paper's learner.",
+    paper="-",
+    source=FUTURE_WORK,
+    terms="Error after a fifth of the steps, all levers, over the paper's learner after all of them:",
+    limit=at_most(1.0),
+)
+def _a_fifth_is_enough(data: EfficiencyResults) -> Measured:
+    without_pairs = {
+        which: mean_ci(data.ratio(which, FIFTH, DEFAULTS, PAPER)) for which in ("median", "mean")
+    }
+    words = ", ".join(f"{which} {value}" for which, value in without_pairs.items())
+    return Measured(
+        {which: data.ratio(which, FIFTH, ALL, PAPER) for which in ("median", "mean")},
+        f"Without pairs: {words}.",
+        "see the table: error against robot time",
+    )
+
+
+@check(
+    claim="At the end, errors are lower by a fifth (median) and three tenths (mean) without other features.",
+    paper="-",
+    source=FUTURE_WORK,
+    terms="Offsets and averages over the paper's learner, at the end:",
+)
+def _errors_are_lower(data: EfficiencyResults) -> list[Number]:
+    return [
+        Number("median", data.ratio("median", 1.0, DEFAULTS, PAPER), at_most(0.8)),
+        Number("mean", data.ratio("mean", 1.0, DEFAULTS, PAPER), at_most(0.7)),
+    ]
+
+
+@check(
+    claim="Nearly every question is answered better than by its mean, and none diverges.",
+    paper="-",
+    source=FUTURE_WORK,
+    terms="Offsets and averages:",
+)
+def _few_are_worse_than_the_mean(data: EfficiencyResults) -> list[Number]:
+    below_1 = data.curves(DEFAULTS, "below_1")[:, -1]
+    n_diverged = [
+        errors.n_diverged for of_seed in data.errors.values() for errors in of_seed.values()
+    ]
+    return [
+        Number("share below 1", below_1, at_least(0.92)),
+        Number("diverged, all variants", max(n_diverged), at_most(0), ".0f"),
+    ]
+
+
+@check(
+    claim="Each lever pays on top of the others.",
+    paper="-",
+    source=FUTURE_WORK,
+    terms="Mean error of all levers over all but one, at the end, without",
+    limit=at_most(1.0),
+)
+def _each_lever_pays(data: EfficiencyResults) -> dict[str, Floats]:
+    ratios = {}
+    for lever in Levers._fields:
+        others = ALL._replace(**{lever: False})
+        ratios[lever] = data.ratio("mean", 1.0, ALL, others)
+    return ratios
+
+
+REMARKS = (
+    "A life does not depend on what is learned from it, so all variants learn from the same lives; the error after "
+    "a part of a life is that of its tests so far.",
+    "Each variant has the default step size that goes with it: 0.1, with offsets alone 0.05.",
+    "The best off-line linear predictor is the better of ridge regression and LSTD for each question, on held-out "
+    "excursions of the first life, from the paper's tiles.",
+)
+
+# ---- figure and tables ----------------------------------------------------------------------------------------------
+
+SHOWN = (PAPER, VARIANTS[1], DEFAULTS, ALL)
+
+
+def pictures(data: EfficiencyResults) -> dict[str, Picture]:
+    """Draw the errors against robot time, lever by lever."""
+    hours = data.n_steps * PERIOD_S / HOUR_S
+    canvas, panels = new_canvas(8.0, 3.4, n=2, sharex=True)
+    for axes, which in zip(panels, ("median", "mean"), strict=True):
+        for levers, colour in zip(SHOWN, COLOURS, strict=False):
+            curves = data.curves(levers, which)
+            axes.plot(hours, curves.mean(axis=0), "o-", color=colour, label=levers.name, ms=3)
+            axes.fill_between(
+                hours, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, lw=0
+            )
+        axes.axhline(getattr(data.best_linear, which), color="0.4", ls=":", lw=1)
+        style_axes(axes, f"{which} error of the questions", xlabel="robot time in hours")
+        axes.set_ylim(bottom=0.0)
+    panels[0].set_ylabel("error / variance of the answers")
+    panels[0].legend(frameon=False, fontsize=8)
+    caption = (
+        "Error of 795 predictions against robot time; bands are the range over the lives. Dotted: the best linear "
+        "predictor of the paper's tiles, off-line."
+    )
+    return {"efficiency": Picture(canvas, caption)}
+
+
+def tables(data: EfficiencyResults) -> list[Table]:
+    """Return the errors of every variant after shares of the life, and at the end."""
+    over_time = []
+    at_the_end = []
+    for levers in VARIANTS:
+        row: dict[str, object] = {"levers": levers.name}
+        for which in ("median", "mean"):
+            for share, values in zip(SHARES, data.curves(levers, which).T, strict=True):
+                row[f"{which}, {share:.0%}"] = mean_ci(values)
+        over_time.append(row)
+        of_seeds = list(data.errors[levers].values())
+        at_the_end.append(
+            {
+                "levers": levers.name,
+                "median": mean_ci([errors.median[-1] for errors in of_seeds]),
+                "mean": mean_ci([errors.mean[-1] for errors in of_seeds]),
+                "below 1": mean_ci([errors.below_1[-1] for errors in of_seeds]),
+                "diverged": sum(errors.n_diverged for errors in of_seeds),
+                "ms per update": mean_ci([errors.ms_per_update for errors in of_seeds]),
+            }
+        )
+    best = data.best_linear
+    note = f"Best off-line linear predictor: median {best.median:.3g}, mean {best.mean:.3g}."
+    return [
+        Table.of("Error after a share of the life", over_time, note),
+        Table.of("Every combination at the end", at_the_end),
+    ]
