@@ -207,7 +207,7 @@ KINDS: dict[str, Callable[[], Life]] = {
     "plain, capped, feedback": partial(make_life, feedback=True, trace_rule="capped"),
     "span, robots, functions": partial(make_life, n_robots=3, with_functions=True),
     "plain, robots, functions": partial(make_life, n_robots=3, with_functions=True, engine="plain"),
-    "span, offsets": partial(make_life, offset="mean"),
+    "span, offsets": partial(make_life, offset="mean", average=20.0),
     "span, offsets, robots, functions": partial(
         make_life, n_robots=3, with_functions=True, offset="mean"
     ),
