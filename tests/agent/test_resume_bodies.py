@@ -53,7 +53,7 @@ policies = ["forward", "uniform"]
 gammas = [0.0, 0.9]
 channels = ["light_bump_left", "battery_current"]
 """
-KILLS = [2, pytest.param(10, marks=pytest.mark.slow)]
+KILLS = [1, pytest.param(10, marks=pytest.mark.slow)]
 
 
 @pytest.mark.sim
