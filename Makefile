@@ -7,10 +7,11 @@ VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
 # `make test` is four parts. Tests that start, kill and await processes: their part leaves the processors to another one.
-PROCESSES := $(addprefix tests/agent/test_,compiled.py ending.py exports.py process_env.py resume.py resume_bodies.py \
-	sharded_life.py stop_button.py watch.py) tests/env/test_robot_cli_stops.py tests/env/create2/test_clients.py \
-	tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py tests/test_cache.py tests/test_systems.py \
-	tests/test_wheel.py
+# The last ones need the kernels that the learner's part compiles.
+PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
+	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
+	$(addprefix tests/agent/test_,process_env.py exports.py watch.py stop_button.py ending.py resume.py resume_bodies.py \
+	sharded_life.py compiled.py)
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
 MOVED := $(filter-out $(PROCESSES),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
 	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))

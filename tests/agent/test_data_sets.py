@@ -604,7 +604,9 @@ def test_parquet_holds_what_the_record_holds(toy_run: Path, tmp_path: Path) -> N
     assert table["saw"].to_numpy().tolist() == rows["observation"][:, 1].tolist()
     (first_event, *_) = (toy_run / "log/events.jsonl").read_text().splitlines()
     began = datetime.fromisoformat(json.loads(first_event)["time"])
-    last_day = began + timedelta(seconds=float(rows["t"][-1]))  # another one shortly before midnight
+    last_day = began + timedelta(
+        seconds=float(rows["t"][-1])
+    )  # another one shortly before midnight
     days = {str(day) for day in table["day"].to_pylist()}
     assert days == {f"{day:%Y-%m-%d}" for day in (began, last_day)}
     events = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "table-events.parquet")
