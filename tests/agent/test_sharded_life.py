@@ -114,6 +114,7 @@ def test_each_shard_is_in_the_status_of_the_live_page_and_in_details_json(sharde
         assert all(row["n_bytes"] > 50e6 for row in rows)
 
 
+@pytest.mark.slow
 def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_used(
     sharded: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
