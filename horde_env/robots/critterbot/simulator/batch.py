@@ -234,7 +234,9 @@ def step_batch(
             if draws:
                 draw_noise(addresses, i, robots.normal, robots.uniform)
             request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            robot = np.int64(i)  # numba's parallel loop counts in uint64: it would compile twice
+            robot: Any = np.int64(
+                i
+            )  # the parallel loop counts in uint64: numba would compile twice
             step_robot(robot, request, robots, model_fields, judgements, limits, observations[i])
 
 
