@@ -234,9 +234,8 @@ def step_batch(
             if draws:
                 draw_noise(addresses, i, robots.normal, robots.uniform)
             request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            robot: Any = np.int64(
-                i
-            )  # the parallel loop counts in uint64: numba would compile twice
+            # The parallel loop counts in uint64: numba would compile the step twice
+            robot: Any = np.int64(i)
             step_robot(robot, request, robots, model_fields, judgements, limits, observations[i])
 
 
