@@ -6,10 +6,19 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
+# `make test` is four parts. Tests that start, kill and await processes: their part leaves the processors to another one.
+# The last ones need the kernels that the learner's part compiles.
+PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
+	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
+	$(addprefix tests/agent/test_,process_env.py exports.py watch.py stop_button.py ending.py resume.py resume_bodies.py \
+	sharded_life.py compiled.py)
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py tests/agent/test_sb3.py tests/agent/test_[u-z]*.py
+MOVED := $(filter-out $(PROCESSES),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
+	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+# Processes that tests start read byte code instead of compiling the packages, a fifth of their time, wherever `make` runs.
+export PYTHONDONTWRITEBYTECODE :=
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba
 # would take the one for the other.
 COMPILED = NUMBA_CACHE_DIR=$(CURDIR)/.build/numba/compiled $(THREADS)
@@ -18,7 +27,7 @@ INTERPRETED = $(THREADS) NUMBA_DISABLE_JIT=1
 # Functions of scripts for a reader have few hints.
 LOOSELY = --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 
-.PHONY: demo test test-learner test-robot test-checked test-interpreted test-all test-page check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -49,16 +58,21 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling, plain lines
 	$(BIN)/python .ci/plain_code.py
 
 # The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
-# The robot's part begins when it is done: the learner's has then compiled most of what both need.
-test: $(VENV)/.dev  ## Compiled, in two parts; a small subset interpreted, with coverage
-	@echo "three parts, two at a time; each is shown when it is done, the longest after some minutes"
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-learner test-interpreted test-robot
+# Two parts begin when it is done: the learner's has then compiled most of what they need.
+test: $(VENV)/.dev  ## Compiled, in three parts; a small subset interpreted, with coverage
+	@echo "four parts, two and then three at a time; each is shown when it is done, the longest after some minutes"
+	$(MAKE) --no-print-directory -j 3 --output-sync=target FIRST=test-interpreted test-learner test-interpreted \
+		test-robot test-processes
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(foreach glob,$(MOVED),--ignore-glob '$(glob)')
+	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(addprefix --ignore=,$(MOVED) $(PROCESSES))
 
-test-robot: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/env tests/test_*.py tests/bench tests/oracles horde_env $(MOVED)
+test-robot: $(VENV)/.dev $(FIRST)
+	$(COMPILED) $(BIN)/python -m pytest tests/env $(filter-out $(PROCESSES),$(wildcard tests/test_*.py)) tests/bench \
+		tests/oracles horde_env $(MOVED) $(addprefix --ignore=,$(PROCESSES))
+
+test-processes: $(VENV)/.dev $(FIRST)
+	$(COMPILED) $(BIN)/python -m pytest $(PROCESSES)
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'

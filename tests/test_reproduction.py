@@ -100,6 +100,7 @@ def test_the_later_experiments_run_whole_at_the_quick_scale(tmp_path: Path) -> N
 
 
 @pytest.mark.sim
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_reproduction_on_the_robot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -449,7 +449,11 @@ def test_a_hostile_toml_file_is_refused_at_once(
         parsed_toml(text)
     file = csv_file(tmp_path, text, "bad.toml")
     table = csv_file(tmp_path, "x\n1\n2\n")
-    for words in (f"--data {table} --columns {file}", f"--config {file}", f"--questions {file}"):
+    for words in (
+        f"--data {table} --columns {file}",
+        f"--config {file}",
+        f"--physics planar --questions {file}",
+    ):
         assert cli.main(f"learn {words} --out {tmp_path / 'run'}".split()) == 2
     assert capsys.readouterr().err.count("\n") == 3
     assert time.process_time() - began < 5.0

@@ -334,14 +334,15 @@ def test_broken_cumulants_and_diverging_demons_do_not_change_others(
 
 
 @MODES
+@pytest.mark.usefixtures("narrow")
 def test_a_found_policy_and_the_questions_about_it_are_in_one_shard(
     cluster: LocalCluster, mode: Mode
 ) -> None:
     """Also those that are added; its values are those of the steps so far, before any other shard has caught up."""
     questions = control()
     life = Life(200)
-    one = Horde(questions, mode=mode, **KIND)
-    with ShardedHorde(questions, mode=mode, shards="auto", **KIND) as many:
+    one = Horde(questions, config=F64, mode=mode, **KIND)
+    with ShardedHorde(questions, config=F64, mode=mode, shards="auto", **KIND) as many:
         assert len(many.shards) == 5
         for t in range(150):
             for horde in (one, many):

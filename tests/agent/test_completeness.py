@@ -72,7 +72,7 @@ MAY_DIFFER = {
 }
 """Classes, and attributes as "Class.attribute", that may differ, with the reason."""
 
-N_STEPS = 700
+N_STEPS = 500
 FAULTS = {
     50: {"gap": 1},
     90: {"clipped": 2, "overrun_s": 0.2},

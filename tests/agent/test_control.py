@@ -221,7 +221,7 @@ def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_fol
     ]
     config = LearnerConfig(algorithm=rule, step_size=0.5, dtype="float64")
     horde = Horde(questions, n_features=N_STATES + 1, n_active=2, config=config)
-    corridor(horde, 12_000)
+    corridor(horde, 5_000)
     states = [np.array([s, N_STATES]) for s in range(GOAL)]
     best_actions = [int(horde.action_values("find", tiles).argmax()) for tiles in states]
     assert best_actions == [1] * GOAL

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import warnings
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -602,10 +602,13 @@ def test_parquet_holds_what_the_record_holds(toy_run: Path, tmp_path: Path) -> N
     assert table["step"].to_pylist() == rows["step"].tolist()
     assert table["b"].to_numpy().tobytes() == rows["b"].tobytes()
     assert table["saw"].to_numpy().tolist() == rows["observation"][:, 1].tolist()
-    today = datetime.fromisoformat(
-        json.loads((toy_run / "log/events.jsonl").read_text().splitlines()[0])["time"]
-    )
-    assert {str(day) for day in table["day"].to_pylist()} == {f"{today:%Y-%m-%d}"}
+    (first_event, *_) = (toy_run / "log/events.jsonl").read_text().splitlines()
+    began = datetime.fromisoformat(json.loads(first_event)["time"])
+    last_day = began + timedelta(
+        seconds=float(rows["t"][-1])
+    )  # another one shortly before midnight
+    days = {str(day) for day in table["day"].to_pylist()}
+    assert days == {f"{day:%Y-%m-%d}" for day in (began, last_day)}
     events = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "table-events.parquet")
     assert events["event"].to_pylist() == ["began", "snapshot", "ended"]
 

@@ -43,7 +43,7 @@ TINY = 1e-9  # a bound that each weight passes
 SCRATCH = {"run_time", "run_place"}
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 # Interpreted, a step takes 100 times as long
-HALF = 1 + IS_INTERPRETED
+SHORTER = 1 + 4 * IS_INTERPRETED
 
 
 # ---- engines and their references -------------------------------------------------------------------------------
@@ -284,8 +284,8 @@ WEIGHTED = "importance-weighted"
 # At tau = 2 the MSPBE trace m halves on each step: without a change of its scale it would overflow
 # after 1,075 steps.
 CASES = [
-    Case(0, 150 // HALF, EVERY_STEP),
-    Case(1, 150 // HALF, WEIGHTED, "plain", tau=2.0, n_streams=4),
+    Case(0, 150 // SHORTER, EVERY_STEP),
+    Case(1, 150 // SHORTER, WEIGHTED, "plain", tau=2.0, n_streams=4),
     Case(2, 250, WEIGHTED),
     Case(3, 250, EVERY_STEP, "capped", tau=2.0, n_streams=4),
     Case(4, 250, WEIGHTED, "plain"),

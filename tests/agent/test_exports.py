@@ -20,7 +20,7 @@ from tests.agent.commands import files_of_at_most, flip, summary_of, toy
 from tests.facts import states
 
 KINDS = ("parquet", "mcap", "minari", "lerobot")
-EVERY = {"parquet": 7, "mcap": 3, "minari": 35, "lerobot": 9}
+EVERY = {"parquet": 11, "mcap": 5, "minari": 35, "lerobot": 14}
 NEEDS = {"parquet": "pyarrow", "mcap": "mcap", "minari": "minari", "lerobot": "pyarrow"}
 
 

@@ -233,7 +233,7 @@ def flipped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("n", [4, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [2, pytest.param(300, marks=pytest.mark.slow)])
 def test_no_changed_byte_of_a_record_changes_a_result_silently(
     n: int, flipped_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,10 +124,17 @@ SETTINGS = [
     Case("learn --backend replay --log run --realtime", "--realtime requires a robot that can act"),
     Case("learn --algorithm tdrc:beta=.1,beta=.2", "gives 'beta' twice: give it once"),
     Case(
-        "learn --algorithm td --secondary-ratio 0.1", "secondary_ratio = 0.1 has no effect: omit it"
+        "learn --physics planar --algorithm td --secondary-ratio 0.1",
+        "secondary_ratio = 0.1 has no effect: omit it",
     ),
-    Case("learn --algorithm td --w-rule importance-weighted", "does not support w_rule"),
-    Case("learn --algorithm intentional_td --step-size 0.3", "step_size = 0.3 has no effect"),
+    Case(
+        "learn --physics planar --algorithm td --w-rule importance-weighted",
+        "does not support w_rule",
+    ),
+    Case(
+        "learn --physics planar --algorithm intentional_td --step-size 0.3",
+        "step_size = 0.3 has no effect",
+    ),
     *(
         Case(
             f"reproduce {name} --backend serial",

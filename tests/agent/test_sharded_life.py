@@ -88,21 +88,6 @@ algorithm = "tidbd:meta=0.005"
 """
 
 
-def test_a_life_of_several_rules_that_follows_a_found_policy_is_the_same_in_shards_after_a_resume(
-    tmp_path: Path,
-) -> None:
-    """The policy is in one shard, and its values choose the robot's actions and those of test excursions."""
-    (tmp_path / "q.toml").write_text(RULES)
-    words = f"{LIFE} --questions {tmp_path}/q.toml --behaviour greedy:lamp --epsilon 0.3 --excursion-probability 0.05"
-    assert horde(words, f"--horizon 12 --steps 300 --out {tmp_path}/one") == 0
-    assert horde(words, f"--horizon 12 --steps 170 --shards 2 --out {tmp_path}/many") == 0
-    assert horde(f"resume {tmp_path}/many --steps 300") == 0
-    assert differences(tmp_path / "many", tmp_path / "one") == []
-    shards = json.loads((tmp_path / "many" / "details.json").read_text())["shards"]
-    assert sum(shard["n_demons"] for shard in shards) == 7
-    assert left_over() == []
-
-
 @pytest.mark.slow
 def test_a_stopped_run_resumes_in_the_same_number_of_shards(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +114,7 @@ def test_each_shard_is_in_the_status_of_the_live_page_and_in_details_json(sharde
         assert all(row["n_bytes"] > 50e6 for row in rows)
 
 
+@pytest.mark.slow
 def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_used(
     sharded: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,14 +194,22 @@ print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
 """
 
 
-def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(
-    whole: Path, tmp_path: Path
-) -> None:
-    """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same."""
+def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(tmp_path: Path) -> None:
+    """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same.
+
+    Demons of several rules, one of which finds the policy that the robot follows: it is in one
+    shard, and its values choose the robot's actions and those of test excursions.
+    """
+    questions = tmp_path / "q.toml"
+    questions.write_text(RULES)
+    words = f"--questions {questions} --behaviour greedy:lamp --epsilon 0.3 --steps {2 * STEPS}"
+    words += " --excursion-probability 0.05 --horizon 12"
+    whole = tmp_path / "whole"
+    assert horde(f"{LIFE} {words} --out {whole}") == 0
     run = tmp_path / "killed"
-    words = [*OFTEN.split(), f"--steps={STEPS}", "--shards=2", f"--out={run}"]
+    line = [*OFTEN.split(), *words.split(), "--shards=2", f"--out={run}"]
     with subprocess.Popen(
-        [sys.executable, "-m", "horde_agent.cli", *words],
+        [sys.executable, "-m", "horde_agent.cli", *line],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -228,7 +222,7 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(
         assert process.stderr is not None
         output = process.stderr.read()
     assert process.returncode == 1, output
-    (sentence,) = (line for line in output.splitlines() if line.startswith("horde: "))
+    (sentence,) = (text for text in output.splitlines() if text.startswith("horde: "))
     assert sentence.startswith("horde: shard ")
     assert f"`horde resume {run}`" in sentence
     assert psutil.wait_procs(children, timeout=30.0)[1] == []
@@ -240,6 +234,9 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(
     assert [event["cause"] for event in ends] == ["shard_lost"]
     assert horde(f"resume {run}") == 0
     assert differences(run, whole) == []
+    shards = json.loads((run / "details.json").read_text())["shards"]
+    assert sum(shard["n_demons"] for shard in shards) == 7
+    assert left_over() == []
 
 
 @pytest.mark.slow

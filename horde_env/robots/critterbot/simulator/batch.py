@@ -234,7 +234,9 @@ def step_batch(
             if draws:
                 draw_noise(addresses, i, robots.normal, robots.uniform)
             request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            step_robot(i, request, robots, model_fields, judgements, limits, observations[i])
+            # The parallel loop counts in uint64: numba would compile the step twice
+            robot: Any = np.int64(i)
+            step_robot(robot, request, robots, model_fields, judgements, limits, observations[i])
 
 
 class BatchState:
