@@ -36,6 +36,7 @@ from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
+from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.saving import State, inner, nested
@@ -89,7 +90,7 @@ class Life:
     Args:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions.
             `horde_agent.life.robot` lists what else a robot may offer. Test excursions run if it
-            can drive to the centre.
+            can drive to the centre, or if `excursions` says `without_drive`.
         horde: Learns and predicts.
         behaviour: Chooses the actions and their probabilities: `StickyRandom`, `Follow(policy)`, or
             any object with `draw(rng, observation, tiles)`, which returns an action and its
@@ -97,7 +98,8 @@ class Life:
         rng: Source of the behaviour, of the excursions and of the environment's seed: same seed,
             same life.
         interface: Channels, actions and tile coder; read from the environment when None.
-        excursions: When excursions begin and how long they last.
+        excursions: When excursions begin and how long they last, and whether they are made also
+            without a drive.
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
@@ -204,8 +206,10 @@ class Life:
     def _set_excursion_policies(self) -> None:
         tested_policies = [p for p in self.student.errors.policies if not p.is_behaviour]
         for robot_stream in self.robots:
-            if robot_stream.body.can_drive:
-                robot_stream.excursions.rearrange(tested_policies)
+            excursions = robot_stream.excursions
+            if robot_stream.body.can_drive or excursions.config.without_drive:
+                refuse_not_followed(tested_policies, self.horde.questions)
+                excursions.rearrange(tested_policies)
             else:
                 robot_stream.excursions.rearrange([])
 
@@ -472,7 +476,10 @@ class Life:
             choice = self.robot_stream.choose(self._encode())
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
-                self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
+                if self.body.can_drive:
+                    self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
+                else:
+                    self.robot_stream.begin_again()
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
@@ -612,7 +619,12 @@ class Life:
         robot_stream = self.robot_stream
         if not robot_stream.is_observed:
             robot_stream.is_observed = True
-            self.student.observe(robot_stream.observation, robot_stream.flags, self._encode())
+            self.student.observe(
+                robot_stream.observation,
+                robot_stream.flags,
+                self._encode(),
+                reward=robot_stream.reward,
+            )
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
@@ -674,6 +686,17 @@ class Life:
 
 def _unknown_time() -> float:
     return np.nan
+
+
+def refuse_not_followed(policies: Sequence[PolicyUnderTest], questions: Sequence[GVF]) -> None:
+    """Raise ValueError if an excursion could not follow one of these policies."""
+    for policy in policies:
+        if not hasattr(policy.target, "probabilities"):
+            name = questions[int(policy.demons[0])].name
+            raise ValueError(
+                f"question {name!r}: its target policy {policy.target!r} gives no probabilities of actions, so no "
+                "test excursion can follow it; set tested=False"
+            )
 
 
 def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:

@@ -273,6 +273,13 @@ class RobotStream:
         self.counts.add_damage(info)
         self.dockings.update(info)
 
+    def begin_again(self) -> None:
+        """Make the current observation the first one after a gap, as if a drive had ended there."""
+        self.flags = int(Flag.GAP)
+        self.tiles = None
+        self.is_observed = False
+        self.reward = np.nan
+
     def check_result(self, result: Sequence[Any]) -> None:
         """Raise UnfitResult if the result of a step does not have the form of Gymnasium's API."""
         if len(result) != _N_RESULTS:
