@@ -86,8 +86,24 @@ class Prediction:
             raise ValueError(f"name of the question predicted must be a string, not {self.name!r}")
 
 
-Cumulant = Channel | Feature | Prediction | StateFunction
-_CUMULANTS = (Channel, Feature, Prediction)
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A cumulant: the reward of the environment for the transition.
+
+    With it a question asks for the value function of its target policy. A demon skips transitions
+    whose reward is unknown (NaN).
+
+    Source: Sutton & Barto (2018), section 3.5.
+
+    Examples:
+        >>> from horde_agent import Behaviour
+        >>> GVF("value", Behaviour(), Reward(), continuation=0.99).cumulant
+        Reward()
+    """
+
+
+Cumulant = Channel | Feature | Prediction | Reward | StateFunction
+_CUMULANTS = (Channel, Feature, Prediction, Reward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +114,7 @@ class GVF:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
         target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its
             demon finds.
-        cumulant: The signal that is summed: Channel, Feature, Prediction, or a function of
+        cumulant: The signal that is summed: Channel, Feature, Prediction, Reward, or a function of
             (observation, tiles).
         continuation: gamma, the probability of continuing: a number in [0, 1), or a function of
             (observation, tiles).
@@ -160,8 +176,8 @@ class GVF:
             )
         if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant):
             raise self._refused(
-                f"cumulant must be a Channel, a Feature, a Prediction or a function of (observation, tiles), not "
-                f"{cumulant!r}"
+                f"cumulant must be a Channel, a Feature, a Prediction, Reward() or a function of (observation, "
+                f"tiles), not {cumulant!r}"
             )
         for argument in ("continuation", "lam"):
             value = getattr(self, argument)

@@ -187,6 +187,7 @@ class Horde:
         tiles: Tiles,
         *,
         terminated: bool = False,
+        reward: float = np.nan,
     ) -> Floats:
         """Learn from one transition: from the state of the last call, by `action`, to the given state.
 
@@ -197,6 +198,8 @@ class Horde:
             observation: Observation of the next state, as in `begin`.
             tiles: Tiles of the next state, as in `begin`.
             terminated: True if the stream ended there: all continuations are 0. Call `begin` next.
+            reward: Reward of the transition; NaN if unknown. Questions about `Reward()` skip a
+                transition with a reward that is not finite.
 
         Returns:
             Predictions of the new weights at `tiles`, float64, shape (n_demons,); in deferred mode
@@ -221,7 +224,13 @@ class Horde:
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
         findings = maker.make(
-            action, probability, previous_state, state, self._prediction_of, terminated=terminated
+            action,
+            probability,
+            previous_state,
+            state,
+            self._prediction_of,
+            terminated=terminated,
+            reward=reward,
         )
         self._mark_all_diverged(maker.misfits(), divergence.n_steps + 1)
         if findings:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, Reward
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
@@ -23,10 +23,26 @@ from horde_agent.types import generator, parsed_toml, real_number, whole_number
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
+VALUE_GAMMAS = (0.0, 0.8, 0.95, 0.99)
+"""Time scales of `values`."""
+REWARD = "reward"
+"""What names and tables of questions call the reward."""
+BEHAVIOUR = "behaviour"
+UNIFORM = "uniform"
 CONTROL_FAMILY = "control"
 """Family of the questions of `[[control]]` tables."""
-_CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm", "offset")
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset")
+_CONTROL_KEYS = ("name", "gamma", "channel", "reward", "lam", "tested", "algorithm", "offset")
+_FAMILY_KEYS = (
+    "policies",
+    "gammas",
+    "channels",
+    "groups",
+    "reward",
+    "lam",
+    "tested",
+    "algorithm",
+    "offset",
+)
 
 
 def family(
@@ -83,6 +99,54 @@ def excursions(
     return family(interface, policies, gammas, interface.sensors, lam, family_name="excursions")
 
 
+def values(
+    interface: Interface,
+    policies: Mapping[str, Policy] | None = None,
+    gammas: Sequence[float] = VALUE_GAMMAS,
+    lam: float = PAPER_LAMBDA,
+    *,
+    tested: bool = True,
+    family_name: str = "values",
+) -> list[GVF]:
+    """Return the value functions of the reward: a question for each policy, then gamma, named "policy/g0.8/reward".
+
+    Args:
+        interface: Interface of the robot.
+        policies: Target policies by name; when None the behaviour itself, the uniform policy, and
+            for each action the policy that always takes it.
+        gammas: Continuations, each in [0, 1).
+        lam: Trace decay.
+        tested: True if test excursions follow the policies.
+        family_name: What tables call the family.
+
+    Raises:
+        ValueError: If gamma is not in [0, 1), or lambda not in [0, 1].
+
+    Source: Sutton & Barto (2018), section 3.5; Sutton et al. (2011), Horde: values as one of many
+        questions.
+    """
+    if policies is None:
+        n = len(interface.actions)
+        policies = {BEHAVIOUR: Behaviour(), UNIFORM: Uniform(n)}
+        for action, name in enumerate(interface.actions):
+            policies[name] = ConstantAction(action, n)
+    questions = []
+    for name, policy in policies.items():
+        for gamma in gammas:
+            question = GVF(
+                f"{name}/g{gamma:g}/{REWARD}",
+                policy,
+                Reward(),
+                gamma,
+                lam=lam,
+                tested=tested,
+                family=family_name,
+                policy_name=name,
+            )
+            questions.append(question)
+    return questions
+
+
 def nexting(
     interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA
 ) -> list[GVF]:
@@ -133,7 +197,7 @@ class QuestionColumns(NamedTuple):
         family: The family of questions to which it belongs; "" if it was made alone.
         policy: Name of the target policy; "" if unknown.
         gamma: The continuation; NaN for a function, or if unknown.
-        channel: Name of the channel that is its cumulant; "" for any other cumulant.
+        channel: Name of the channel that is its cumulant, or "reward"; "" for any other cumulant.
     """
 
     family: str
@@ -172,6 +236,8 @@ def question_columns(questions: Sequence[GVF], interface: Interface) -> list[Que
             channel = str(cumulant.index)
             if not isinstance(cumulant.index, str):
                 channel = interface.names[cumulant.index]
+        if isinstance(cumulant, Reward):
+            channel = REWARD
         policy_name = question.policy_name
         if not policy_name:
             key = identity(question.target_policy)
@@ -236,11 +302,11 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and
-    `gammas`, and may have `channels`, `groups` (both: the union; neither: every sensor), `lam`
-    (0.9), `tested` (true), `algorithm` and `offset`. Each `[[control]]` table is a question that
-    finds a policy: `name`, `channel` and `gamma`, and it may have `lam`, `tested`, `algorithm` and
-    `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every
-    field.
+    `gammas`, and may have `channels`, `groups`, `reward = true` (the union of what is named; every
+    sensor if nothing is), `lam` (0.9), `tested` (true), `algorithm` and `offset`. Each
+    `[[control]]` table is a question that finds a policy: `name`, `gamma`, and `channel` or
+    `reward = true`, and it may have `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads
+    its `[[feedback]]` tables; docs/questions.md describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy,
@@ -319,14 +385,19 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF:
     where = f"[[control]] number {number}"
-    check_keys(entry, where, _CONTROL_KEYS, _CONTROL_KEYS[:3])
+    check_keys(entry, where, _CONTROL_KEYS, _CONTROL_KEYS[:2])
     channels = {channel.name: i for i, channel in enumerate(interface.channels)}
-    channel = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
+    asks_reward = _asks_reward(entry, where)
+    if asks_reward == ("channel" in entry):
+        raise ValueError(f"{where}: it needs a channel or reward = true, and not both")
+    cumulant: Channel | Reward = Reward()
+    if not asks_reward:
+        cumulant = Channel(channels[_known(where, "sensor", entry["channel"], channels)])
     try:
         gamma = real_number("gamma", entry["gamma"])
         policy = Greedy(len(interface.actions))
         options = _options(entry)
-        return GVF(entry["name"], policy, channel, gamma, family=CONTROL_FAMILY, **options)
+        return GVF(entry["name"], policy, cumulant, gamma, family=CONTROL_FAMILY, **options)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -338,21 +409,35 @@ def _family(
     n_actions = len(interface.actions)
     check_keys(entry, where, _FAMILY_KEYS, _FAMILY_KEYS[:2])
     choices = {name: ConstantAction(a, n_actions) for a, name in enumerate(interface.actions)}
-    known: dict[str, Policy] = {**choices, "uniform": Uniform(n_actions), "behaviour": Behaviour()}
+    known: dict[str, Policy] = {**choices, UNIFORM: Uniform(n_actions), BEHAVIOUR: Behaviour()}
     known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}
     chosen = {
         _known(where, "policy", name, known): known[name]
         for name in _list(entry, where, "policies")
     }
     gammas = _list(entry, where, "gammas")
-    channels = _chosen_channels(entry, where, interface)
+    asks_reward = _asks_reward(entry, where)
+    channels: list[int] = []
+    if not asks_reward or "channels" in entry or "groups" in entry:
+        channels = _chosen_channels(entry, where, interface)
+    family_name = f"family {number}"
     try:
         gammas = [real_number("each of gammas", gamma) for gamma in gammas]
         options = _options(entry)
-        questions = family(interface, chosen, gammas, channels, family_name=f"family {number}")
+        questions = family(interface, chosen, gammas, channels, family_name=family_name)
+        if asks_reward:
+            questions += values(interface, chosen, gammas, family_name=family_name)
         return [replace(question, **options) for question in questions]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _asks_reward(entry: Mapping[str, Any], where: str) -> bool:
+    """Return whether a table asks for the reward."""
+    asks_reward = entry.get("reward", False)
+    if not isinstance(asks_reward, bool):
+        raise ValueError(f"{where}: reward must be true or false, not {asks_reward!r}")
+    return asks_reward
 
 
 def _options(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class HordeCallback(BaseCallback):
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
         self.streams = [horde]
         self.n_learned = self.n_gaps = 0
+        self._rewards: list[float] = []  # of the latest step of each environment
         self.last_probability = float("nan")
 
     def _on_training_start(self) -> None:
@@ -114,6 +115,7 @@ class HordeCallback(BaseCallback):
     def _on_step(self) -> bool:
         """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t)."""
         following = self._current(self.locals["new_obs"])  # of the next episode, if one ended
+        self._rewards = self._original_rewards()
         for k, observation in enumerate(following):
             self._learn(k, observation)
         if len(self.streams) > 1:
@@ -138,12 +140,24 @@ class HordeCallback(BaseCallback):
             reached = following
         if reached is not None and is_learned(Phase.BEHAVE, flags_of(RobotInfo.of(info))):
             stream.learn(
-                action, self.last_probability, reached, self._encode(reached), terminated=terminated
+                action,
+                self.last_probability,
+                reached,
+                self._encode(reached),
+                terminated=terminated,
+                reward=self._rewards[k],
             )
             self.n_learned += 1
             if not is_done:
                 return
         self._begin(stream, following)
+
+    def _original_rewards(self) -> list[float]:
+        """Return the reward of the latest step of each environment, as the environment gave it."""
+        rewards = self.locals["rewards"]
+        if self._normalizer is not None:
+            rewards = self._normalizer.get_original_reward()
+        return [float(reward) for reward in rewards]
 
     def _n_choices(self) -> int:
         """Return the number of actions of SAC's environment; raise ValueError if their probabilities are unknown."""

@@ -76,8 +76,8 @@ class ShardLost(RuntimeError):
 def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
     """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type.
 
-    Action, probability b, observation and tiles are those of a transition; fields that the verb
-    does not use are zero.
+    Action, probability b, reward, observation and tiles are those of a transition; fields that the
+    verb does not use are zero.
     """
     tile: type[np.unsignedinteger[Any]] = np.uint16
     if n_features > 1 << 16:
@@ -87,6 +87,7 @@ def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
             ("verb", np.uint8),
             ("action", np.int32),
             ("probability", np.float64),
+            ("reward", np.float64),
             ("observation", np.float64, (n_channels,)),
             ("tiles", tile, (n_active,)),
         ]
@@ -236,7 +237,12 @@ class Shard:
             probability = float(entry["probability"])
             is_last = bool(verb == LEARN_LAST)
             latest = horde.learn(
-                action, probability, entry["observation"], entry["tiles"], terminated=is_last
+                action,
+                probability,
+                entry["observation"],
+                entry["tiles"],
+                terminated=is_last,
+                reward=float(entry["reward"]),
             )
             self._n_updates += horde.n_updated
             return latest

@@ -203,6 +203,7 @@ class ShardedHorde:
         tiles: Tiles,
         *,
         terminated: bool = False,
+        reward: float = np.nan,
         ask: Sequence[str] = (),
     ) -> Floats:
         """Learn from one transition to an observation, (n_channels,), and its tiles, (n_active,): `Horde.learn`.
@@ -227,7 +228,8 @@ class ShardedHorde:
         verb = LEARN
         if terminated:
             verb = LEARN_LAST
-        self._stream.send(verb, state, action, probability, self._requested_of(ask))
+        requested = self._requested_of(ask)
+        self._stream.send(verb, state, action, probability, requested, reward=reward)
         self._has_begun = not terminated
         # Rules that catch up keep the last step
         least = int(self.mode == "deferred" and bool(self._plan.predicted))

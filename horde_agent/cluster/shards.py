@@ -259,6 +259,8 @@ class ShardStream:
         probability: float = 0.0,
         requested: Mapping[int, Integers] | None = None,
         change: tuple[str, Mapping[int, Any]] | None = None,
+        *,
+        reward: float = np.nan,
     ) -> None:
         """Append an entry to the stream, and send it unless it waits for others; raise ShardLost if a shard is gone.
 
@@ -273,6 +275,7 @@ class ShardStream:
             probability: b(action).
             requested: Positions of the demons to return predictions of, (n_requested,), by number
                 of their shard.
+            reward: Reward of the transition; NaN if unknown.
             change: "add", "remove", "reset", "offsets" or "save", and its argument by number of the
                 shard: pickled questions; names; theta of shape (n, n_features), or None for zeros;
                 offsets, (n,); a folder.
@@ -290,7 +293,7 @@ class ShardStream:
         if state is None:
             self._rows[self._n] = np.zeros((), self._rows.dtype)
         else:
-            self._rows[self._n] = (verb, action, probability, *state)
+            self._rows[self._n] = (verb, action, probability, reward, *state)
         self._rows["verb"][self._n] = verb
         self._n = self._n + 1
         self.n_entries = self.n_entries + 1

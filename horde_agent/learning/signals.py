@@ -7,6 +7,7 @@ and its demons skip the step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -116,6 +117,9 @@ class SignalMaker:
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
+        self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
+        if self._cumulants.has_reward:
+            self._is_reward = self._slots.channel == self._cumulants.n_channels
         self.cumulant = self._slots.cumulant
         self._arrays = self._allocate(len(questions), max_finite(dtype))
         self._outcomes = self._arrays.z  # as the questions define them
@@ -309,25 +313,34 @@ class SignalMaker:
             arrays = self._arrays
             if self._asks_functions:
                 self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
-            self.offsets.begin(self._readings(observation, arrays.gamma[self.group]))
+            channels = self._cumulants.channels(observation, reward=np.nan)
+            self.offsets.begin(self._readings(channels, arrays.gamma[self.group]))
             self._write_offsets()
 
-    def _readings(self, observation: Observation, gamma: Floats) -> Readings:
-        """Return what demons observe at a state, whose functions were evaluated; `gamma` of shape (n_demons,)."""
+    def _readings(self, channels: Observation, gamma: Floats) -> Readings:
+        """Return what demons observe at a state, whose functions were evaluated; `gamma` of shape (n_demons,).
+
+        `channels` are from `Cumulants.channels`.
+        """
         channel = self._cumulants.channel
         is_channel = channel != checks.NO_CHANNEL
-        cumulants = np.where(is_channel, observation[channel], self._arrays.c[self.cumulant])
+        cumulants = np.where(is_channel, channels[channel], self._arrays.c[self.cumulant])
         return Readings(cumulants, self._outcomes, gamma)
 
-    def _move_offsets(self, after: tuple[Observation, Tiles], *, terminated: bool) -> None:
-        """Move the offsets by a transition to the state `after`, and write what changes at its end."""
+    def _move_offsets(
+        self, after: tuple[Observation, Tiles], channels: Observation, *, terminated: bool
+    ) -> None:
+        """Move the offsets by a transition to the state `after`, and write what changes at its end.
+
+        `channels` are from `Cumulants.channels`.
+        """
         self.states.validate(*after)
         offsets = self.offsets
         if offsets.is_moving:
             gamma = self._arrays.gamma[self.group]
             if terminated:
                 gamma = np.zeros(gamma.size)
-            offsets.move(self._readings(after[0], gamma))
+            offsets.move(self._readings(channels, gamma))
         offsets.at_end = terminated
         self._write_offsets()
 
@@ -340,29 +353,36 @@ class SignalMaker:
         predict_one: Callable[[int, Tiles], float],
         *,
         terminated: bool,
+        reward: float = np.nan,
     ) -> int:
         """Compute the signals of a transition by `action`, and return the findings of `checks.finish_signals`.
 
         States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition
         and `after` it. `predict_one` returns a demon's prediction at some tiles, NaN if the demon
-        diverged. Raise ValueError if the state reached is invalid; nothing has changed.
+        diverged. Demons about the reward skip the step if it is not finite. Raise ValueError if the
+        state reached is invalid; nothing has changed.
         """
-        if self._asks_functions or self.states.real_valued:
+        has_reward = self._cumulants.has_reward
+        if self._asks_functions or self.states.real_valued or has_reward:
             self.states.validate(*after)
+        channels = self._cumulants.channels(after[0], reward)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         offsets = self.offsets
         if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
-            self._move_offsets(after, terminated=terminated)
+            self._move_offsets(after, channels, terminated=terminated)
         self.signals.b_t[0] = probability
         self.signals.action_t[0] = action
         self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
         if self._asks_functions:
             self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
-        state = after
+        is_unknown = has_reward and not math.isfinite(reward)
+        if is_unknown:
+            channels[-1] = 0.0
+        state = (channels, after[1])
         if self.states.real_valued:
-            state = (after[0], NO_TILES)
+            state = (channels, NO_TILES)
         if self._finish is None:
             self._finish = bind(
                 checks.finish_signals, pack(self._arrays), like=(*state, action, probability)
@@ -370,6 +390,9 @@ class SignalMaker:
         findings = self._finish(*state, action, probability)
         if findings & checks.STATE_WRONG:
             self.states.validate(*after)
+        if is_unknown:
+            self._arrays.c[self._is_reward] = reward
+            findings |= checks.BROKEN
         if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
             findings |= checks.BROKEN
         if self._policies.given:

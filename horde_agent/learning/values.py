@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
@@ -251,8 +251,9 @@ class Cumulants:
 
     Attributes:
         channel: Channel that is each question's cumulant, shape (n_demons,), or
-            `checks.NO_CHANNEL`.
+            `checks.NO_CHANNEL`. The reward is channel `n_channels`, behind those of the observation.
         n_channels: Least number of channels of an observation.
+        has_reward: True if the reward is a cumulant.
     """
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
@@ -261,6 +262,7 @@ class Cumulants:
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
         self.channel = np.full(len(questions), checks.NO_CHANNEL)
+        rewarded: list[int] = []
         for i, gvf in enumerate(questions):
             match gvf.cumulant:
                 case Channel(index):
@@ -269,6 +271,8 @@ class Cumulants:
                     features.append((i, index))
                 case Prediction(name) if name in demon_of:
                     self._predictions.append((i, demon_of[name]))
+                case Reward():
+                    rewarded.append(i)
                 case Feature(index):
                     raise ValueError(
                         f"question {gvf.name!r}: there is no feature {index} of {n_features}"
@@ -282,10 +286,21 @@ class Cumulants:
         self._of_feature, self._feature = np.array(features, dtype=np.int64).reshape(-1, 2).T
         self._n_features = n_features
         self.n_channels = int(self.channel.max()) + 1
+        self.has_reward = bool(rewarded)
+        self.channel[rewarded] = self.n_channels
+
+    def channels(self, observation: Observation, reward: float) -> Observation:
+        """Return what `channel` counts: the observation, (n_sensors,), or its part that is used and the reward."""
+        if not self.has_reward:
+            return observation
+        readings = np.empty(self.n_channels + 1)
+        readings[:-1] = observation[: self.n_channels]
+        readings[-1] = reward
+        return readings
 
     @property
     def is_read_off(self) -> bool:
-        """True if every cumulant is a channel."""
+        """True if every cumulant is a channel or the reward."""
         return not (self._feature.size or self._predictions or self._functions)
 
     def write(

@@ -51,6 +51,9 @@ class ExcursionConfig:
     # Probability of an interruption before each behaviour action, in [0, 1]
     probability: float = 1 / 50
     horizon: int = 50  # steps of an excursion, and terms of the truncated return
+    # Whether to make excursions also in an environment that cannot drive back to the centre: the
+    # behaviour then goes on from where the excursion ended
+    without_drive: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= real_number("excursion probability", self.probability) <= 1.0:

@@ -248,11 +248,19 @@ class StreamLearner:
         self._predicted = self.horde.predict(tiles)
         return tiles
 
-    def observe(self, observation: Observation, flags: int, tiles: Tiles | None = None) -> None:
+    def observe(
+        self,
+        observation: Observation,
+        flags: int,
+        tiles: Tiles | None = None,
+        *,
+        reward: float = np.nan,
+    ) -> None:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
-        in an excursion. `tiles` are from `encode`; None to encode it here. Raise RuntimeError if
+        in an excursion. `tiles` are from `encode`; None to encode it here. `reward` is that of the
+        transition, NaN if unknown. Raise RuntimeError if
         demons were added or removed without `rearrange`.
         """
         if self.horde.names is not self._names:
@@ -265,7 +273,7 @@ class StreamLearner:
             if self._test is not None and is_broken(flags):
                 self._test = None
                 self.errors.n_discarded = self.errors.n_discarded + 1
-            self._continue_test(observation, tiles, flags)
+            self._continue_test(observation, tiles, flags, reward)
             return
         if not is_learned(self._phase, flags):
             self._test = None
@@ -274,14 +282,19 @@ class StreamLearner:
             return
         began = time.perf_counter()
         self.horde.learn(
-            self._action, self._b, observation, tiles, terminated=bool(flags & Flag.TERMINATED)
+            self._action,
+            self._b,
+            observation,
+            tiles,
+            terminated=bool(flags & Flag.TERMINATED),
+            reward=reward,
         )
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
         if not isinstance(self.horde, ShardedHorde):
             self._n_updated += self.horde.n_updated
-        self._continue_test(observation, tiles, flags)
+        self._continue_test(observation, tiles, flags, reward)
 
     def set_action(
         self, phase: Phase, action: int, b: float, step: int, policy: int = NO_POLICY
@@ -343,11 +356,12 @@ class StreamLearner:
         step: int,
         policy: int,
         robot: int = 0,
+        reward: float = np.nan,
     ) -> None:
         """Process a row of a record, `observation` of shape (n_inputs,); frames within a drive are skipped."""
         self.select_robot(robot)
         if not (phase == self._phase and phase in DRIVES):
-            self.observe(observation, flags)
+            self.observe(observation, flags, reward=reward)
             self.set_action(Phase(phase), action, b, step, policy)
 
     def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:
@@ -360,14 +374,20 @@ class StreamLearner:
     def _predict_one(self, name: str, tiles: Tiles) -> float:
         return float(self.horde.predict(tiles)[self._position[name]])
 
-    def _continue_test(self, observation: Observation, tiles: Tiles, flags: int) -> None:
+    def _continue_test(
+        self, observation: Observation, tiles: Tiles, flags: int, reward: float
+    ) -> None:
         """Add one term to the return of the current test, if there is one, and score it if that was the last."""
         if self._test is None:
             return
         # As a Horde passes observations to the functions of questions
         exact = observation.astype(np.float64)
         self._test.observe(
-            exact, tiles, self._predict_one, terminated=bool(flags & Flag.TERMINATED)
+            exact,
+            tiles,
+            self._predict_one,
+            terminated=bool(flags & Flag.TERMINATED),
+            reward=reward,
         )
         if self._test.is_complete:
             self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
@@ -421,7 +441,7 @@ def relearn(
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot.
+    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot, reward.
 
     A row outside a drive with a reading that is not finite, as older versions recorded it, is left
     out, and the next one follows a gap.
@@ -435,7 +455,8 @@ def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
             robots = part.rows["robot"].tolist()
         else:
             robots = [0] * len(part)
-        yield from zip(part.rows["observation"], *columns, robots, strict=True)
+        rewards = part.rows["reward"].tolist()
+        yield from zip(part.rows["observation"], *columns, robots, rewards, strict=True)
 
 
 def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:

@@ -32,10 +32,11 @@ from horde_agent.life.excursions import (
 )
 from horde_agent.life.flags import flags_of
 from horde_agent.life.learner import StreamLearner, check_questions
-from horde_agent.life.robot import RobotBody, RobotInfo
+from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
+from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.saving import State, inner, nested
@@ -89,7 +90,7 @@ class Life:
     Args:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions.
             `horde_agent.life.robot` lists what else a robot may offer. Test excursions run if it
-            can drive to the centre.
+            can drive to the centre, or if `excursions` says `without_drive`.
         horde: Learns and predicts.
         behaviour: Chooses the actions and their probabilities: `StickyRandom`, `Follow(policy)`, or
             any object with `draw(rng, observation, tiles)`, which returns an action and its
@@ -97,11 +98,14 @@ class Life:
         rng: Source of the behaviour, of the excursions and of the environment's seed: same seed,
             same life.
         interface: Channels, actions and tile coder; read from the environment when None.
-        excursions: When excursions begin and how long they last.
+        excursions: When excursions begin and how long they last, and whether they are made also
+            without a drive.
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
         worker: Learns while the robot moves; None starts a thread. Not used with a `ProcessEnv`.
+        unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
+            leaves them unknown.
 
     Attributes:
         steps: Number of periods (100 ms on the robots), excursions and drives included.
@@ -163,6 +167,7 @@ class Life:
         recorder: Recorder | None = None,
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
+        unix_clock: Callable[[], float] | None = None,
     ) -> None:
         self.interface = interface or Interface.of(env)
         self.counts = RobotCounts()
@@ -182,6 +187,7 @@ class Life:
         self.student = StreamLearner(horde, self.interface, excursions)
         self._set_excursion_policies()
         self.recorder = recorder
+        self._unix_clock = unix_clock or _unknown_time
         self.observers = list(observers)
         self.cycle_s = Durations()
         if first_robot.process_env:
@@ -200,8 +206,10 @@ class Life:
     def _set_excursion_policies(self) -> None:
         tested_policies = [p for p in self.student.errors.policies if not p.is_behaviour]
         for robot_stream in self.robots:
-            if robot_stream.body.can_drive:
-                robot_stream.excursions.rearrange(tested_policies)
+            excursions = robot_stream.excursions
+            if robot_stream.body.can_drive or excursions.config.without_drive:
+                refuse_not_followed(tested_policies, self.horde.questions)
+                excursions.rearrange(tested_policies)
             else:
                 robot_stream.excursions.rearrange([])
 
@@ -333,6 +341,7 @@ class Life:
         assert not robot_stream.has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
         robot_stream.restore(state)
+        robot_stream.unix_s = self._unix_clock()
 
     def set_position(self, step: int) -> None:
         """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
@@ -467,7 +476,10 @@ class Life:
             choice = self.robot_stream.choose(self._encode())
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
-                self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
+                if self.body.can_drive:
+                    self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
+                else:
+                    self.robot_stream.begin_again()
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
@@ -513,7 +525,7 @@ class Life:
     def _take_step(
         self,
         observation: Any,
-        _reward: SupportsFloat,
+        reward: SupportsFloat,
         terminated: bool,
         truncated: bool,
         info: Mapping[str, Any] | None,
@@ -522,7 +534,13 @@ class Life:
         robot_stream = self.robot_stream
         robot_info = RobotInfo.of(info)
         flags = flags_of(robot_info, terminated=terminated, truncated=truncated)
-        robot_stream.take(observation, robot_info, flags)
+        robot_stream.take(
+            observation,
+            robot_info,
+            flags,
+            reward=reward_number(reward),
+            unix_s=self._unix_clock(),
+        )
         robot_stream.count_step(robot_info)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
@@ -553,9 +571,12 @@ class Life:
         robot_stream = self.robot_stream
         body = robot_stream.body
         first_step = self.steps
+        began_unix_s = self._unix_clock()
         observation, info = robot_stream.env.reset(seed=seed, options=options)
+        unix_s = self._unix_clock()
         robot_info = RobotInfo.of(info)
-        robot_stream.take(observation, robot_info, flags_of(robot_info, begins=True))
+        flags = flags_of(robot_info, begins=True)
+        robot_stream.take(observation, robot_info, flags, unix_s=unix_s)
         if robot_info.manoeuvre_steps is None:
             n_steps = body.n_drive_frames
         else:
@@ -570,10 +591,22 @@ class Life:
                 observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
                     observed = self._unknown
-                drive_fields = (NO_ACTION, np.nan, phase, flags_of(robot_info), robot_info.pose)
-                self.recorder.write(
-                    Row(first_step + at, robot_info.t, observed, *drive_fields, robot=self.robot)
+                before_end_s = (n_steps - at) * self.interface.period_s
+                # A simulated drive takes less time than its frames
+                frame_unix_s = max(began_unix_s, unix_s - before_end_s)
+                row = Row(
+                    step=first_step + at,
+                    t=robot_info.t,
+                    observation=observed,
+                    action=NO_ACTION,
+                    b=np.nan,
+                    phase=phase,
+                    flags=flags_of(robot_info),
+                    pose=robot_info.pose,
+                    robot=self.robot,
+                    unix_s=frame_unix_s,
                 )
+                self.recorder.write(row)
 
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""
@@ -586,7 +619,12 @@ class Life:
         robot_stream = self.robot_stream
         if not robot_stream.is_observed:
             robot_stream.is_observed = True
-            self.student.observe(robot_stream.observation, robot_stream.flags, self._encode())
+            self.student.observe(
+                robot_stream.observation,
+                robot_stream.flags,
+                self._encode(),
+                reward=robot_stream.reward,
+            )
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
@@ -607,6 +645,8 @@ class Life:
             pose=robot_stream.pose,
             policy=choice.policy,
             robot=self._robot,
+            reward=robot_stream.reward,
+            unix_s=robot_stream.unix_s,
         )
 
     def _write(self, row: Row) -> None:
@@ -642,6 +682,21 @@ class Life:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unknown_time() -> float:
+    return np.nan
+
+
+def refuse_not_followed(policies: Sequence[PolicyUnderTest], questions: Sequence[GVF]) -> None:
+    """Raise ValueError if an excursion could not follow one of these policies."""
+    for policy in policies:
+        if not hasattr(policy.target, "probabilities"):
+            name = questions[int(policy.demons[0])].name
+            raise ValueError(
+                f"question {name!r}: its target policy {policy.target!r} gives no probabilities of actions, so no "
+                "test excursion can follow it; set tested=False"
+            )
 
 
 def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:

@@ -432,6 +432,7 @@ class Follower(LifeHooks):
                     row.step,
                     row.policy,
                     row.robot,
+                    row.reward,
                 )
                 self.student.take_row(*fields)
         except BaseException as error:

@@ -27,7 +27,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, StateFunction
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
@@ -270,12 +270,13 @@ class TestExcursion:
         predict_one: PredictOne | None = None,
         *,
         terminated: bool = False,
+        reward: float = np.nan,
     ) -> None:
         """Add the term of the next observation, in the environment's units, shape (n_inputs,).
 
         Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`,
-        which returns another demon's prediction there by its name. If the stream `terminated`
-        there, no further term can come.
+        which returns another demon's prediction there by its name, or the `reward` of the step. If
+        the stream `terminated` there, no further term can come.
         """
         terms = observation[self._channel]
         gamma = self._gamma
@@ -292,9 +293,10 @@ class TestExcursion:
                 else:
                     gamma[k] = np.nan
                 z = _value_of(question.outcome, observation, tiles)
-                terms[k] = (
-                    _cumulant_of(question, observation, tiles, predict_one) + (1.0 - gamma[k]) * z
-                )
+                cumulant = reward
+                if not isinstance(question.cumulant, Reward):
+                    cumulant = _cumulant_of(question, observation, tiles, predict_one)
+                terms[k] = cumulant + (1.0 - gamma[k]) * z
         self.returns = self.returns + self._discount * terms
         self._discount = self._discount * gamma
         if terminated:
@@ -374,4 +376,6 @@ def _cumulant_of(
             raise ValueError(
                 f"question {question.name!r}: the index of channel {name!r} is unknown; use Channel(index)"
             )
+        case Reward():
+            raise ValueError(f"question {question.name!r}: the reward is not in the observation")
     return float(question.cumulant(observation, tiles))  # a function

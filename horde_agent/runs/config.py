@@ -33,7 +33,7 @@ WITH_PARITY = ("critterbot", "serial")
 PARITIES = ("odd", "even", "none")
 RECORDED = ("replay", "data")
 """Backends that cannot act."""
-FAMILIES = ("excursions", "policies", "nexting")
+FAMILIES = ("excursions", "policies", "nexting", "values")
 DEFAULT_STEPS = 60_000
 LOG_PASSES = 30
 DATA_PASSES = 1
@@ -133,8 +133,8 @@ class LearnConfig:
             FILE` writes one.
         steps: Number of steps of 100 ms, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000
-            random Gibbs policies), `nexting` (159 questions about the behaviour itself), or a TOML
-            file.
+            random Gibbs policies), `nexting` (159 questions about the behaviour itself), `values`
+            (the reward under each action, the uniform policy and the behaviour), or a TOML file.
         trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's
             pseudo-code), `tree-backup` or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
@@ -154,6 +154,9 @@ class LearnConfig:
         epsilon: Probability of a random action with `--behaviour greedy:NAME`.
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws
             one uniformly.
+        excursions: Make test excursions in the environment of `--env`, which then scores questions
+            about other policies than the behaviour: it follows the target policy for `--horizon`
+            steps from where it is, learning nothing, and goes on. Robots always make them.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures.
         passes: Number of passes over the data, or over the first 70 % of a replayed log.
@@ -208,6 +211,7 @@ class LearnConfig:
     behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
     epsilon: float = 0.1
     repeat: float = 0.5
+    excursions: bool = False
     excursion_probability: float = 0.02
     horizon: Annotated[int, WHOLE] = 50
     passes: Annotated[
@@ -343,7 +347,7 @@ def _questions_of(config: LearnConfig) -> str:
     is_on_policy = config.backend in ("replay", "gymnasium", "data")
     if config.questions is not None:
         return config.questions
-    if is_on_policy:
+    if is_on_policy and not config.excursions:
         return "nexting"
     return "excursions"
 
@@ -686,10 +690,15 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
             "nexting (or a file of questions about the behaviour) can be learned from it"
         )
         yield (
-            questions in ("excursions", "policies"),
+            questions in ("excursions", "policies", "values"),
             f"the action probabilities of a replayed log are unknown, so only --questions {remedy_of_log}, "
             f"not {questions!r}",
         )
+    yield (
+        config.excursions and backend != "gymnasium",
+        "--excursions is for an environment of --env: robots make test excursions without it, and recorded data "
+        "cannot make any; omit it",
+    )
     is_missing = columns is not None and not is_file(columns)
     yield is_missing, f"there is no columns file {columns}"
     if config.out is not None:

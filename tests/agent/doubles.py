@@ -154,6 +154,7 @@ class SpyHorde:
         tiles: np.ndarray,
         *,
         terminated: bool = False,
+        reward: float = np.nan,
     ) -> np.ndarray:
         assert self._held is not None, "learn without begin"
         if self.on_learn is not None:

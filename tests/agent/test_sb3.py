@@ -110,6 +110,7 @@ class Spy(Horde):
         self.calls: list[str] = []
         self.seen: list[tuple[int, float]] = []
         self.shown: list[float] = []
+        self.rewards: list[float] = []
 
     def begin(self, observation: Any, tiles: Any) -> Any:
         self.calls.append("begin")
@@ -124,11 +125,15 @@ class Spy(Horde):
         tiles: Any,
         *,
         terminated: bool = False,
+        reward: float = np.nan,
     ) -> Any:
         self.calls.append("end" if terminated else "learn")
         self.seen.append((action, probability))
         self.shown.append(float(observation[0]))
-        return super().learn(action, probability, observation, tiles, terminated=terminated)
+        self.rewards.append(reward)
+        return super().learn(
+            action, probability, observation, tiles, terminated=terminated, reward=reward
+        )
 
 
 SAME_STEP = AutoresetMode.SAME_STEP

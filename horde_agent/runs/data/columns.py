@@ -19,7 +19,19 @@ REWARD_NAMES = ("reward", "rewards", "r")
 OBSERVATION = "observation"
 TRANSITION = "transition"
 _CONVENTIONS = (OBSERVATION, TRANSITION)
-_OTHERS = ("time", "action", "b", "episode", "terminated", "step", "phase", "flags", "policy")
+_OTHERS = (
+    "time",
+    "action",
+    "b",
+    "reward",
+    "next_reward",
+    "episode",
+    "terminated",
+    "step",
+    "phase",
+    "flags",
+    "policy",
+)
 
 
 class ChannelColumn(NamedTuple):
@@ -60,6 +72,9 @@ class Columns:
             unknown.
         actions: Names of the actions; action_0.. when empty.
         b: Column of the action's probability, or "estimate"; None if it is unknown.
+        next_reward: Column of the reward of the row's action, as in rows (s, a, r, done).
+        reward: Column of the reward of the transition that led to the row, as in recorded runs.
+            Without both, rewards are unknown.
         episode: Column of the episode's number, which does not decrease; the last row of an episode
             has no action.
         terminated: Column that is true in the terminal observation of an episode, which has no
@@ -82,6 +97,8 @@ class Columns:
     action: str | None = None
     actions: tuple[str, ...] = ()
     b: str | None = None
+    next_reward: str | None = None
+    reward: str | None = None
     episode: str | None = None
     terminated: str | None = None
     step: str | None = None
@@ -192,6 +209,11 @@ class Columns:
             )
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
+        if columns.reward is not None and columns.next_reward is not None:
+            raise BadInput(
+                "reward and next_reward are both named: name next_reward if a row has the reward of its action, "
+                "reward if it has that of the transition to it"
+            )
         names = [c.name for c in columns.channel]
         twice = [name for name in names if names.count(name) > 1]
         if twice:

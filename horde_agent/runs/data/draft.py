@@ -30,6 +30,8 @@ _KEYS = {
     "action": _Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
     "actions": _Key('["left", "right"]', "their names"),
     "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
+    "next_reward": _Key('"reward"', "the reward of the row's action"),
+    "reward": _Key('"reward"', "instead: the reward of the transition to the row"),
     "episode": _Key('"episode"', "number of the episode, never decreasing"),
     "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
     "convention": _Key(

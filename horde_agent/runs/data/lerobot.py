@@ -62,6 +62,8 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     if (path / _HEADER).is_file():
         header = {**_read_json(path / _HEADER), "tests_excursions": False}
         named = {name: name for name in ("action", *_OWN)}
+        if _REWARD in features:
+            named["next_reward"] = _REWARD
         base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
     else:
         base = _columns_of(features, _frames_per_second(info, path / _INFO))
@@ -137,7 +139,7 @@ def _notes(features: Mapping[str, _Feature], columns: Columns) -> tuple[str, ...
         notes.append(f"Images and videos are left out: {', '.join(pictures)}.")
     if unread:
         notes.append(f"Not read: {', '.join(unread)}.")
-    if _REWARD in read:
+    if any(channel.column == _REWARD for channel in columns.channel):
         notes.append(
             f"{_REWARD} is the reward of the transition to the next frame: a channel of that frame."
         )
@@ -157,6 +159,8 @@ def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
     if reward is not None and reward.shape == [1]:
         channel.append(ChannelColumn(_REWARD, "reward", "reward", transition=True))
     facts: dict[str, Any] = {"period_s": 1.0 / fps, "time": "timestamp", "episode": "episode_index"}
+    if reward is not None and reward.shape == [1]:
+        facts["next_reward"] = _REWARD
     facts |= {name: name for name in ("terminated",) if name in features}
     facts["tile_layout"] = default_layout(len(names))
     if ACTION in features:
@@ -207,7 +211,8 @@ def write_lerobot(
 ) -> None:
     """Write the episodes of a recording, as one task, into a new folder that LeRobot reads.
 
-    The last frame of an episode has action 0 and b 0: nothing is known of an action there.
+    The last frame of an episode has action 0, b 0 and reward 0: nothing is known of an action
+    there. An unknown reward is NaN.
 
     Raises:
         BadInput: If pyarrow or every episode is missing, or the folder is not empty.
@@ -339,7 +344,7 @@ def _info(names: list[str], fps: float, *, n_episodes: int, n_frames: int) -> di
 
 
 def _features(names: list[str]) -> dict[str, Any]:
-    kinds = {"float32": ("timestamp",), "float64": ("b",), "bool": ("terminated",)}
+    kinds = {"float32": ("timestamp",), "float64": ("b", _REWARD), "bool": ("terminated",)}
     whole = (ACTION, "step", "frame_index", "episode_index", "index", "task_index")
     found: dict[str, Any] = {STATE: {"dtype": "float32", "shape": [len(names)], "names": names}}
     for kind, keys in {**kinds, "int64": whole}.items():
@@ -358,6 +363,8 @@ def _frames(episode: Episode, index: int, first: int, fps: float) -> Any:
             STATE: state if width == 1 else pa.FixedSizeListArray.from_arrays(state, width),
             ACTION: np.append(episode.action, 0),
             "b": np.nan_to_num(episode.b),
+            # Unknown in records of older versions
+            _REWARD: np.append(episode.reward, 0.0),
             "step": episode.step,
             "terminated": (frame == n - 1) & episode.is_terminated,
             "timestamp": (frame / fps).astype(np.float32),

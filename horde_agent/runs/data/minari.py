@@ -1,8 +1,8 @@
 """Minari data sets as tables, and recorded runs as Minari data sets.
 
-An observation is a flat Box, or a Dict of flat Boxes in the order of its keys. The reward is a
-    channel: that of the
-transition that led to the row. A continuous action is a channel for each of its numbers, and so is
+An observation is a flat Box, or a Dict of flat Boxes in the order of its keys. The reward of the
+    transition that led to
+the row is its reward, and a channel too. A continuous action is a channel for each of its numbers, and so is
 its density, which `Gaussian` target policies need; families of questions leave these out. Rewards
 and actions have no tiles. Episodes end
 as the data set says: by termination, or by a gap.
@@ -46,6 +46,8 @@ _INFO_B = "infos/b"
 # In the metadata: an exported data set without it has b in the row of its action
 _ALIGNMENT = "horde_b_alignment"
 _STEP = "step"  # b is in the info of the step that took the action
+# In the metadata: whether the rewards of an exported data set are known; without it they are 0
+_REWARDS = "horde_rewards_known"
 
 
 def open_minari(data: Any, columns: Path | None = None) -> Table:
@@ -63,8 +65,11 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
         b = _INFO_B
         if data.storage.metadata.get(_ALIGNMENT) == _STEP:
             b = _B
+        columns_by_key = {key: key for key in named}
+        if data.storage.metadata.get(_REWARDS):
+            columns_by_key["reward"] = "reward"
         base = Columns.of_header(
-            facts, "observations_{i}", **{key: key for key in named}, b=b, step="infos/step"
+            facts, "observations_{i}", **columns_by_key, b=b, step="infos/step"
         )
     first_action = int(getattr(data.action_space, "start", 0))
 
@@ -174,7 +179,7 @@ def _columns_of(data: Any, where: str) -> Columns:
     if first is None:
         raise BadInput(f"{where} has no episode")
     b = _B if _has_b(first) else None
-    ends: dict[str, Any] = {"episode": "episode", "terminated": "terminated"}
+    ends: dict[str, Any] = {"episode": "episode", "terminated": "terminated", "reward": "reward"}
     match data.action_space:
         case spaces.Discrete(n=n_actions):
             names = tuple(f"action_{a}" for a in range(int(n_actions)))
@@ -234,7 +239,10 @@ def _with_first(values: NDArray[Any], n_rows: int) -> NDArray[Any]:
 def write_minari(
     root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]
 ) -> None:
-    """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput if the name is taken or there is none."""
+    """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput if the name is taken or there is none.
+
+    An unknown reward is written as 0.
+    """
     minari = imported("minari", _NEEDS)
     collector = imported("minari.data_collector", _NEEDS)
     low, high = (
@@ -248,16 +256,18 @@ def write_minari(
         "description": "Transitions that a Horde learned from; infos b: probability of the action that led to the row.",
     }
     data = None
+    are_rewards_known = True
     with _datasets_at(root), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about facts that a run does not have
         for episode in episodes:
             n = len(episode.action)
             infos: dict[str, Any] = {"b": np.append(np.nan, episode.b[:-1]), "step": episode.step}
+            are_rewards_known &= bool(np.isfinite(episode.reward).all())
             infos |= {} if episode.predictions is None else {"predictions": episode.predictions}
             buffer = collector.EpisodeBuffer(
                 observations=episode.observation,
                 actions=episode.action,
-                rewards=np.zeros(n),
+                rewards=np.nan_to_num(episode.reward),
                 terminations=[*[False] * (n - 1), episode.is_terminated],
                 truncations=[*[False] * (n - 1), not episode.is_terminated],
                 infos=infos,
@@ -271,7 +281,12 @@ def write_minari(
                 raise BadInput(f"{name} cannot be written in {root}: {error}") from None
         if data is None:
             raise BadInput("the run has learned from no step, so there is nothing to export")
-        data.storage.update_metadata({HEADER: json.dumps(dict(header)), _ALIGNMENT: _STEP})
+        facts_of_run = {
+            HEADER: json.dumps(dict(header)),
+            _ALIGNMENT: _STEP,
+            _REWARDS: are_rewards_known,
+        }
+        data.storage.update_metadata(facts_of_run)
 
 
 @contextmanager

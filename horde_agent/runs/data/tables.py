@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken
 from horde_agent.policies import Policy
-from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
+from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.cells import Cells
@@ -144,6 +144,7 @@ class Table:
             "notes": self.notes,
             "tests_excursions": columns.tests_excursions,
             "b_known": columns.b is not None or self.behaviour is not None or is_density,
+            "reward_known": columns.reward is not None or columns.next_reward is not None,
             **({} if self.b_estimate is None else {"b_estimate": self.b_estimate}),
         }
 
@@ -240,7 +241,7 @@ class Table:
                 int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first
             )
 
-        rows = np.zeros(n, dtype=row_dtype(len(columns.channel)))
+        rows = new_rows(n, len(columns.channel))
         rows["observation"] = observation
         rows["pose"] = np.nan
         adds_rows = is_terminal & (columns.convention == TRANSITION)
@@ -256,12 +257,17 @@ class Table:
         self._set_actions(part, rows, is_kept)
         self._check_terminal_actions(part, is_terminal & is_kept)
         own_observations = self._move_readings(rows, begins | follows_dropped, previous)
+        next_rewards = self._set_rewards(part, rows, begins | follows_dropped, previous)
         kept_rows = rows[is_kept]
         if self.behaviour is not None:
             _act_by(*self.behaviour, kept_rows)
         if adds_rows.any():
             kept_rows = _with_terminal_rows(
-                kept_rows, adds_rows[is_kept], own_observations[is_kept], columns.period_s
+                kept_rows,
+                adds_rows[is_kept],
+                own_observations[is_kept],
+                next_rewards[is_kept],
+                columns.period_s,
             )
         self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
         previous.is_end = bool(ends[-1])
@@ -473,6 +479,31 @@ class Table:
         previous.readings = observations[-1:, moved]
         return np.asarray(observations)
 
+    def _set_rewards(
+        self, part: _Part, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow
+    ) -> Floats:
+        """Write the reward of the transition to each row, NaN if it is unknown or no transition led there.
+
+        Args:
+            part: The part of the table.
+            rows: Rows of a recording, shape (n_rows,), changed in place.
+            breaks: Which rows do not follow from the row before, shape (n_rows,).
+            previous: The row before the first one.
+
+        Returns:
+            The reward of each row's action, NaN if unknown, shape (n_rows,).
+        """
+        next_rewards = np.full(len(rows), np.nan)
+        rewards = part.numbers("reward")
+        own_rewards = part.numbers("next_reward")
+        if own_rewards is not None:
+            next_rewards = own_rewards.astype(np.float64)
+            rewards = np.append(previous.next_reward, next_rewards[:-1])
+            previous.next_reward = float(next_rewards[-1])
+        if rewards is not None:
+            rows["reward"] = np.where(breaks, np.nan, rewards)
+        return next_rewards
+
     def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
         """Return the place of the first dropped row and the text of the cell that is no number."""
         i = int(is_kept.argmin())
@@ -600,7 +631,11 @@ def _is_probability(b: Floats) -> Bools:
 
 
 def _with_terminal_rows(
-    rows: NDArray[Any], is_before: Bools, observations: NDArray[np.float32], period_s: float
+    rows: NDArray[Any],
+    is_before: Bools,
+    observations: NDArray[np.float32],
+    rewards: Floats,
+    period_s: float,
 ) -> NDArray[Any]:
     """Return rows of a recording with a terminal row after each of some.
 
@@ -611,10 +646,12 @@ def _with_terminal_rows(
         rows: The rows, shape (n_rows,).
         is_before: Which rows have an action that led to a terminal state, shape (n_rows,).
         observations: For each row the observation of its terminal row, shape (n_rows, n_channels).
+        rewards: Reward of each row's action, NaN if unknown, shape (n_rows,).
         period_s: Time between the two rows in seconds.
     """
     terminal = rows[is_before].copy()
     terminal["observation"] = observations[is_before]
+    terminal["reward"] = rewards[is_before]
     terminal["step"] += 1
     terminal["t"] += period_s
     terminal["action"] = NO_ACTION
@@ -653,6 +690,7 @@ class _PreviousRow:
         self.episode: int | None = None
         self.adds_row = False
         self.readings: NDArray[np.float32] | None = None  # of transitions, shape (1, n)
+        self.next_reward = np.nan
         self.widths: dict[str, int] = {}
 
 
@@ -669,6 +707,7 @@ class Episode(NamedTuple):
     observation: NDArray[np.float32]  # shape (n + 1, n_channels)
     action: NDArray[np.int64]  # action taken from each row but the last, shape (n,)
     b: Floats  # its probability, NaN in the last row, shape (n + 1,)
+    reward: Floats  # of each action, NaN if unknown, shape (n,)
     is_terminated: bool  # whether the last observation is terminal
     predictions: NDArray[np.float32] | None  # shape (n + 1, n_demons); None if they are unknown
 
@@ -698,6 +737,7 @@ def _episode(rows: NDArray[Any], predict: Predict | None) -> Episode:
         observation=rows["observation"].copy(),
         action=rows["action"][:-1].astype(np.int64),
         b=np.append(rows["b"][:-1], np.nan),
+        reward=rows["reward"][1:].copy(),
         is_terminated=bool(rows["flags"][-1] & Flag.TERMINATED),
         predictions=None if predict is None else predict(Stream(rows)).astype(np.float32),
     )

@@ -52,7 +52,7 @@ from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
-_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot")
+_COLUMNS = ("step", "t", "action", "b", "reward", "phase", "flags", "policy", "robot", "unix_s")
 _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
@@ -137,7 +137,7 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
             beside.append(stage / f"{out.name}-events.parquet")
             _write_table(beside[-1], _event_columns(days.events))
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
-            names = {name: name for name in _COLUMNS if name not in ("t", "robot")}
+            names = {name: name for name in _COLUMNS if name not in ("t", "robot", "unix_s")}
             beside.append(stage / f"{out.name}-columns.toml")
             beside[-1].write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
         if predictions:

@@ -18,7 +18,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
 from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
-from horde_agent.record import Stream, read, row_dtype
+from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
@@ -92,7 +92,7 @@ def learn_from(
     episodes: Any = None,
     times: Any = None,
     channels: Sequence[str] | None = None,
-    rewards: Sequence[str] = (),
+    rewards: Any = None,
     action_names: Sequence[str] = (),
     ranges: Any = None,
     period_s: float = 1.0,
@@ -128,8 +128,10 @@ def learn_from(
         times: Time of each row in seconds, shape (n_rows,); a late row follows a gap.
         channels: Names of the observation's columns; obs_0.. for arrays, all other columns of a
             table.
-        rewards: Names of those channels with a reading of the transition from the row to the next
-            one, which gets it.
+        rewards: Reward of each row's action, shape (n_rows,), or with tables the name of its
+            column: what `Reward()` is. A list of names instead makes channels of rewards: those
+            with a reading of the transition from the row to the next one, which gets it; the first
+            of them is then the reward, too. Unknown when None.
         action_names: Names of the actions; action_0.. by default.
         ranges: Lowest and highest reading of each channel, shape (n_channels, 2); those of the data
             when None.
@@ -181,7 +183,7 @@ def learn_from(
             "episodes": episodes,
             "times": times,
             "channels": channels,
-            "rewards": rewards or None,
+            "rewards": None if _is_list_of_names(rewards) and not rewards else rewards,
             "action_names": action_names or None,
             "ranges": ranges,
             "tile_layout": tile_layout,
@@ -197,6 +199,11 @@ def learn_from(
             "time": times,
             "b": b,
         }
+        channels_of_rewards: tuple[str, ...] = ()
+        if _is_list_of_names(rewards):
+            channels_of_rewards = tuple(rewards)
+        else:
+            names["next_reward"] = rewards
         facts = {
             "period_s": period_s,
             "actions": tuple(action_names),
@@ -204,7 +211,8 @@ def learn_from(
             "missing": missing,
             "convention": convention,
         }
-        table = _table(observations, names, _ChannelNames(channels, tuple(rewards)), ranges, facts)
+        channel_names = _ChannelNames(channels, channels_of_rewards)
+        table = _table(observations, names, channel_names, ranges, facts)
     if policy is not None:
         act_by(table, policy)
     return _learn(table, config, own_questions)
@@ -235,7 +243,7 @@ def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[An
         raise ValueError(
             f"observations must have the shape (n_rows, {n_channels}), not {observations.shape}"
         )
-    rows = np.zeros(len(observations), row_dtype(n_channels))
+    rows = new_rows(len(observations), n_channels)
     rows["observation"] = observations
     return rows
 
@@ -264,6 +272,11 @@ class _ChannelNames(NamedTuple):
 
     channels: Sequence[str] | None
     rewards: tuple[str, ...]
+
+
+def _is_list_of_names(rewards: Any) -> bool:
+    """Return whether the argument `rewards` names channels."""
+    return isinstance(rewards, list | tuple) and all(isinstance(name, str) for name in rewards)
 
 
 def _is_data_set(data: Any) -> bool:
@@ -345,6 +358,9 @@ def _table(
             (str(c), str(c)) for c in channels or [column for column in first if column not in used]
         ]
     settings = {"channel": _channels(described, ranges, channel_names.rewards), **named}
+    for column, name in described:
+        if name in channel_names.rewards[:1]:
+            settings["next_reward"] = column
     columns = Columns.of(settings, Columns((), **facts))
     return Table(chunks, columns, where)
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from horde_agent.gvf import Reward
 from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
@@ -27,7 +28,7 @@ from horde_agent.runs.exit_reason import ExitCause, ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
 from horde_agent.runs.storage.recorded_run import RestoredLife, open_recorded, read_extent
-from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life
+from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life, refuse_rewards
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -188,12 +189,12 @@ def replay_rows(
     reached = None
     robots = set[int]()
     last = student.phase
-    for observation, action, b, phase, flags, step, policy, robot in rows_of(since):
+    for observation, action, b, phase, flags, step, policy, robot, reward in rows_of(since):
         student.select_robot(robot)
         last = student.phase
         if not (phase == last and phase in DRIVES):
             if not (reached is None and life.is_observed):
-                student.observe(observation, flags)
+                student.observe(observation, flags, reward=reward)
             student.set_action(Phase(phase), action, b, step, policy)
         if robot in robots or not is_first_counted:
             follows_step = last in _STEPS
@@ -206,6 +207,14 @@ def replay_rows(
         robots.add(robot)
     if reached is not None:
         life.set_position(reached + int(last in _STEPS))
+
+
+def _knows_rewards(path: Path, run: Run) -> bool:
+    """Return whether a record has a known reward, or no question of the run needs one."""
+    if not any(isinstance(question.cumulant, Reward) for question in run.horde.questions):
+        return True
+    parts = read_in_parts(path, on_fault=lambda _: None)
+    return any(np.isfinite(part.rows["reward"]).any() for part in parts)
 
 
 def replay_session(
@@ -228,6 +237,11 @@ def replay_session(
         )
     extent = read_extent(recorded.folder)
     run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded_settings)
+    if not _knows_rewards(recorded.folder.life, run):
+        refuse_rewards(
+            run.horde.questions,
+            f"{config.log} was recorded without rewards, by an older version: ask other questions",
+        )
     for path in record_files(recorded.folder.life):
         try:
             os.link(path, folder.log / path.name)

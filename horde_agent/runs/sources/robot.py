@@ -72,6 +72,11 @@ class RobotSource(Source):
         self.env = envs[0]
         self._resumed = resumed
         self.life, self.sampler = new_life(envs, run)
+        if config.excursions and not self.life.excursions.policies:
+            raise BadInput(
+                "--excursions has no policy to follow: all questions are about the behaviour or have tested = false; "
+                "ask about other policies (--questions excursions), or omit it"
+            )
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         # A run of an older version may lack the state of a robot that can now be restored.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from horde_agent import questions as families
 from horde_agent.cluster import AnyHorde, ShardedHorde
-from horde_agent.gvf import GVF, named
+from horde_agent.gvf import GVF, Reward, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learning.rules import config_of, rules_of
@@ -43,7 +44,7 @@ FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 _OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
-_OF_DATA = ("b_known", "b_estimate")  # keys of a data set's header
+_OF_DATA = ("b_known", "b_estimate", "reward_known")  # keys of a data set's header
 
 
 @dataclass
@@ -81,7 +82,8 @@ def make_run(
 
     Raises:
         BadInput: If a question is about another policy than the behaviour and action probabilities
-            are unknown, or `features` do not fit the robot.
+            are unknown, a question is about the reward and that is unknown, or `features` do not
+            fit the robot.
         ValueError: If the questions do not fit.
     """
     interface = _with_features(Interface.of(env), config)
@@ -94,6 +96,12 @@ def make_run(
     is_b_known = env.metadata.get("b_known", settings_of_robot.backend != "replay")
     if not is_b_known:
         _refuse_off_policy(questions, config)
+    if not env.metadata.get("reward_known", True):
+        refuse_rewards(
+            questions,
+            "these data have no rewards: name their column (next_reward in a columns file, rewards in learn_from), or "
+            "ask other questions",
+        )
     is_density = any(
         (channel.name, channel.group) == ("b", "action") for channel in interface.channels
     )
@@ -168,6 +176,8 @@ def build_questions(config: LearnConfig, interface: Interface, file: Path) -> li
             return families.excursions(interface)
         case "nexting":
             return families.nexting(interface)
+        case "values":
+            return families.values(interface)
         case "policies":
             # A separate generator: the life does not depend on the questions.
             return families.policies(interface, np.random.default_rng([config.seed, 1]))
@@ -186,6 +196,13 @@ def _refuse_off_policy(questions: Sequence[GVF], config: LearnConfig) -> None:
             f"the action probabilities of {source} are unknown, so only questions about the policy 'behaviour' can be "
             f"learned from it; {off_policy[0]!r} in {config.questions} has another policy"
         )
+
+
+def refuse_rewards(questions: Sequence[GVF], why: str) -> None:
+    """Raise BadInput, with the reason `why`, if a question is about the reward."""
+    for question in questions:
+        if isinstance(question.cumulant, Reward):
+            raise BadInput(f"{question.name!r} is about the reward, but {why}")
 
 
 def _refuse_rules_with_b(questions: Sequence[GVF], config: LearnConfig) -> None:
@@ -249,11 +266,24 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
 # ---- its life and its recording --------------------------------------------------------------------------------------
 
 
-def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, Sampler]:
-    """Return a life of one robot or several with a run's settings, at its start, and its samples."""
+def new_life(
+    envs: Sequence[gymnasium.Env[Any, Any]],
+    run: Run,
+    unix_clock: Callable[[], float] = time.time,
+) -> tuple[Life, Sampler]:
+    """Return a life of one robot or several with a run's settings, at its start, and its samples.
+
+    `unix_clock` is as in `Life`.
+    """
     config = run.config
-    excursions = ExcursionConfig(config.excursion_probability, config.horizon)
-    options: dict[str, Any] = {"interface": run.interface, "excursions": excursions}
+    excursions = ExcursionConfig(
+        config.excursion_probability, config.horizon, without_drive=config.excursions
+    )
+    options: dict[str, Any] = {
+        "interface": run.interface,
+        "excursions": excursions,
+        "unix_clock": unix_clock,
+    }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
