@@ -10,6 +10,8 @@ import numpy as np
 
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
+from horde_agent.runs.data.bag_draft import draft_bag_columns
+from horde_agent.runs.data.bag_files import is_bag
 from horde_agent.runs.data.cells import Cells
 from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
 from horde_agent.runs.data.files import columns_in, read_files, table_files
@@ -64,12 +66,14 @@ _USUAL_NAMES = {
 
 
 def draft_columns(path: Path) -> str:
-    """Return a `columns.toml` for a table or a LeRobot folder; raise BadInput if it cannot be read.
+    """Return a `columns.toml` for a table, a bag or a LeRobot folder; raise BadInput if it cannot be read.
 
     Columns are recognised by their names, if their first rows hold what the names promise.
     """
     if is_lerobot(path):
         return f"# Columns of {path}; `horde learn --data` needs no such file.\n{open_lerobot(path).columns.to_toml()}"
+    if is_bag(path):
+        return draft_bag_columns(path)
     files = table_files(path)
     names = list(dict.fromkeys(columns_in(files[0])))
     rows = next(iter(read_files(files, names)), None)
