@@ -352,7 +352,9 @@ def shifted(offset_s: float) -> Iterator[Recorded]:
 
 def test_clocks_that_disagree_are_refused_unless_the_log_times_are_chosen(tmp_path: Path) -> None:
     bag = write_mcap(tmp_path, shifted(30.0))
-    with pytest.raises(BadInput, match=r"disagree: stamps minus log times are .* and 30 s in /scan"):
+    with pytest.raises(
+        BadInput, match=r"disagree: stamps minus log times are .* and 30 s in /scan"
+    ):
         rows_of(bag)
     assert len(rows_of(bag, 'clock = "log"\n' + WITHOUT_B)) == 50
     with pytest.raises(BadInput, match="disagree"):

@@ -334,7 +334,7 @@ class _Ros1File:
             with self.path.open("rb") as file:
                 file.seek(len(_ROS1_MAGIC))
                 while file.peek(1):
-                    header, data = _ros1_record(file)
+                    header, data = _ros1_record(file, may_be_short=True)
                     operation = header[b"op"][0]
                     if operation == _HEADER_OP:
                         is_closed = _U64.unpack(header[b"index_pos"])[0] > 0
@@ -370,19 +370,21 @@ class _Ros1File:
         )
 
 
-def _ros1_record(file: IO[bytes]) -> tuple[dict[bytes, bytes], bytes]:
-    """Read one record, its header and its data; raise EOFError if it is cut off."""
+def _ros1_record(
+    file: IO[bytes], *, may_be_short: bool = False
+) -> tuple[dict[bytes, bytes], bytes]:
+    """Read one record, its header and its data; raise EOFError if it is cut off, and its data may not be."""
     header = _ros1_fields(_sized(file))
-    return header, _sized(file)
+    return header, _sized(file, may_be_short=may_be_short)
 
 
-def _sized(file: IO[bytes]) -> bytes:
+def _sized(file: IO[bytes], *, may_be_short: bool = False) -> bytes:
     """Read a length and so many bytes."""
     length = _U32.unpack(file.read(_U32.size))[0]
     if length > _LARGEST_RECORD:
         raise EOFError(f"a record of {length} bytes")
     content = file.read(length)
-    if len(content) < length:
+    if len(content) < length and not may_be_short:
         raise EOFError(f"{len(content)} of {length} bytes of a record")
     return content
 
