@@ -141,7 +141,7 @@ def test_an_action_at_the_row_is_the_newest_command(tmp_path: Path) -> None:
 
 
 def test_bins_of_two_fields_count_the_last_one_fastest(tmp_path: Path) -> None:
-    """Speed v in {0, .2} by the bound .1, w in {-.5, 0, .5} by the bounds -.1 and .1: action 3 * (v >= .1) + bin of w."""
+    """Speed v is cut at .1, turn w at -.1 and .1: the action is 3 (v >= .1) + the bin of w."""
     speeds = [(0.0, -0.5), (0.0, 0.0), (0.2, 0.5), (0.2, -0.5), (0.1, 0.1)]
     messages = [
         Recorded("/cmd", "Twist", i * SECOND_NS, {"v": v, "w": w})
