@@ -32,7 +32,7 @@ from horde_agent.life.excursions import (
 )
 from horde_agent.life.flags import flags_of
 from horde_agent.life.learner import StreamLearner, check_questions
-from horde_agent.life.robot import RobotBody, RobotInfo
+from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
@@ -102,6 +102,8 @@ class Life:
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
         worker: Learns while the robot moves; None starts a thread. Not used with a `ProcessEnv`.
+        unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
+            leaves them unknown.
 
     Attributes:
         steps: Number of periods (100 ms on the robots), excursions and drives included.
@@ -163,6 +165,7 @@ class Life:
         recorder: Recorder | None = None,
         observers: Sequence[Observer] = (),
         worker: Worker | None = None,
+        unix_clock: Callable[[], float] | None = None,
     ) -> None:
         self.interface = interface or Interface.of(env)
         self.counts = RobotCounts()
@@ -182,6 +185,7 @@ class Life:
         self.student = StreamLearner(horde, self.interface, excursions)
         self._set_excursion_policies()
         self.recorder = recorder
+        self._unix_clock = unix_clock or _unknown_time
         self.observers = list(observers)
         self.cycle_s = Durations()
         if first_robot.process_env:
@@ -333,6 +337,7 @@ class Life:
         assert not robot_stream.has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
         robot_stream.restore(state)
+        robot_stream.unix_s = self._unix_clock()
 
     def set_position(self, step: int) -> None:
         """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
@@ -513,7 +518,7 @@ class Life:
     def _take_step(
         self,
         observation: Any,
-        _reward: SupportsFloat,
+        reward: SupportsFloat,
         terminated: bool,
         truncated: bool,
         info: Mapping[str, Any] | None,
@@ -522,7 +527,13 @@ class Life:
         robot_stream = self.robot_stream
         robot_info = RobotInfo.of(info)
         flags = flags_of(robot_info, terminated=terminated, truncated=truncated)
-        robot_stream.take(observation, robot_info, flags)
+        robot_stream.take(
+            observation,
+            robot_info,
+            flags,
+            reward=reward_number(reward),
+            unix_s=self._unix_clock(),
+        )
         robot_stream.count_step(robot_info)
         if terminated or truncated:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
@@ -553,9 +564,12 @@ class Life:
         robot_stream = self.robot_stream
         body = robot_stream.body
         first_step = self.steps
+        began_unix_s = self._unix_clock()
         observation, info = robot_stream.env.reset(seed=seed, options=options)
+        unix_s = self._unix_clock()
         robot_info = RobotInfo.of(info)
-        robot_stream.take(observation, robot_info, flags_of(robot_info, begins=True))
+        flags = flags_of(robot_info, begins=True)
+        robot_stream.take(observation, robot_info, flags, unix_s=unix_s)
         if robot_info.manoeuvre_steps is None:
             n_steps = body.n_drive_frames
         else:
@@ -570,10 +584,22 @@ class Life:
                 observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
                     observed = self._unknown
-                drive_fields = (NO_ACTION, np.nan, phase, flags_of(robot_info), robot_info.pose)
-                self.recorder.write(
-                    Row(first_step + at, robot_info.t, observed, *drive_fields, robot=self.robot)
+                before_end_s = (n_steps - at) * self.interface.period_s
+                # A simulated drive takes less time than its frames
+                frame_unix_s = max(began_unix_s, unix_s - before_end_s)
+                row = Row(
+                    step=first_step + at,
+                    t=robot_info.t,
+                    observation=observed,
+                    action=NO_ACTION,
+                    b=np.nan,
+                    phase=phase,
+                    flags=flags_of(robot_info),
+                    pose=robot_info.pose,
+                    robot=self.robot,
+                    unix_s=frame_unix_s,
                 )
+                self.recorder.write(row)
 
     def _encode(self) -> Tiles:
         """Return the tiles of the current observation; learning has been joined."""
@@ -607,6 +633,8 @@ class Life:
             pose=robot_stream.pose,
             policy=choice.policy,
             robot=self._robot,
+            reward=robot_stream.reward,
+            unix_s=robot_stream.unix_s,
         )
 
     def _write(self, row: Row) -> None:
@@ -642,6 +670,10 @@ class Life:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unknown_time() -> float:
+    return np.nan
 
 
 def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:

@@ -19,6 +19,14 @@ class UnfitResult(ValueError):
     """The environment returned something that does not have the form of Gymnasium's API or of its spaces."""
 
 
+def reward_number(reward: Any) -> float:
+    """Return the reward of a step as a float; NaN, which is unknown, if it is no number."""
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        return np.nan
+
+
 class RobotInfo(NamedTuple):
     """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
 

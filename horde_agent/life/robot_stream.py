@@ -150,6 +150,10 @@ class RobotStream:
         observation: The current one, float32, shape (n_inputs,); (0,) before the first.
         flags: How it came about: `Flag`.
         pose: Where, in metres and radians; NaN if unknown.
+        reward: Reward of the step to the current observation; NaN after a reset, or if it is
+            unknown.
+        unix_s: Wall clock when the current observation arrived, in seconds since 1970; NaN if
+            unknown. It is not part of the state.
         tiles: Its active features, shape (n_active,), once it was encoded, else None.
         is_observed: Whether the student has observed it.
 
@@ -189,6 +193,8 @@ class RobotStream:
         self.observation: Observation = np.zeros(0, dtype=np.float32)
         self.flags = int(Flag.NONE)
         self.pose = UNKNOWN_POSE
+        self.reward = np.nan
+        self.unix_s = np.nan
         self.tiles: Tiles | None = None
         self.is_observed = False
         self._n_not_applied_in_a_row = 0
@@ -221,8 +227,19 @@ class RobotStream:
             self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit
         )
 
-    def take(self, observation: Any, info: RobotInfo, flags: int) -> None:
+    def take(
+        self,
+        observation: Any,
+        info: RobotInfo,
+        flags: int,
+        *,
+        reward: float = np.nan,
+        unix_s: float = np.nan,
+    ) -> None:
         """Make an observation the current one, not yet observed by the student.
+
+        `reward` is that of the step to it, NaN after a reset; `unix_s` the wall clock, NaN if
+        unknown.
 
         If a reading is not finite, the observation repeats the one before it, as one that is stale
         does, and the next one is a gap.
@@ -250,6 +267,8 @@ class RobotStream:
         self.is_observed = False
         self.t = info.t
         self.pose = info.pose
+        self.reward = reward
+        self.unix_s = unix_s
         self.counts.n_clipped += info.clipped
         self.counts.add_damage(info)
         self.dockings.update(info)
@@ -342,6 +361,7 @@ class RobotStream:
         current = {
             "observation": self.observation.copy(),
             "pose": np.array(self.pose),
+            "reward": np.array(self.reward),
             "tiles": tiles,
         }
         values = attributes(self, *_SAVED_AS)
@@ -381,6 +401,7 @@ class RobotStream:
         current = inner(state, "now")
         self.observation = current["observation"].copy()
         self.pose = tuple(current["pose"].tolist())
+        self.reward = float(current.get("reward", np.nan))  # older snapshots lack it
         self.tiles = None
         if current["tiles"].dtype.kind != "f":
             self.tiles = current["tiles"].copy()

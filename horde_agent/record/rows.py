@@ -35,6 +35,8 @@ NO_ACTION = -1
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 NO_POLICY = 0
+LATER_FIELDS = ("reward", "unix_s")
+"""Fields that older recordings lack."""
 
 
 OnFault = Callable[[str], None]
@@ -100,6 +102,10 @@ class Row(NamedTuple):
         pose: x (m), y (m), heading (rad); NaN if unknown. For pictures only.
         policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
         robot: Number of the robot, from 0.
+        reward: Reward of the transition that led to this observation; NaN if no transition did
+            (after a reset or in a drive), or if it is unknown.
+        unix_s: Wall clock when the observation arrived, in seconds since 1970; NaN if unknown. A
+            simulator does not depend on it, so it differs between two equal runs.
     """
 
     step: int
@@ -112,6 +118,8 @@ class Row(NamedTuple):
     pose: tuple[float, float, float]
     policy: int = NO_POLICY
     robot: int = 0
+    reward: float = np.nan
+    unix_s: float = np.nan
 
 
 def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
@@ -128,9 +136,33 @@ def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
             ("phase", "u1"),
             ("flags", "u1"),
             *([("robot", "<u2")] if n_robots > 1 else []),
+            ("reward", "<f8"),
+            ("unix_s", "<f8"),
             (CRC, "<u4"),
         ]
     )
+
+
+def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
+    """Return `n` rows of `row_dtype`: rewards and wall clocks are unknown, everything else is 0."""
+    rows = np.zeros(n, row_dtype(n_inputs, n_robots))
+    for name in LATER_FIELDS:
+        rows[name] = np.nan
+    return rows
+
+
+def completed(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of any version with all fields of `row_dtype`; those that they lack are unknown."""
+    names = rows.dtype.names or ()
+    if all(name in names for name in LATER_FIELDS):
+        return rows
+    n_robots = 1
+    if "robot" in names:
+        n_robots = 2
+    complete = new_rows(len(rows), rows["observation"].shape[1], n_robots)
+    for name in names:
+        complete[name] = rows[name]
+    return complete
 
 
 @dataclass(frozen=True)
@@ -280,12 +312,13 @@ def _sound_rows(segment: Segment, expected: int | None) -> tuple[NDArray[Any], i
     """Return the sound rows of a file, and the number of the row after the last of them.
 
     A row is a gap unless it has the number that is expected after the sound row before it; None
-    expects the first.
+    expects the first. Fields that an older version did not record are unknown.
     """
-    rows = segment.records
-    missing = set(row_dtype(1).names or ()) - {CRC} - set(rows.dtype.names or ())
+    missing = set(row_dtype(1).names or ()) - {CRC, *LATER_FIELDS}
+    missing -= set(segment.records.dtype.names or ())
     if missing:
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
+    rows = completed(segment.records)
     number = segment.first + np.flatnonzero(segment.is_sound)
     follows = np.r_[segment.first if expected is None else expected, number + 1]
     sound = rows[segment.is_sound]

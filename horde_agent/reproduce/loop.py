@@ -25,7 +25,7 @@ from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour, PolicyFunction
-from horde_agent.record import Stream, read, row_dtype
+from horde_agent.record import Stream, new_rows, read
 from horde_agent.reproduce.checks import Measured, Number, above, at_least, below, check
 from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
 from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
@@ -224,7 +224,7 @@ def with_memory(stream: Stream, interface: Interface) -> Stream:
 def _widened(stream: Stream, columns: Floats) -> Stream:
     """Return a life with further channels, shape (n_rows, n), behind its own."""
     n = stream.rows["observation"].shape[1]
-    rows = np.zeros(len(stream), dtype=row_dtype(n + columns.shape[1]))
+    rows = new_rows(len(stream), n + columns.shape[1])
     for name in stream.rows.dtype.names or ():
         if name != "observation":
             rows[name] = stream.rows[name]

@@ -22,7 +22,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
-from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo
+from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo, reward_number
 from horde_agent.measures.nmsre import normalise
 from horde_agent.measures.returns import NO_CHANNEL, is_sum_of_channel, returns_along
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
@@ -63,6 +63,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     observation, info = env.reset()
     n_gaps = 0
     is_over = False
+    reward = np.nan
     k = 0
     while True:
         robot_info = RobotInfo.of(info)
@@ -76,10 +77,22 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         else:
             phase = Phase.BEHAVE
         readings = np.array(observation, dtype=np.float32)
-        recorder.write(Row(k, robot_info.t, readings, action, b, phase, flags, UNKNOWN_POSE))
+        row = Row(
+            step=k,
+            t=robot_info.t,
+            observation=readings,
+            action=action,
+            b=b,
+            phase=phase,
+            flags=flags,
+            pose=UNKNOWN_POSE,
+            reward=reward,
+        )
+        recorder.write(row)
         if is_over:
             return n_gaps
-        observation, _, terminated, truncated, info = env.step(action)
+        observation, task_reward, terminated, truncated, info = env.step(action)
+        reward = reward_number(task_reward)
         is_over = terminated or truncated
         k = k + 1
 

@@ -143,7 +143,7 @@ def test_each_resume_of_a_robot_draws_its_own_numbers_which_its_seed_and_number_
     first, second, copied, third, fourth = (seed for seed in Seeded.seeds if seed is not None)
     assert copied == second
     assert len({first, second, third, fourth}) == 4
-    assert (Path("b") / "log" / "life.rec").read_bytes() == read_prefix(Path("a"), Path("b"))
+    assert_equal_but_wall_clock(Path("a"), Path("b"))
     assert [event["number"] for event in resumes_of("a")] == [1, 2, 3]
     rows = read(Path("a/log/life.rec")).rows
     resumed = rows[(rows["flags"] & Flag.RESUMED) > 0]
@@ -152,9 +152,12 @@ def test_each_resume_of_a_robot_draws_its_own_numbers_which_its_seed_and_number_
     assert summary_of("a")["gaps"] == 3
 
 
-def read_prefix(run: Path, other: Path) -> bytes:
-    """Return as many bytes of a run's record as another one has."""
-    return (run / "log" / "life.rec").read_bytes()[: (other / "log" / "life.rec").stat().st_size]
+def assert_equal_but_wall_clock(run: Path, other: Path) -> None:
+    """Check that the record of a run begins with the rows of another one's."""
+    rows = read(run / "log" / "life.rec").rows
+    other_rows = read(other / "log" / "life.rec").rows
+    for name in set(rows.dtype.names or ()) - {"unix_s", "crc"}:
+        np.testing.assert_array_equal(rows[name][: len(other_rows)], other_rows[name])
 
 
 def test_a_report_of_a_resumed_robot_counts_the_same_gaps(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from horde_agent.record import Recorder
-from horde_agent.record.rows import row_dtype
+from horde_agent.record.rows import new_rows
 from horde_env.backend import Frame
 from horde_env.replay import Recording
 from horde_env.robot import critterbot
@@ -50,7 +50,7 @@ def write(path: Path, log: dict[str, np.ndarray], first_row: bool = True) -> Pat
 
 def made_up(n: int) -> np.ndarray:
     """Return `n` rows of a run with readings, actions and probabilities that differ from row to row."""
-    rows = np.zeros(n, dtype=row_dtype(57))
+    rows = new_rows(n, 57)
     rows["step"] = np.arange(n)
     rows["t"] = 0.1 * np.arange(n)
     rows["observation"] = np.random.default_rng(0).random((n, 57), dtype=np.float32)

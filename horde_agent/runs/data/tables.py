@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken
 from horde_agent.policies import Policy
-from horde_agent.record import NO_ACTION, Flag, Phase, Stream, row_dtype
+from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.cells import Cells
@@ -240,7 +240,7 @@ class Table:
                 int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first
             )
 
-        rows = np.zeros(n, dtype=row_dtype(len(columns.channel)))
+        rows = new_rows(n, len(columns.channel))
         rows["observation"] = observation
         rows["pose"] = np.nan
         adds_rows = is_terminal & (columns.convention == TRANSITION)

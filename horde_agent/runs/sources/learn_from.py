@@ -18,7 +18,7 @@ from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
 from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
-from horde_agent.record import Stream, read, row_dtype
+from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
@@ -235,7 +235,7 @@ def _rows_with(observations: NDArray[np.float32], n_channels: int) -> NDArray[An
         raise ValueError(
             f"observations must have the shape (n_rows, {n_channels}), not {observations.shape}"
         )
-    rows = np.zeros(len(observations), row_dtype(n_channels))
+    rows = new_rows(len(observations), n_channels)
     rows["observation"] = observations
     return rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,11 +237,22 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
 # ---- its life and its recording --------------------------------------------------------------------------------------
 
 
-def new_life(envs: Sequence[gymnasium.Env[Any, Any]], run: Run) -> tuple[Life, Sampler]:
-    """Return a life of one robot or several with a run's settings, at its start, and its samples."""
+def new_life(
+    envs: Sequence[gymnasium.Env[Any, Any]],
+    run: Run,
+    unix_clock: Callable[[], float] = time.time,
+) -> tuple[Life, Sampler]:
+    """Return a life of one robot or several with a run's settings, at its start, and its samples.
+
+    `unix_clock` is as in `Life`.
+    """
     config = run.config
     excursions = ExcursionConfig(config.excursion_probability, config.horizon)
-    options: dict[str, Any] = {"interface": run.interface, "excursions": excursions}
+    options: dict[str, Any] = {
+        "interface": run.interface,
+        "excursions": excursions,
+        "unix_clock": unix_clock,
+    }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
     behaviours = [_behaviour_of(run) for _ in envs]
     if len(envs) == 1:
