@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import numbers
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "<na>"})
 _TRUE = frozenset({"true", "t", "yes", "y", "1", "1.0"})
 _FALSE = frozenset({"false", "f", "no", "n", "0", "0.0"})
 _WHOLE = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 _LARGEST_EXACT = 2.0**53
 """From here on, float64 does not hold every whole number."""
 _MOST_SHOWN = 40  # characters of a text in a message
@@ -41,6 +44,70 @@ def from_texts(texts: list[str]) -> Cells:
         return cells
     is_exact = np.isfinite(values) & (np.abs(values) < _LARGEST_EXACT)
     return values if is_exact.all() else cells
+
+
+def with_decimal_points(texts: list[str]) -> list[str]:
+    """Return texts with a point for the comma of each number with a decimal comma."""
+    points = []
+    for text in texts:
+        if _DECIMAL_COMMA.fullmatch(text):
+            text = text.replace(",", ".")
+        points.append(text)
+    return points
+
+
+def as_seconds(cells: Cells) -> Floats:
+    """Return a column of times in seconds, float64, shape (n_rows,); NaN where a cell is none.
+
+    Numbers are seconds; dates (datetime64, datetime, ISO 8601 texts) become seconds since 1970, in
+    UTC if they name no zone.
+    """
+    if cells.dtype.kind == "M":
+        return _seconds_of_dates(cells)
+    seconds = as_numbers(cells)
+    if cells.dtype.kind == "O":
+        for i in np.flatnonzero(np.isnan(seconds)).tolist():
+            seconds[i] = _second_of_date(cells[i])
+    return seconds
+
+
+def _seconds_of_dates(dates: Cells) -> Floats:
+    since_1970 = dates - np.datetime64(0, "s")
+    seconds = since_1970 / np.timedelta64(1, "s")
+    return np.where(np.isnat(dates), np.nan, seconds).astype(np.float64)
+
+
+def _second_of_date(cell: Any) -> float:
+    """Return the seconds since 1970 of a text or a datetime; NaN if it is neither."""
+    date = cell
+    if isinstance(cell, str):
+        try:
+            date = datetime.fromisoformat(cell.strip())
+        except ValueError:
+            return math.nan
+    if not isinstance(date, datetime):
+        return math.nan
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    try:
+        return date.timestamp()
+    except (ValueError, OverflowError):  # pandas' NaT
+        return math.nan
+
+
+def as_categories(cells: Cells, categories: Sequence[str]) -> Floats:
+    """Return the number of each cell's category, float64, shape (n_rows,); NaN for another text."""
+    numbers = {category: float(i) for i, category in enumerate(categories)}
+    return np.array([numbers.get(category_of(cell), math.nan) for cell in cells.tolist()])
+
+
+def category_of(cell: Any) -> str:
+    """Return a cell's text as the name of a category: 3.0 is 3, None is empty."""
+    if cell is None:
+        return ""
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell).strip()
 
 
 def as_numbers(cells: Cells) -> Floats:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.cells import category_of
+from horde_agent.runs.data.csv_form import CsvForm, check_form
 from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
 
@@ -34,6 +36,8 @@ class ChannelColumn(NamedTuple):
         step: Quantisation step, in its unit.
         transition: True if a row has the reading of the transition to the next row, as a reward;
             the next row gets it. It has no tiles by default.
+        categories: Texts or whole numbers that the column may hold, each of which has a tile; the
+            reading is the number of the text in this list. Empty for a column of numbers.
     """
 
     column: str
@@ -45,6 +49,7 @@ class ChannelColumn(NamedTuple):
     sensor: bool = True
     step: float | None = None
     transition: bool = False
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Columns:
             its action does not count. "transition": the row's action led to a terminal state, as in
             rows (s, a, r, done); a terminal row is added. None: "observation", but a terminal row
             with an action and its b is refused.
+        separator, decimal, header: Form of a CSV file (`CsvForm`).
+        missing_values: Numbers that stand for a missing one in the channels, such as -999.
     """
 
     channel: tuple[ChannelColumn, ...]
@@ -92,6 +99,15 @@ class Columns:
     tests_excursions: bool = False
     missing: str = "error"
     convention: str | None = None
+    separator: str | None = None
+    decimal: str | None = None
+    header: bool = True
+    missing_values: tuple[float, ...] = ()
+
+    @property
+    def csv_form(self) -> CsvForm:
+        """The form of the table if it is a CSV file."""
+        return CsvForm(self.separator, self.decimal, self.header)
 
     @property
     def others(self) -> dict[str, str]:
@@ -136,9 +152,11 @@ class Columns:
     def to_toml(self) -> str:
         """Return the file that `read` reads."""
         settings = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
+        if self.header:
+            settings.pop("header")
         lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
         for channel in self.channel:
-            facts = {key: value for key, value in channel._asdict().items() if value is not None}
+            facts = {k: v for k, v in channel._asdict().items() if v not in (None, ())}
             lines += [
                 "",
                 "[[channel]]",
@@ -170,6 +188,8 @@ class Columns:
             try:
                 if key == "channel":
                     given[key] = channels(value)
+                elif key == "missing_values":
+                    given[key] = _numbers(key, value)
                 else:
                     given[key] = typed(value, kinds[key])
             except ValueError as error:
@@ -190,6 +210,7 @@ class Columns:
             raise BadInput(
                 'convention = "transition" is not for recorded runs, whose `phase` ends the episodes'
             )
+        check_form(columns.csv_form)
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         names = [c.name for c in columns.channel]
@@ -197,6 +218,13 @@ class Columns:
         if twice:
             raise BadInput(f"two channels have the name {twice[0]!r}")
         return columns
+
+
+def _numbers(key: str, values: Any) -> tuple[float, ...]:
+    """Return a list of numbers; raise BadInput if it is none."""
+    if not isinstance(values, list | tuple):
+        raise BadInput(f"{key} must be a list of numbers, not {values!r}")
+    return tuple(real_number(key, value) for value in values)
 
 
 def unscaled(columns: Sequence[tuple[str, str]]) -> list[ChannelColumn]:
@@ -215,10 +243,18 @@ def default_layout(n: int) -> str:
 def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     """Return a layout with the default tilings for each group of channels that belong to rows; None for the default.
 
-    Channels of transitions have no tiles; without any, the layout is that of `TileCoder.default`.
+    Channels of transitions have no tiles, and each category has one. Without any of the two, the
+    layout is that of `TileCoder.default`.
     """
-    if not any(channel.transition for channel in columns):
+    if not any(channel.transition or channel.categories for channel in columns):
         return None
+    n_categories = {}
+    for channel in columns:
+        group = channel.group or channel.name or channel.column
+        if n_categories.setdefault(group, len(channel.categories)) != len(channel.categories):
+            raise BadInput(
+                f"the channels of the group {group!r} have different numbers of categories: give each a group"
+            )
     groups = [
         channel.group or channel.name or channel.column
         for channel in columns
@@ -227,6 +263,10 @@ def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     tables = []
     for group in dict.fromkeys(groups):
         name = toml_value(group)
+        if n_categories[group]:
+            n_tiles = n_categories[group]
+            tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [{n_tiles}]\ntilings = 1\n")
+            continue
         tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n")
         if groups.count(group) > 1:
             tables.append(
@@ -256,6 +296,7 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
                     f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}"
                 )
         name = str(table.get("name") or table["column"])
+        categories = _categories(name, table)
         numbers = {
             k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None
         }
@@ -263,9 +304,36 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
         high = numbers.get("high", math.inf)
         if not low < high or math.isnan(numbers.get("step", 0.0)):
             raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
+        if categories:
+            # The middle of a tile is a category's number
+            numbers |= {"low": -0.5, "high": len(categories) - 0.5}
         channel_columns.append(
             ChannelColumn(
-                **{**table, **numbers, "name": name, "group": str(table.get("group") or name)}
+                **{
+                    **table,
+                    **numbers,
+                    "name": name,
+                    "group": str(table.get("group") or name),
+                    "categories": categories,
+                }
             )
         )
     return tuple(channel_columns)
+
+
+def _categories(name: str, table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the categories of a [[channel]]; raise BadInput if they are none."""
+    values = table.get("categories", ())
+    is_list = isinstance(values, list | tuple)
+    if not is_list or not all(isinstance(value, str | int) for value in values):
+        raise BadInput(
+            f"channel {name!r}: categories must be a list of texts or whole numbers, not {values!r}"
+        )
+    categories = tuple(category_of(value) for value in values)
+    if len(set(categories)) < len(categories):
+        raise BadInput(f"channel {name!r}: a category is named twice")
+    if categories and table.get("transition"):
+        raise BadInput(
+            f"channel {name!r}: a reading of a transition is a number, without categories"
+        )
+    return categories

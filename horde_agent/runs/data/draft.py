@@ -10,11 +10,15 @@ import numpy as np
 
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
+from horde_agent.runs.data.bag_draft import draft_bag_columns
+from horde_agent.runs.data.bag_files import is_bag
 from horde_agent.runs.data.cells import Cells
 from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
-from horde_agent.runs.data.files import columns_in, read_files, table_files
+from horde_agent.runs.data.csv_form import CsvForm
+from horde_agent.runs.data.files import columns_in, is_csv, read_files, table_files
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.toml import toml_value
+from horde_agent.types import Floats
 
 
 class _Key(NamedTuple):
@@ -37,6 +41,10 @@ _KEYS = {
     ),
     "step": _Key('"step"', "number of the step; else rows are counted"),
     "missing": _Key('"error"', 'or "gap": rows without a number are dropped'),
+    "separator": _Key('";"', "of a CSV file; found if it is not given"),
+    "decimal": _Key('","', "its decimal mark; found unless commas separate cells"),
+    "header": _Key("true", "false: the columns are column_0, column_1, ..."),
+    "missing_values": _Key("[-200, -999]", "numbers that stand for a missing one"),
     "phase": _Key('"phase"', "of a recorded run, as the next three"),
     "flags": _Key('"flags"', ""),
     "policy": _Key('"policy"', ""),
@@ -51,8 +59,10 @@ _CHANNEL_KEYS = {
     "high": _Key("1.0", ""),
     "sensor": _Key("true", "families of questions include it"),
     "step": _Key("0.01", "quantisation step"),
+    "categories": _Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
     "transition": _Key("false", "a reading of the transition to the next row, as a reward"),
 }
+_MOST_CATEGORIES = 12
 _USUAL_NAMES = {
     "time": ("time", "t", "timestamp", "stamp", "time_s", "seconds"),
     "action": ("action", "a", "actions"),
@@ -64,19 +74,27 @@ _USUAL_NAMES = {
 
 
 def draft_columns(path: Path) -> str:
-    """Return a `columns.toml` for a table or a LeRobot folder; raise BadInput if it cannot be read.
+    """Return a `columns.toml` for a table, a bag or a LeRobot folder; raise BadInput if it cannot be read.
 
     Columns are recognised by their names, if their first rows hold what the names promise.
     """
     if is_lerobot(path):
         return f"# Columns of {path}; `horde learn --data` needs no such file.\n{open_lerobot(path).columns.to_toml()}"
+    if is_bag(path):
+        return draft_bag_columns(path)
     files = table_files(path)
-    names = list(dict.fromkeys(columns_in(files[0])))
-    rows = next(iter(read_files(files, names)), None)
+    form = _found_form(files[0])
+    names = list(dict.fromkeys(columns_in(files[0], form)))
+    rows = next(iter(read_files(files, names, form)), None)
     if rows is None:
         raise BadInput(f"{path} has no row")
-    numbers, texts = _numbers_and_texts(rows)
-    settings = _settings(numbers)
+    kinds = _by_kind(rows)
+    numbers = kinds.numbers
+    settings = _settings(numbers, kinds.dates)
+    if not form.has_header:
+        settings["header"] = False
+    if form.decimal is not None:
+        settings["decimal"] = form.decimal
     used = {value for key, value in settings.items() if key in _USUAL_NAMES}
     channels = [name for name in numbers if name not in used]
     lines = [
@@ -84,10 +102,13 @@ def draft_columns(path: Path) -> str:
         "",
     ]
     lines += _lines(_KEYS, {"period_s": 1.0} | settings)
-    if texts:
-        lines += ["", f"# No numbers, so no channels: {', '.join(texts)}"]
-    for i, name in enumerate(channels):
+    others = [*kinds.texts, *(name for name in kinds.dates if name not in used)]
+    if others:
+        lines += ["", f"# No numbers, so no channels: {', '.join(others)}"]
+    for i, name in enumerate([*channels, *kinds.categories]):
         given: dict[str, Any] = {"name": name}
+        if name in kinds.categories:
+            given["categories"] = kinds.categories[name]
         if name.lower() in REWARD_NAMES and settings.get("convention") == TRANSITION:
             given["transition"] = True
         keys = {key: _Key("", "") for key in given}
@@ -95,6 +116,28 @@ def draft_columns(path: Path) -> str:
             keys = _CHANNEL_KEYS
         lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
     return "\n".join(lines) + "\n"
+
+
+def _found_form(file: Path) -> CsvForm:
+    """Return the form of a CSV file: without a header if its first line has numbers alone."""
+    form = CsvForm()
+    if not is_csv(file):
+        return form
+    headless = CsvForm(has_header=False)
+    names = columns_in(file, headless)
+    rows = next(iter(read_files([file], names, headless)), {})
+    if rows and all(np.isfinite(cells.as_numbers(column[:1])).all() for column in rows.values()):
+        form = headless
+    elif any(_are_decimal_commas(column[1:]) for column in rows.values()):
+        form = CsvForm(decimal=",")
+    return form
+
+
+def _are_decimal_commas(column: Cells) -> bool:
+    texts = [str(cell) for cell in column.tolist()]
+    return bool(texts) and all(
+        point != text for point, text in zip(cells.with_decimal_points(texts), texts, strict=True)
+    )
 
 
 def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:
@@ -109,18 +152,48 @@ def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _numbers_and_texts(rows: Mapping[str, Cells]) -> tuple[dict[str, Cells], list[str]]:
-    """Return the columns of numbers, NAME_0.. for vectors, and the names of the others."""
-    numbers: dict[str, Cells] = {}
-    texts = []
+class _Kinds(NamedTuple):
+    """The columns of a table by what their first rows hold."""
+
+    numbers: dict[str, Cells]  # NAME_0.. for vectors
+    dates: dict[str, Cells]
+    categories: dict[str, list[str]]  # the texts of columns with few
+    texts: list[str]
+
+
+def _by_kind(rows: Mapping[str, Cells]) -> _Kinds:
+    kinds = _Kinds(numbers={}, dates={}, categories={}, texts=[])
     for name, column in rows.items():
         if column.ndim == 2:
-            numbers |= {f"{name}_{i}": column[:, i] for i in range(column.shape[1])}
+            kinds.numbers.update({f"{name}_{i}": column[:, i] for i in range(column.shape[1])})
         elif column.ndim == 1 and _has_values(column):
-            numbers[name] = column
+            kinds.numbers[name] = column
+        elif column.ndim == 1 and np.isfinite(_seconds(column)).mean() > 0.5:
+            kinds.dates[name] = column
         else:
-            texts.append(name)
-    return numbers, texts
+            texts = _categories(column)
+            if len(texts) <= _MOST_CATEGORIES:
+                kinds.categories[name] = texts
+            else:
+                kinds.texts.append(name)
+    return kinds
+
+
+def _seconds(column: Cells) -> Floats:
+    if column.dtype.kind not in "MOUT":
+        return np.full(len(column), np.nan)
+    if column.dtype.kind in "UT":
+        column = column.astype(object)
+    return cells.as_seconds(column)
+
+
+def _categories(column: Cells) -> list[str]:
+    """Return the texts of a column in order; more than `_MOST_CATEGORIES` if it holds something else."""
+    texts = {cells.category_of(cell) for cell in column.tolist()} if column.ndim == 1 else set()
+    texts.discard("")
+    if not texts:
+        return [""] * (_MOST_CATEGORIES + 1)
+    return sorted(texts)
 
 
 def _has_values(column: Cells) -> bool:
@@ -132,20 +205,24 @@ def _has_values(column: Cells) -> bool:
     return bool((is_number | is_claim).mean() > 0.5)
 
 
-def _settings(columns: Mapping[str, Cells]) -> dict[str, Any]:
+def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[str, Any]:
     """Return the keys that follow from the names of columns and their first rows."""
     found: dict[str, Any] = {}
     for key, usual_names in _USUAL_NAMES.items():
         name = _column_called(usual_names, list(columns))
         if name is not None and _fits(key, columns[name]):
             found[key] = name
+    if "time" not in found and dates:
+        usual_name = _column_called(_USUAL_NAMES["time"], list(dates))
+        found["time"] = usual_name or next(iter(dates))
     if "action" in found:
         n_actions = int(np.nanmax(cells.as_numbers(columns[found["action"]]))) + 1
         found["actions"] = [f"action_{a}" for a in range(n_actions)]
     else:
         found.pop("b", None)
     if "time" in found:
-        spacing_s = np.diff(cells.as_numbers(columns[found["time"]]))
+        times = {**columns, **dates}[found["time"]]
+        spacing_s = np.diff(cells.as_seconds(times))
         forward_s = spacing_s[spacing_s > 0]
         if len(forward_s):
             found["period_s"] = float(f"{np.median(forward_s):.4g}")

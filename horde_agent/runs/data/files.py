@@ -1,9 +1,8 @@
-"""Parts of a table from a file or from memory: Parquet, CSV, npz; arrays, pandas, pyarrow."""
+"""Parts of a table from a file or from memory: Parquet, Feather, CSV, npz; arrays, pandas, pyarrow."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 import sys
 import zipfile
@@ -19,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.cells import from_texts
+from horde_agent.runs.data.cells import as_numbers, from_texts, with_decimal_points
 from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.csv_form import FOUND_FORM, CsvForm, opened_csv
 from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk, Table
 
 _READ_ROWS = 8192  # of a file at a time
@@ -28,8 +28,7 @@ _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns o
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
 UNFINISHED = ".unfinished-export"
 """A file in a folder of tables while `horde export` replaces several of them."""
-SUFFIXES = (".parquet", ".csv", ".csv.gz", ".npz")
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+SUFFIXES = (".parquet", ".csv", ".csv.gz", ".csv.bz2", ".npz", ".feather")
 
 _DAMAGED = (OSError, ValueError, EOFError, csv.Error, zlib.error)
 """Errors that a damaged text or gzip file causes in its reader; others there are faults of this program."""
@@ -53,12 +52,18 @@ def open_table(path: Path, columns: Columns) -> Table:
         )
     files = table_files(path)
     names = columns.names
-    return Table(lambda: read_files(files, names), columns, str(path))
+    form = columns.csv_form
+    return Table(lambda: read_files(files, names, form), columns, str(path))
 
 
 def is_table_file(path: Path) -> bool:
     """Return whether the name of a path is that of a table: its letters may be upper case."""
     return path.name.lower().endswith(SUFFIXES)
+
+
+def is_csv(path: Path) -> bool:
+    """Return whether the name of a path is that of a CSV file, compressed or not."""
+    return path.name.lower().endswith((".csv", ".csv.gz", ".csv.bz2"))
 
 
 def table_files(path: Path) -> list[Path]:
@@ -75,30 +80,38 @@ def table_files(path: Path) -> list[Path]:
     return files
 
 
-def columns_in(file: Path) -> list[str]:
-    """Return the names of all columns of a file; raise BadInput if it cannot be read."""
+def columns_in(file: Path, form: CsvForm = FOUND_FORM) -> list[str]:
+    """Return the names of all columns of a file, without scalars of npz; raise BadInput if it cannot be read."""
     with _readable(file):
         suffix = file.suffix.lower()
         if suffix == ".npz":
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-                return list(arrays.files)
+                return [name for name in arrays.files if arrays[name].ndim]
         if suffix == ".parquet":
             parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
             return list(parquet.read_schema(file).names)
-        with _opened_csv(file) as lines:
-            header = next(csv.reader(lines), [])
-        if not header:
+        if suffix == ".feather":
+            with _opened_feather(file) as opened_file:
+                return list(opened_file.schema.names)
+        with opened_csv(file, form) as opened_table:
+            names = opened_table.names
+        if not names:
             raise BadInput(f"{file} is empty")
-        _refuse_separator(file, header)
-        return header
+        return names
 
 
-def read_files(files: Sequence[Path], names: Sequence[str]) -> Iterator[Chunk]:
+def read_files(
+    files: Sequence[Path], names: Sequence[str], form: CsvForm = FOUND_FORM
+) -> Iterator[Chunk]:
     """Yield columns of files in short parts; raise BadInput if a column is missing or a file cannot be read."""
-    readers = {".npz": _read_npz, ".parquet": _read_parquet}
+    readers = {".npz": _read_npz, ".parquet": _read_parquet, ".feather": _read_feather}
     for file in files:
         with _readable(file):
-            yield from readers.get(file.suffix.lower(), _read_csv)(file, names)
+            reader = readers.get(file.suffix.lower())
+            if reader is None:
+                yield from _read_csv(file, names, form)
+            else:
+                yield from reader(file, names)
 
 
 @contextmanager
@@ -118,7 +131,7 @@ def _errors_of_damage(file: Path) -> tuple[type[BaseException], ...]:
     suffix = file.suffix.lower()
     if suffix == ".npz":
         return (*_DAMAGED, *_DAMAGED_NPZ)
-    if suffix == ".parquet" and "pyarrow" in sys.modules:
+    if suffix in (".parquet", ".feather") and "pyarrow" in sys.modules:
         # The base class of all of pyarrow's; some of them are of no other class than Exception
         return (*_DAMAGED, sys.modules["pyarrow"].ArrowException, MemoryError)
     return _DAMAGED
@@ -185,56 +198,79 @@ def _read_parquet(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
                 first_row += batch.num_rows
 
 
-def _opened_csv(file: Path) -> Any:
-    opened: Any = open
-    if file.suffix.lower() == ".gz":
-        opened = gzip.open
-    return opened(file, "rt", newline="", encoding="utf-8-sig")
+@contextmanager
+def _opened_feather(file: Path) -> Iterator[Any]:
+    """Open a Feather file (version 2, which is Arrow's file format)."""
+    ipc = imported("pyarrow.ipc", NEEDS_PYARROW)
+    pyarrow = imported("pyarrow", NEEDS_PYARROW)
+    with pyarrow.memory_map(str(file)) as source, ipc.open_file(source) as opened:
+        yield opened
 
 
-def _read_csv(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
-    with _opened_csv(file) as lines:
-        reader = csv.reader(lines)
-        header = next(reader, [])
+def _read_feather(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
+    """Yield columns of a Feather file in short parts; NAME_3 reads the column NAME of vectors."""
+    with _opened_feather(file) as opened:
+        names_there = opened.schema.names
+        columns, lacking = _wanted(names, names_there)
+        _refuse_lacking(file, lacking, names_there)
+        refuse_twice(str(file), [name for name in names_there if name in columns])
+        first_row = 0
+        for i in range(opened.num_record_batches):
+            batch = opened.get_batch(i).select(columns)
+            for start in range(0, batch.num_rows, _READ_ROWS):
+                yield as_chunk(batch.slice(start, _READ_ROWS), str(file), first_row + start)
+            first_row += batch.num_rows
+
+
+def _read_csv(file: Path, names: Sequence[str], form: CsvForm) -> Iterator[Chunk]:
+    with opened_csv(file, form) as table:
+        header = table.names
         _refuse_lacking(file, [name for name in names if name not in header], header)
         refuse_twice(str(file), [name for name in header if name in names])
         places = {name: header.index(name) for name in names}
         n_read = 0
-        filled_rows = (row for row in reader if row)  # an empty line is no row
+        filled_rows = (row for row in table.rows if row)  # an empty line is no row
         while rows := list(islice(filled_rows, _READ_ROWS)):
             for i, row in enumerate(rows):
                 if len(row) != len(header):
-                    rows[i] = _completed(row, len(header), f"{file}, row {n_read + i + 1}")
+                    where = f"{file}, row {n_read + i + 1}"
+                    rows[i] = _completed(row, len(header), where, table.separator)
             n_read += len(rows)
-            yield {name: from_texts([row[place] for row in rows]) for name, place in places.items()}
+            chunk = {}
+            for name, place in places.items():
+                texts = [row[place] for row in rows]
+                if table.has_decimal_commas:
+                    texts = with_decimal_points(texts)
+                chunk[name] = from_texts(texts)
+            yield chunk
 
 
-def _completed(row: list[str], n_columns: int, where: str) -> list[str]:
+def _completed(row: list[str], n_columns: int, where: str, separator: str) -> list[str]:
     """Return a row with empty cells at its end, as of a log that was cut off; raise BadInput if it has too many."""
     n_beyond = sum(cell.strip() != "" for cell in row[n_columns:])
     if n_beyond:
         raise BadInput(
-            f"{where} has {len(row)} cells, and the header {n_columns} names: quote cells that contain commas, and "
-            "write decimal points"
+            f"{where} has {len(row)} cells, and the header {n_columns} names: quote cells that contain "
+            f"{separator!r}, and write decimal points, or separate cells by semicolons"
         )
     return [*row, *[""] * (n_columns - len(row))][:n_columns]
 
 
 def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) -> None:
-    if lacking:
-        _refuse_separator(file, there)
-        raise BadInput(
-            f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}"
+    if not lacking:
+        return
+    advice = ""
+    if there and all(_is_number(name) for name in there):
+        advice = (
+            "; if the first line is a row, write header = false, and name column_0, column_1, ..."
         )
+    raise BadInput(
+        f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}{advice}"
+    )
 
 
-def _refuse_separator(file: Path, header: Sequence[str]) -> None:
-    """Raise BadInput if a header has one name that contains another separator than a comma."""
-    for separator, what in _SEPARATORS.items():
-        if len(header) == 1 and separator in header[0]:
-            raise BadInput(
-                f"{file}: its header {header[0]!r} separates the names by {what}, expected commas"
-            )
+def _is_number(text: str) -> bool:
+    return bool(np.isfinite(as_numbers(np.array([text.replace(",", ".")], dtype=object))).all())
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""LeRobot data sets (version 3) as tables, and recorded runs as LeRobot data sets; without torch.
+"""LeRobot data sets (versions 2.1 and 3) as tables, and recorded runs as LeRobot data sets; without torch.
 
 A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a
-    row per frame, and
+    row per frame (version 2.1: `data/chunk-*/episode_*.parquet`, a file per episode), and
 `meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if
 it is one whole number; else each of its numbers is a channel that families of questions leave out.
 `next.reward` belongs to the transition to the next frame, and becomes the channel `reward` of that
@@ -51,9 +51,9 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     """Return a LeRobot folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
     info = _read_json(path / _INFO)
     version = str(info.get("codebase_version"))
-    if not re.fullmatch(r"v3(\.\d+)*", version):
+    if not re.fullmatch(r"v(2\.[01]|3(\.\d+)*)", version):
         raise BadInput(
-            f"{path / _INFO} has the version {version}, expected v3.x: convert the data set with LeRobot"
+            f"{path / _INFO} has the version {version}, expected v2.0, v2.1 or v3.x: convert the data set with LeRobot"
         )
     features = _features_in(info, path / _INFO)
     files = parquet_files(path / "data")

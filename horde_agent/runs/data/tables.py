@@ -7,7 +7,7 @@ converted to this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
 _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
 _NO_READING = 0.0
 """Reading of a channel of transitions in the first row of an episode, to which no transition led."""
-_TIMES = "seconds, a number"
+_TIMES = "seconds, a number, or a date such as 2026-01-31T12:00:00"
 _STEPS_END = 2**62
 _POLICIES_END = 2**32
 
@@ -156,8 +156,8 @@ class Table:
         n_actions = 0
         for chunk in self._chunks():
             part = _Part(chunk, self.where)
-            for i, name in enumerate(names):
-                values = cells.as_numbers(part.column(name))
+            for i, (name, channel) in enumerate(zip(names, columns.channel, strict=True)):
+                values = part.readings(channel, columns.missing_values)
                 finite = values[np.isfinite(values)]
                 if len(finite):
                     low[i] = min(low[i], finite.min())
@@ -174,14 +174,14 @@ class Table:
             if name in first_cells:
                 text = f"; its first cell is {first_cells[name]}"
             raise BadInput(f"{self.where} has no number in the column {name!r}{text}")
-        channel = []
+        channels = []
         for c, lowest, highest in zip(columns.channel, low.tolist(), high.tolist(), strict=True):
             if c.transition:
                 lowest = min(lowest, _NO_READING)
                 highest = max(highest, _NO_READING)
-            channel.append(_with_range(c, lowest, highest))
+            channels.append(_with_range(c, lowest, highest))
         actions_found = tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
-        return replace(columns, channel=tuple(channel), actions=columns.actions or actions_found)
+        return replace(columns, channel=tuple(channels), actions=columns.actions or actions_found)
 
     def __iter__(self) -> Iterator[Stream]:
         """Yield the rows in consecutive parts; raise BadInput at an invalid value, with its row and column.
@@ -222,7 +222,7 @@ class Table:
         drops = columns.missing == "gap"
 
         observation, is_missing = self._observation(part)
-        t = part.numbers("time")
+        t = part.times()
         if t is not None and drops:
             is_missing |= ~np.isfinite(t)
         if drops:
@@ -277,7 +277,7 @@ class Table:
         is_missing = np.zeros(part.n_rows, dtype=bool)
         for i, channel in enumerate(channels):
             column = part.column(channel.column)
-            values = cells.as_numbers(column)
+            values = part.readings(channel, self.columns.missing_values)
             assert channel.low is not None
             assert channel.high is not None
             is_kept = cells.are_kept_by_float32(column, values, channel.high - channel.low)
@@ -343,7 +343,7 @@ class Table:
             part.check(
                 ~is_back, columns.time, "must increase within an episode: sort the rows by time"
             )
-        resolution_s = cells.resolution(part.column(columns.time), t)
+        resolution_s = cells.resolution(part.column(columns.time, may_be_dates=True), t)
         is_late = is_back | ((since_s - resolution_s > LATE * columns.period_s) & ~begins)
         self._fit.add_spacings(since_s[~begins], is_late[~begins], resolution_s[~begins])
         return is_late
@@ -407,7 +407,10 @@ class Table:
         is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
         must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
         for channel, values in zip(self.columns.channel, observation.T, strict=True):
-            part.check(~is_needed | np.isfinite(values), channel.column, must)
+            must_be = must
+            if channel.categories:
+                must_be = f"is none of the categories {', '.join(channel.categories)}"
+            part.check(~is_needed | np.isfinite(values), channel.column, must_be)
         if t is not None:
             assert self.columns.time is not None
             part.check(~is_needed | np.isfinite(t), self.columns.time, f"must be {_TIMES}")
@@ -480,12 +483,14 @@ class Table:
         if self.columns.time is not None:
             names.append(self.columns.time)
         for name in names:
-            value = cells.as_numbers(part.column(name)[i : i + 1])[0]
-            if not np.isfinite(value):
-                must = " is no number"
-                if name == self.columns.time:
-                    must = f" must be {_TIMES}"
-                text = cells.shown(cells.cell_at(part.column(name), i))
+            column = part.column(name, may_be_dates=name == self.columns.time)
+            value = cells.as_numbers(column[i : i + 1])[0]
+            must = " is no number"
+            if name == self.columns.time:
+                value = cells.as_seconds(column[i : i + 1])[0]
+                must = f" must be {_TIMES}"
+            if not np.isfinite(value) or value in self.columns.missing_values:
+                text = cells.shown(cells.cell_at(column, i))
                 return f"the first is row {part.n_read + i + 1}, column {name!r}: {text}{must}"
         return f"the first is row {part.n_read + i + 1}"
 
@@ -515,6 +520,23 @@ class _Part:
             return None
         return cells.as_numbers(self.column(name))
 
+    def times(self) -> Floats | None:
+        """Return the times in seconds, NaN where there is none, (n_rows,); None without a column."""
+        name = self._names.get("time")
+        if name is None:
+            return None
+        return cells.as_seconds(self.column(name, may_be_dates=True))
+
+    def readings(self, channel: ChannelColumn, missing_values: Sequence[float]) -> Floats:
+        """Return the readings of a channel, NaN where there is none, shape (n_rows,)."""
+        column = self.column(channel.column)
+        if channel.categories:
+            return cells.as_categories(column, channel.categories)
+        values = cells.as_numbers(column)
+        if missing_values:
+            values[np.isin(values, missing_values)] = np.nan
+        return values
+
     def whole_numbers(self, name: str, must: str) -> Cells:
         """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
         numbers, is_whole = cells.as_whole_numbers(self.column(name))
@@ -526,10 +548,11 @@ class _Part:
         if is_valid.all():
             return
         i = int(is_valid.argmin())
-        text = cells.shown(cells.cell_at(self.column(name), i))
+        column = self.column(name, may_be_dates=True)
+        text = cells.shown(cells.cell_at(column, i))
         raise BadInput(f"{self._where}, row {self.n_read + i + 1}, column {name!r}: {text} {must}")
 
-    def column(self, name: str) -> Cells:
+    def column(self, name: str, *, may_be_dates: bool = False) -> Cells:
         """Return a column, or number 3 of a column NAME of vectors for NAME_3, shape (n_rows,)."""
         vector, _, i = name.rpartition("_")
         if name in self._chunk:
@@ -541,6 +564,8 @@ class _Part:
         if column.ndim == 2 and column.shape[1] == 1:
             column = column[:, 0]
         kind = column.dtype.kind
+        if kind == "M" and may_be_dates and column.ndim == 1:
+            return column
         if kind in "mM":
             raise BadInput(
                 f"{self._where}: the column {name!r} holds dates, expected seconds: convert it by "

@@ -7,6 +7,7 @@ that of a robot is.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -14,6 +15,8 @@ from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder
 from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.data.bag_files import is_bag
+from horde_agent.runs.data.bags import open_bag_table
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import open_table
@@ -114,21 +117,34 @@ def open_data(config: LearnConfig) -> Table:
         raise BadInput(
             "--backend data needs --data FILE or --minari NAME, the data set to learn from"
         )
-    elif is_lerobot(file):
-        table = open_lerobot(file, config.columns)
-    elif config.columns is None:
+    else:
+        table = open_file(file, config.columns, is_log=config.backend == "replay")
+    if table.columns.b == ESTIMATE:
+        act_by(table, ESTIMATE)
+    return table
+
+
+def open_file(file: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    """Return the table in a file or folder; raise BadInput if it cannot be read, or needs a columns file.
+
+    Args:
+        file: A LeRobot folder, a bag or a table.
+        columns: File that describes its columns; a LeRobot folder needs none.
+        is_log: Whether its actions are ignored, and its rows without a number dropped.
+    """
+    if is_lerobot(file):
+        return open_lerobot(file, columns)
+    if is_bag(file):
+        return open_bag_table(file, columns)
+    if columns is None:
         advice = f"`horde columns {file} > columns.toml` writes one"
         raise BadInput(
             f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
         )
-    else:
-        columns = Columns.read(config.columns)
-        if config.backend == "replay":
-            columns = replace(columns, missing="gap", action=None, b=None)
-        table = open_table(file, columns)
-    if table.columns.b == ESTIMATE:
-        act_by(table, ESTIMATE)
-    return table
+    resolved = Columns.read(columns)
+    if is_log:
+        resolved = replace(resolved, missing="gap", action=None, b=None)
+    return open_table(file, resolved)
 
 
 def import_table(table: Table, run: Run) -> None:

@@ -20,6 +20,7 @@ from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.data.bag_files import is_bag
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
 from horde_agent.runs.data.files import (
@@ -34,7 +35,7 @@ from horde_agent.runs.data.files import (
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.data.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.sources.data_set import table_session
+from horde_agent.runs.sources.data_set import open_file, table_session
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
@@ -99,6 +100,7 @@ def learn_from(
     tile_layout: str | None = None,
     missing: str = "error",
     convention: str | None = None,
+    columns: str | Path | None = None,
     out: str | Path | None = None,
     **settings: Any,
 ) -> Learned:
@@ -114,7 +116,8 @@ def learn_from(
             returns one. Memory holds one table at a time. An iterator that can be read only once
             requires `ranges` and, with actions, `action_names`. Or the path of a table: a CSV,
             Parquet or npz file, or a folder of Parquet files. Or a Minari data set, its name, or
-            the folder of a LeRobot data set, which need no other columns.
+            the folder of a LeRobot data set, which need no other columns. Or a robot's bag, with
+            `columns`.
         actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this
             and the next arguments name columns.
         questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function
@@ -140,6 +143,8 @@ def learn_from(
         convention: "observation" if `terminations` are about the observations of the rows,
             "transition" if about the states that the actions led to. When None, as "observation",
             but a terminal row with an action and its b is refused.
+        columns: TOML file that describes the columns of a file, as --columns of `horde learn`,
+            instead of the other arguments; a bag needs one.
         out: New folder for the results; the next free runs/data-N when None.
         settings: As of `horde learn`: passes, steps, seed, algorithm, step_size, ...
 
@@ -174,20 +179,22 @@ def learn_from(
     if is_policy(b) or (isinstance(b, str) and b == ESTIMATE):
         policy = b
         b = None
-    if _is_data_set(observations):
-        described_by_itself = {
-            "actions": actions,
-            "terminations": terminations,
-            "episodes": episodes,
-            "times": times,
-            "channels": channels,
-            "rewards": rewards or None,
-            "action_names": action_names or None,
-            "ranges": ranges,
-            "tile_layout": tile_layout,
-            "convention": convention,
-            "b": b,
-        }
+    described_by_itself = {
+        "actions": actions,
+        "terminations": terminations,
+        "episodes": episodes,
+        "times": times,
+        "channels": channels,
+        "rewards": rewards or None,
+        "action_names": action_names or None,
+        "ranges": ranges,
+        "tile_layout": tile_layout,
+        "convention": convention,
+        "b": b,
+    }
+    if columns is not None or _is_bag(observations):
+        table = _described_by_file(observations, columns, described_by_itself)
+    elif _is_data_set(observations):
         table = _self_described(observations, missing, described_by_itself)
     else:
         names = {
@@ -264,6 +271,24 @@ class _ChannelNames(NamedTuple):
 
     channels: Sequence[str] | None
     rewards: tuple[str, ...]
+
+
+def _is_bag(data: Any) -> bool:
+    return isinstance(data, str | Path) and Path(data).exists() and is_bag(Path(data))
+
+
+def _described_by_file(data: Any, columns: str | Path | None, others: Mapping[str, Any]) -> Table:
+    """Return a file that a columns file describes; raise BadInput if another argument is given, too."""
+    if not isinstance(data, str | Path):
+        raise BadInput("columns describes a file: pass its path, or leave columns out")
+    for name, value in others.items():
+        if value is not None:
+            raise BadInput(f"{name} is in the columns file: leave it out")
+    columns_file = None if columns is None else Path(columns)
+    table = open_file(Path(data), columns_file)
+    if table.columns.b == ESTIMATE:
+        act_by(table, ESTIMATE)
+    return table
 
 
 def _is_data_set(data: Any) -> bool:

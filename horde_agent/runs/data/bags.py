@@ -1,0 +1,542 @@
+"""A bag as a table: its columns file, its checks before anything is written, its rows.
+
+In a columns file, each `[[channel]]` has a `topic` and a `field` instead of a `column`, and so have
+`action`, `b`, `terminated`, `episode` and the columns of a recorded run. An action is a whole
+number, or numbers cut into `bins`.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.bag_files import Bag, Message, open_bag
+from horde_agent.runs.data.bag_messages import (
+    Decoder,
+    FieldError,
+    decoder,
+    has_stamp,
+    number_at,
+    stamp_ns,
+    steps_of,
+)
+from horde_agent.runs.data.bag_rows import AFTER, AT, SECOND_NS, Field, Losses, Resampler
+from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.types import Floats, parsed_toml, real_number
+
+DEFAULT_MAX_AGE_S = 1.0
+LOG = "log"
+STAMP = "stamp"
+_CLOCKS = (LOG, STAMP)
+_CLOCK_TOLERANCE_S = 1.0
+"""The clocks of two topics disagree if message stamps minus log times differ by more."""
+_N_EXAMPLES = 10  # messages of a topic that are examined first
+_TIME = "time"
+_EPISODE = "episode"
+_ACTION = "action"
+_COMMANDS = (_ACTION, "b")
+"""Keys of what answers a row's observation: by default the first value after it counts."""
+_SINGLE_FIELDS = ("b", "terminated", _EPISODE, "step", "phase", "flags", "policy")
+_SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite")
+
+
+class ActionPart(NamedTuple):
+    """A number that the action depends on: its column, and the bounds between its bins."""
+
+    column: str
+    bins: tuple[float, ...]
+
+
+class BagPlan(NamedTuple):
+    """How a bag becomes a table.
+
+    Attributes:
+        fields: The numbers that are read.
+        columns: Meaning of the table's columns.
+        action: What the action depends on; empty without one. One part without bins is the action.
+        rows_topic: Topic whose messages are the rows; None for rows at a fixed period.
+        clock: "log": messages have the time at which they were recorded. "stamp": that of their
+            header, if they have one. None: as "log", but stamps must not contradict.
+        episode: Column of the user's episode numbers; None without one.
+    """
+
+    fields: tuple[Field, ...]
+    columns: Columns
+    action: tuple[ActionPart, ...]
+    rows_topic: str | None
+    clock: str | None
+    episode: str | None
+
+
+def open_bag_table(path: Path, columns: Path | None) -> BagTable:
+    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
+    if columns is None:
+        raise BadInput(
+            f"a bag needs --columns FILE.toml, which names its topics and fields: `horde columns {path} > "
+            "columns.toml` writes one"
+        )
+    plan = read_plan(columns)
+    bag = open_bag(path)
+    return BagTable(bag, plan)
+
+
+# ---- the columns file ------------------------------------------------------------------------------------------------
+
+
+def read_plan(file: Path) -> BagPlan:
+    """Return the plan of a columns file; raise BadInput if it is invalid."""
+    try:
+        return _PlanReader(parsed_toml(file.read_text(encoding="utf-8-sig"))).plan()
+    except (OSError, TypeError, ValueError) as error:
+        raise BadInput(f"the columns in {file} cannot be read: {error}") from None
+
+
+class _PlanReader:
+    """Turns the tables of a columns file into fields and columns."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self._table = dict(table)
+        self._rows_topic = self._text("rows")
+        self._clock = self._text("clock")
+        if self._clock not in (None, *_CLOCKS):
+            raise BadInput(f"clock must be {' or '.join(_CLOCKS)}, not {self._clock!r}")
+        self._max_age_s = _positive("max_age_s", self._table.pop("max_age_s", DEFAULT_MAX_AGE_S))
+        self._fields: dict[str, Field] = {}
+
+    def _text(self, key: str) -> str | None:
+        text = self._table.pop(key, None)
+        if text is not None and not isinstance(text, str):
+            raise BadInput(f"{key} must be a text, not {text!r}")
+        return text
+
+    def plan(self) -> BagPlan:
+        """Return the plan."""
+        if _TIME in self._table:
+            raise BadInput("a bag has its own times: leave out `time`")
+        self._table["channel"] = [self._channel(one) for one in self._channel_tables()]
+        action = tuple(self._action_parts())
+        if action:
+            self._table[_ACTION] = _ACTION
+            if action[0].bins and "actions" not in self._table:
+                n_actions = math.prod(len(part.bins) + 1 for part in action)
+                self._table["actions"] = [f"action_{a}" for a in range(n_actions)]
+        episode = None
+        for key in _SINGLE_FIELDS:
+            source = self._table.get(key)
+            if source is None or (key == "b" and source == ESTIMATE):
+                continue
+            self._table[key] = self._add(key, self._source(key, source))
+        if "phase" not in self._table:
+            episode = self._table.pop(_EPISODE, None)
+            if action or episode is not None:
+                self._table[_EPISODE] = _EPISODE
+            self._table[_TIME] = _TIME
+        return BagPlan(
+            fields=tuple(self._fields.values()),
+            columns=Columns.of(self._table),
+            action=action,
+            rows_topic=self._rows_topic,
+            clock=self._clock,
+            episode=episode,
+        )
+
+    def _channel_tables(self) -> list[dict[str, Any]]:
+        tables = self._table.get("channel")
+        is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+        if not tables or not is_list:
+            raise BadInput("it has no [[channel]] tables, each with a topic and a field")
+        assert isinstance(tables, list)
+        return tables
+
+    def _channel(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Return a [[channel]] with a column instead of a topic and a field."""
+        others = {key: value for key, value in table.items() if key not in _SOURCE_KEYS}
+        source = {key: value for key, value in table.items() if key in _SOURCE_KEYS}
+        if "column" in others:
+            raise BadInput(
+                f"[[channel]] of a bag has a topic and a field, not the column {others['column']!r}"
+            )
+        column = self._add("", self._source("[[channel]]", source))
+        others.setdefault("name", column.removeprefix("/").replace("/", "."))
+        return {"column": column, **others}
+
+    def _action_parts(self) -> Iterator[ActionPart]:
+        tables = self._table.pop(_ACTION, None)
+        if tables is None:
+            return
+        if isinstance(tables, dict):
+            tables = [tables]
+        is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+        if not tables or not is_list:
+            raise BadInput(
+                'action must be { topic = "/cmd_vel", field = "angular.z" }, or a list of such'
+            )
+        for table in tables:
+            source = {key: value for key, value in table.items() if key != "bins"}
+            bins = table.get("bins", [])
+            numbers = isinstance(bins, list) and [real_number("bins", bound) for bound in bins]
+            if not isinstance(numbers, list) or numbers != sorted(set(numbers)):
+                raise BadInput(
+                    f"bins must be increasing numbers, the bounds between bins, not {bins!r}"
+                )
+            if len(tables) > 1 and not numbers:
+                raise BadInput("each of several fields of an action needs bins")
+            column = self._add(_ACTION, self._source(_ACTION, source))
+            yield ActionPart(column, tuple(numbers))
+
+    def _source(self, key: str, table: Any) -> dict[str, Any]:
+        """Check a table with a topic and a field."""
+        if not isinstance(table, dict):
+            raise BadInput(f'{key} must be {{ topic = "/name", field = "name" }}, not {table!r}')
+        unknown = sorted(set(table) - set(_SOURCE_KEYS))
+        if unknown:
+            raise BadInput(
+                f"{key} has an unknown key {unknown[0]!r}: choose {', '.join(_SOURCE_KEYS)}"
+            )
+        for name in ("topic", "field"):
+            if not isinstance(table.get(name), str):
+                raise BadInput(f"{key} needs a {name}, a text")
+        return table
+
+    def _add(self, key: str, source: Mapping[str, Any]) -> str:
+        """Add a field, and return the name of its column."""
+        column = f"{source['topic']}.{source['field']}"
+        if key:
+            column += f" ({key})"
+        timing = AT
+        if key in _COMMANDS and self._rows_topic is None:
+            timing = AFTER
+        timing = source.get("timing", timing)
+        if timing not in (AT, AFTER):
+            raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
+        infinite = source.get("infinite")
+        field = Field(
+            column=column,
+            topic=source["topic"],
+            steps=steps_of(source["field"]),
+            max_age_s=_positive("max_age_s", source.get("max_age_s", self._max_age_s)),
+            timing=timing,
+            infinite=None if infinite is None else real_number("infinite", infinite),
+        )
+        if self._fields.setdefault(column, field) != field:
+            raise BadInput(f"{column} is named twice, with different keys")
+        return column
+
+
+def _positive(name: str, value: Any) -> float:
+    number = real_number(name, value)
+    if not 0.0 < number < math.inf:
+        raise BadInput(f"{name} must be > 0, not {number}")
+    return number
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+
+class BagTable(Table):
+    """The rows of a bag as a table; raises BadInput if the plan does not fit the bag."""
+
+    def __init__(self, bag: Bag, plan: BagPlan) -> None:
+        self._bag_rows = _BagRows(bag, plan)
+        super().__init__(self._bag_rows.chunks, plan.columns, str(bag.path))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the user should see at once; complete after the bag was read."""
+        return [*self._bag_rows.remarks(), *super().remarks]
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks for the report; complete after the bag was read."""
+        return [*self._bag_rows.notes(), *super().notes]
+
+
+class _BagRows:
+    """Reads the rows of a bag once, and from a temporary file from then on."""
+
+    def __init__(self, bag: Bag, plan: BagPlan) -> None:
+        self._bag = bag
+        self._plan = plan
+        self._topics = list(dict.fromkeys(field.topic for field in plan.fields))
+        if plan.rows_topic is not None and plan.rows_topic not in self._topics:
+            self._topics.append(plan.rows_topic)
+        self._refuse_absent()
+        self._decoders = {name: decoder(bag.topics[name]) for name in self._topics}
+        self._stamped = _examine(bag, plan, self._topics, self._decoders)
+        self._losses = Losses()
+        self._n_without_action = 0
+        self._kept_rows = _KeptRows(len(plan.fields))
+
+    def _refuse_absent(self) -> None:
+        """Raise BadInput if a topic is not there, or has no message."""
+        for name in self._topics:
+            topics = self._bag.topics
+            if name not in topics:
+                there = ", ".join(sorted(topics))
+                raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {there}")
+            if not topics[name].n_messages:
+                raise BadInput(
+                    f"{self._bag.path}: the topic {name} has no message: leave it out, or record it again"
+                )
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows as columns by name."""
+        if self._kept_rows.is_complete:
+            blocks = self._kept_rows.read()
+        else:
+            blocks = self._read_bag()
+        episodes = _Episodes()
+        self._n_without_action = 0
+        for block in blocks:
+            yield self._chunk(block, episodes)
+        if not self._losses.n_rows:
+            raise BadInput(
+                f"{self._bag.path} has no row with a number in each field: {self._gaps()}"
+            )
+        if self._plan.action and self._n_without_action == self._losses.n_rows:
+            topics = ", ".join(self._topics_of(self._plan.action))
+            raise BadInput(
+                f"{self._bag.path}: no row has an action, because no message of {topics} is at most max_age_s before "
+                "it: set a larger one"
+            )
+
+    def _read_bag(self) -> Iterator[NDArray[Any]]:
+        self._losses = Losses()
+        self._kept_rows.clear()
+        resampler = Resampler(
+            self._plan.fields, self._decoders, self._plan.columns.period_s, self._plan.rows_topic
+        )
+        messages = self._bag.messages(self._topics)
+        if self._plan.clock == STAMP:
+            messages = self._by_stamp(messages)
+        try:
+            for block in resampler.blocks(messages, self._losses):
+                rows = np.column_stack([block.time_s, block.values])
+                self._kept_rows.add(rows)
+                yield rows
+        except (ValueError, IndexError, KeyError, AssertionError) as error:
+            if isinstance(error, BadInput):
+                raise
+            reason = " ".join(str(error).split())
+            raise BadInput(f"{self._bag.path}: a message cannot be read: {reason}") from None
+        self._kept_rows.is_complete = True
+
+    def _by_stamp(self, messages: Iterator[Message]) -> Iterator[Message]:
+        for message in messages:
+            if message.topic in self._stamped:
+                topic = self._bag.topics[message.topic]
+                yield message._replace(time_ns=stamp_ns(topic, message.data))
+            else:
+                yield message
+
+    def _chunk(self, rows: Floats, episodes: _Episodes) -> Chunk:
+        values = {field.column: rows[:, i + 1] for i, field in enumerate(self._plan.fields)}
+        chunk: dict[str, NDArray[Any]] = {_TIME: rows[:, 0], **values}
+        has_action = np.ones(len(rows), dtype=bool)
+        if self._plan.action:
+            chunk[_ACTION] = _action(self._plan.action, values)
+            has_action = np.isfinite(chunk[_ACTION])
+            self._n_without_action += int((~has_action).sum())
+        if self._plan.columns.episode == _EPISODE:
+            numbers = None
+            if self._plan.episode is not None:
+                numbers = values[self._plan.episode]
+            chunk[_EPISODE] = episodes.numbers(numbers, has_action)
+        return chunk
+
+    def remarks(self) -> list[str]:
+        """Return what the user should see at once."""
+        remarks = []
+        if self._bag.cut:
+            remarks.append(f"The bag was cut off and is read up to the cut: {self._bag.cut}.")
+        n_gaps = max(self._losses.n_gaps.values(), default=0)
+        if n_gaps > 0.2 * (self._losses.n_rows + n_gaps):
+            remarks.append(f"Many times have no row: {self._gaps()}.")
+        if self._plan.action and self._n_without_action > 0.2 * self._losses.n_rows:
+            topics = ", ".join(self._topics_of(self._plan.action))
+            remarks.append(
+                f"{self._n_without_action:,} of {self._losses.n_rows:,} rows have no action, because the newest "
+                f"message of {topics} is older than max_age_s; nothing is learned from them."
+            )
+        return remarks
+
+    def notes(self) -> list[str]:
+        """Return facts for the report."""
+        notes = []
+        if self._losses.start_ns is not None:
+            start = datetime.fromtimestamp(self._losses.start_ns / SECOND_NS, UTC)
+            notes.append(f"Times are since the bag's first message, {start.isoformat()}.")
+        if self._losses.n_late:
+            notes.append(
+                f"{self._losses.n_late:,} messages stand in the bag more than a second behind later ones, and are left "
+                "out."
+            )
+        if self._losses.n_gaps:
+            notes.append(f"Rows were left out: {self._gaps()}.")
+        return notes
+
+    def _gaps(self) -> str:
+        parts = []
+        for topic, n_gaps in self._losses.n_gaps.most_common(3):
+            parts.append(f"{topic} had no value, or one older than its max_age_s, {n_gaps:,} times")
+        return "; ".join(parts) or "no message has one"
+
+    def _topics_of(self, parts: Sequence[ActionPart]) -> list[str]:
+        columns = {part.column for part in parts}
+        topics = [field.topic for field in self._plan.fields if field.column in columns]
+        return list(dict.fromkeys(topics))
+
+
+class _Episodes:
+    """Numbers episodes: a new one begins after a row without an action, and where a number changes."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._had_action = True
+        self._previous = math.nan
+
+    def numbers(self, given: Floats | None, has_action: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the number of each row's episode, shape (n_rows,)."""
+        begins = ~np.append(self._had_action, has_action[:-1])
+        if given is not None:
+            changes = np.diff(given, prepend=self._previous)
+            begins |= np.isfinite(changes) & (changes != 0)
+            self._previous = float(given[-1])
+        numbers = self._number + np.cumsum(begins)
+        self._number = int(numbers[-1])
+        self._had_action = bool(has_action[-1])
+        return np.asarray(numbers, dtype=np.int64)
+
+
+class _KeptRows:
+    """Rows in a temporary file, which the system deletes with the process."""
+
+    def __init__(self, n_fields: int) -> None:
+        self.is_complete = False
+        self._width = n_fields + 1
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the table
+        weakref.finalize(self, self._file.close)
+        self._sizes: list[int] = []
+
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._sizes.clear()
+
+    def add(self, rows: Floats) -> None:
+        self._file.write(np.ascontiguousarray(rows).tobytes())
+        self._sizes.append(len(rows))
+
+    def read(self) -> Iterator[Floats]:
+        position = 0
+        for n_rows in self._sizes:
+            n_bytes = n_rows * self._width * 8
+            self._file.seek(position)
+            position += n_bytes
+            rows = np.frombuffer(self._file.read(n_bytes), dtype=np.float64)
+            yield rows.reshape(n_rows, self._width)
+
+
+def _action(parts: Sequence[ActionPart], values: Mapping[str, Floats]) -> Floats:
+    """Return the number of each row's action, NaN without one: bins count the last part fastest."""
+    if not parts[0].bins:
+        return values[parts[0].column]
+    action = np.zeros(len(values[parts[0].column]))
+    for part in parts:
+        numbers = values[part.column]
+        digit = np.digitize(numbers, part.bins).astype(np.float64)
+        digit[~np.isfinite(numbers)] = np.nan
+        action = action * (len(part.bins) + 1) + digit
+    return action
+
+
+# ---- checks before anything is written -------------------------------------------------------------------------------
+
+
+def _examine(
+    bag: Bag, plan: BagPlan, topics: Sequence[str], decoders: Mapping[str, Decoder]
+) -> set[str]:
+    """Check each field in the first message of its topic, and the clocks; return the topics with stamps.
+
+    Raise BadInput if a field is not there or is no number, or if the clocks disagree.
+    """
+    offsets_s: dict[str, list[float]] = {}
+    lacking = set(topics)
+    for name, examples in first_messages(bag, topics).items():
+        lacking.discard(name)
+        topic = bag.topics[name]
+        where = f"{bag.path}: {name} ({topic.type or topic.encoding})"
+        try:
+            content = decoders[name](examples[0].data)
+        except Exception as error:  # decoders are generated, and raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise BadInput(f"{where} has a message that is not of this type: {reason}") from None
+        for field in plan.fields:
+            if field.topic == name:
+                try:
+                    number_at(content, field.steps, may_be_short=False)
+                except FieldError as error:
+                    raise BadInput(f"{where}: {error}") from None
+        if has_stamp(topic, content):
+            stamps_ns = [stamp_ns(topic, message.data) for message in examples]
+            offsets_s[name] = [
+                (stamp - message.time_ns) / SECOND_NS
+                for stamp, message in zip(stamps_ns, examples, strict=True)
+                if stamp
+            ]
+    if lacking:
+        name = sorted(lacking)[0]
+        raise BadInput(f"{bag.path}: no message of {name} can be read; {bag.cut or 'it is empty'}")
+    medians = {name: float(np.median(offsets)) for name, offsets in offsets_s.items() if offsets}
+    _check_clocks(bag.path, plan, topics, medians)
+    return set(medians)
+
+
+def first_messages(
+    bag: Bag, topics: Sequence[str], n_examples: int = _N_EXAMPLES
+) -> dict[str, list[Message]]:
+    """Return the first messages of each topic; the bag is read until each has one, and most have all."""
+    examples: dict[str, list[Message]] = {}
+    n_wanted = n_examples * len(topics)
+    for n_read, message in enumerate(bag.messages(topics)):
+        of_topic = examples.setdefault(message.topic, [])
+        if len(of_topic) < n_examples:
+            of_topic.append(message)
+            n_wanted -= 1
+        if len(examples) == len(topics) and (not n_wanted or n_read > 1000 * len(topics)):
+            break
+    return examples
+
+
+def _check_clocks(
+    path: Path, plan: BagPlan, topics: Sequence[str], offsets_s: Mapping[str, float]
+) -> None:
+    """Raise BadInput if message stamps minus log times of two topics differ, unless the plan chose the log times."""
+    if plan.clock == LOG or not offsets_s:
+        return
+    all_offsets_s = dict(offsets_s)
+    if plan.clock == STAMP:
+        # A topic without stamps has its log times
+        all_offsets_s |= {name: 0.0 for name in topics if name not in offsets_s}
+    lowest = min(all_offsets_s, key=lambda name: all_offsets_s[name])
+    highest = max(all_offsets_s, key=lambda name: all_offsets_s[name])
+    if all_offsets_s[highest] - all_offsets_s[lowest] <= _CLOCK_TOLERANCE_S:
+        return
+    remedy = 'choose clock = "log" for the log times of all topics'
+    if plan.clock is None:
+        remedy += ', or "stamp"'
+    raise BadInput(
+        f"{path}: the clocks of two topics disagree: stamps minus log times are {all_offsets_s[lowest]:.6g} s in "
+        f"{lowest} and {all_offsets_s[highest]:.6g} s in {highest}, expected a difference below "
+        f"{_CLOCK_TOLERANCE_S:g} s: {remedy}"
+    )

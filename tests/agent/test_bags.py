@@ -1,0 +1,445 @@
+"""Bags of robots as data: every kind of file, resampling, actions, cuts, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, cli, learn_from
+from horde_agent.record import Flag, Phase
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.bags import open_bag_table
+from tests.agent.bags import (
+    COLUMNS,
+    SECOND_NS,
+    START_NS,
+    WRITERS,
+    Recorded,
+    drive,
+    write_json,
+    write_mcap,
+    write_ros1,
+    write_sqlite,
+)
+from tests.agent.commands import summary_of, toy
+
+for package in ("rosbags", "mcap", "mcap_ros2"):
+    pytest.importorskip(package)
+
+WITHOUT_B = COLUMNS.replace('b = "estimate"\n', "")
+
+
+def columns_file(folder: Path, text: str = WITHOUT_B) -> Path:
+    file = folder / "columns.toml"
+    file.write_text(text)
+    return file
+
+
+def rows_of(bag: Path, columns: str = WITHOUT_B) -> Any:
+    table = open_bag_table(bag, columns_file(bag.parent, columns))
+    return np.concatenate([part.rows for part in table])
+
+
+def newest(topic: str, path: str, time_ns: int, *, duration_s: float = 30.0) -> Any:
+    """Return a field of the newest message until a time, by looking at all messages."""
+    value = None
+    for one in drive(duration_s):
+        if one.topic == topic and one.time_ns <= time_ns:
+            value = one.content[path]
+    return value
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_kind_of_bag_has_the_rows_of_the_drive(kind: str, tmp_path: Path) -> None:
+    """Each row has the newest value until its time; its action is that of the command 10 ms later."""
+    rows = rows_of(WRITERS[kind](tmp_path, drive()))
+    assert len(rows) == 300
+    assert rows["t"][:3].tolist() == [0.0, 0.1, 0.2]
+    for i in (0, 1, 57, 299):
+        time_ns = START_NS + i * SECOND_NS // 10
+        ahead = min(float(newest("/scan", "ranges", time_ns)[12]), 3.5)
+        expected = [
+            newest("/odom", "twist.twist.linear.x", time_ns),
+            ahead,
+            newest("/battery", "voltage", time_ns),
+        ]
+        assert rows["observation"][i].tolist() == np.float32(expected).tolist(), i
+    commands = [one.content["angular.z"] for one in drive() if one.topic == "/cmd_vel"]
+    assert rows["action"][:299].tolist() == [int(turn > 0.1) for turn in commands[:299]]
+
+
+def json_bag(folder: Path, messages: Iterator[Recorded], **options: Any) -> Path:
+    return write_json(folder / "json.mcap", messages, **options)
+
+
+def sent(topic: str, times_s: list[float], values: list[float]) -> Iterator[Recorded]:
+    """Yield messages with one number each."""
+    for time_s, value in zip(times_s, values, strict=True):
+        yield Recorded(topic, "Number", round(time_s * SECOND_NS), {"data": value})
+
+
+def test_an_old_value_is_a_gap_and_is_never_interpolated(tmp_path: Path) -> None:
+    """A second without messages, max_age_s 0.25: rows at 0.5 .. 0.7 hold the old value, then none until 1.5."""
+    times = [0.1 * i for i in range(6)] + [1.45 + 0.1 * i for i in range(4)]
+    bag = json_bag(tmp_path, sent("/x", times, [float(i) for i in range(10)]))
+    rows = rows_of(
+        bag, 'period_s = 0.1\nmax_age_s = 0.25\n[[channel]]\ntopic = "/x"\nfield = "data"\n'
+    )
+    assert np.allclose(rows["t"], [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.5, 1.6, 1.7])
+    assert rows["observation"][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 8]
+    is_gap = (rows["flags"] & Flag.GAP) > 0
+    assert np.flatnonzero(is_gap).tolist() == [0, 8]
+
+
+def test_a_pause_of_years_costs_no_time(tmp_path: Path) -> None:
+    times = [0.0, 0.1, 1e9, 1e9 + 0.1]
+    bag = json_bag(tmp_path, sent("/x", times, [1.0, 2.0, 3.0, 4.0]))
+    rows = rows_of(bag, 'period_s = 0.1\n[[channel]]\ntopic = "/x"\nfield = "data"\n')
+    assert rows["observation"][-2:, 0].tolist() == [3.0, 4.0]
+    assert len(rows) == 2 + 10 + 2
+
+
+COMMANDED = """
+period_s = 1.0
+max_age_s = 2.5
+action = { topic = "/a", field = "data" }
+actions = ["one", "two", "three"]
+[[channel]]
+topic = "/x"
+field = "data"
+"""
+
+
+def commanded(folder: Path) -> Path:
+    """Write x each second, and commands 1, 2 and 0 at 0.2, 0.9 and 3.0 s."""
+    x = list(sent("/x", [float(i) for i in range(9)], [float(i) for i in range(9)]))
+    commands = list(sent("/a", [0.2, 0.9, 3.0], [1.0, 2.0, 0.0]))
+    return json_bag(folder, iter(sorted([*x, *commands], key=lambda one: one.time_ns)))
+
+
+def test_the_action_is_the_first_command_after_the_row_or_the_one_in_force(tmp_path: Path) -> None:
+    """1 answers row 0; 2 holds from row 1 on; 0 at 3.0 s comes before row 3, and is in force at it; then it is old.
+
+    Command 0 stands in (2, 3], so it is the first after row 2. At row 6 it is 3 s old: rows 6, 7 end episodes.
+    """
+    rows = rows_of(commanded(tmp_path), COMMANDED)
+    assert rows["action"][:6].tolist() == [1, 2, 0, 0, 0, 0]
+    assert rows["phase"].tolist() == [int(Phase.BEHAVE)] * 6 + [int(Phase.END)] * 3
+
+
+def test_an_action_at_the_row_is_the_newest_command(tmp_path: Path) -> None:
+    columns = COMMANDED.replace('field = "data" }', 'field = "data", timing = "at" }')
+    rows = rows_of(commanded(tmp_path), columns)
+    assert rows["t"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert rows["action"][:4].tolist() == [2, 2, 0, 0]
+
+
+def test_bins_of_two_fields_count_the_last_one_fastest(tmp_path: Path) -> None:
+    """Speed v in {0, .2} by the bound .1, w in {-.5, 0, .5} by the bounds -.1 and .1: action 3 * (v >= .1) + bin of w."""
+    speeds = [(0.0, -0.5), (0.0, 0.0), (0.2, 0.5), (0.2, -0.5), (0.1, 0.1)]
+    messages = [
+        Recorded("/cmd", "Twist", i * SECOND_NS, {"v": v, "w": w})
+        for i, (v, w) in enumerate(speeds)
+    ]
+    columns = """
+period_s = 1.0
+rows = "/cmd"
+action = [
+    { topic = "/cmd", field = "v", bins = [0.1] },
+    { topic = "/cmd", field = "w", bins = [-0.1, 0.1] },
+]
+[[channel]]
+topic = "/cmd"
+field = "v"
+"""
+    bag = json_bag(tmp_path, iter([*messages, *sent("/cmd", [], [])]))
+    table = open_bag_table(bag, columns_file(tmp_path, columns))
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["action"][:4].tolist() == [0, 1, 5, 3]
+    assert len(table.columns.actions) == 6
+
+
+def test_messages_out_of_order_by_less_than_a_second_are_put_in_order(tmp_path: Path) -> None:
+    """2.9 s late is left out, and said; 0.5 s late is not."""
+    times = [0.0, 1.0, 2.0, 1.5, 3.0, 0.1, 4.0]
+    bag = json_bag(tmp_path, sent("/x", times, times))
+    columns = 'period_s = 0.5\n[[channel]]\ntopic = "/x"\nfield = "data"\n'
+    table = open_bag_table(bag, columns_file(tmp_path, columns))
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"][:, 0].tolist() == [0, 0, 1, 1.5, 2, 2, 3, 3, 4]
+    assert any("1 messages stand in the bag" in note for note in table.notes)
+
+
+# ---- a crash of the recorder -----------------------------------------------------------------------------------------
+
+
+def cut_file(path: Path, share: float) -> Path:
+    """Cut a file off; a ROS 1 bag says in its header that it has no index, as while it is recorded."""
+    content = bytearray(path.read_bytes())
+    if path.suffix == ".bag":
+        place = content.index(b"index_pos=") + len(b"index_pos=")
+        content[place : place + 8] = bytes(8)
+    path.write_bytes(content[: round(share * len(content))])
+    return path
+
+
+def crashed_sqlite(folder: Path, messages: Iterator[Recorded]) -> Path:
+    """Write the folder of a bag whose recorder did not end: half of the messages, and no metadata."""
+    path = write_sqlite(folder, islice(messages, 700))
+    (path / "metadata.yaml").unlink()
+    return path
+
+
+def crashed_mcap(folder: Path, messages: Iterator[Recorded]) -> Path:
+    path = json_bag(folder, messages, chunk_size=4096)
+    return cut_file(path, 0.6)
+
+
+def crashed_ros1(folder: Path, messages: Iterator[Recorded]) -> Path:
+    return cut_file(write_ros1(folder, messages), 0.6)
+
+
+TWO_CHANNELS = """
+period_s = 0.1
+[[channel]]
+topic = "/odom"
+field = '{odom}'
+[[channel]]
+topic = "/battery"
+field = "voltage"
+max_age_s = 3.0
+"""
+CRASHES: dict[str, Callable[[Path, Iterator[Recorded]], Path]] = {
+    "SQLite": crashed_sqlite,
+    "ROS 1": crashed_ros1,
+}
+
+
+@pytest.mark.parametrize("kind", CRASHES)
+def test_a_bag_of_a_crash_is_read_to_the_cut_and_says_so(kind: str, tmp_path: Path) -> None:
+    columns = TWO_CHANNELS.format(odom="twist.twist.linear.x")
+    table = open_bag_table(CRASHES[kind](tmp_path, drive()), columns_file(tmp_path, columns))
+    rows = np.concatenate([part.rows for part in table])
+    assert 100 < len(rows) < 250
+    i = len(rows) - 1
+    time_ns = START_NS + i * SECOND_NS // 10
+    speed = newest("/odom", "twist.twist.linear.x", time_ns)
+    assert rows["observation"][i, 0] == np.float32(speed)
+    assert "read up to the cut" in table.remarks[0]
+
+
+def numbers_only(duration_s: float = 30.0) -> Iterator[Recorded]:
+    for one in drive(duration_s):
+        if one.topic != "/scan":
+            yield one
+
+
+def test_a_cut_mcap_file_is_read_to_its_last_whole_chunk(tmp_path: Path) -> None:
+    columns = TWO_CHANNELS.format(odom='["twist.twist.linear.x"]')
+    whole = rows_of(json_bag(tmp_path, numbers_only()), columns)
+    table = open_bag_table(crashed_mcap(tmp_path, numbers_only()), columns_file(tmp_path, columns))
+    rows = np.concatenate([part.rows for part in table])
+    assert 100 < len(rows) < 250
+    assert rows["observation"].tolist() == whole["observation"][: len(rows)].tolist()
+    assert "read up to the cut" in table.remarks[0]
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+REFUSALS = {
+    "topic": (
+        WITHOUT_B.replace('"/odom"', '"/odometry"'),
+        "no topic '/odometry'; there are /battery",
+    ),
+    "field": (
+        WITHOUT_B.replace("twist.twist.linear.x", "twist.linear.x"),
+        "twist has no field 'linear'; there are twist, covariance",
+    ),
+    "index": (WITHOUT_B.replace("ranges[12]", "ranges[99]"), "ranges has 24 numbers"),
+    "text": (WITHOUT_B.replace("voltage", "header.frame_id"), "holds the text"),
+    "array": (WITHOUT_B.replace("ranges[12]", "ranges"), "is an array of 24"),
+    "group": (
+        WITHOUT_B.replace("twist.twist.linear.x", "twist.twist"),
+        "there are linear, angular",
+    ),
+    "path": (WITHOUT_B.replace("ranges[12]", "ranges[a]"), "is no field"),
+    "column": (WITHOUT_B + '[[channel]]\ncolumn = "x"\n', "not the column 'x'"),
+    "time": ('time = "t"\n' + WITHOUT_B, "its own times"),
+    "clock": ('clock = "sun"\n' + WITHOUT_B, "clock must be log or stamp"),
+    "bins": (WITHOUT_B.replace("[0.1]", "[0.1, 0.0]"), "bins must be increasing"),
+    "age": (WITHOUT_B.replace("max_age_s = 3.0", "max_age_s = 0"), "max_age_s must be > 0"),
+    "old": (
+        'rows = "/cmd_vel"\n' + WITHOUT_B.replace("max_age_s = 3.0", "max_age_s = 1e-9"),
+        "/battery had no value, or one older",
+    ),
+    "rows": ('rows = "/imu"\n' + WITHOUT_B, "no topic '/imu'"),
+}
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mcap(tmp_path_factory.mktemp("bag"), drive(5.0))
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_bag_that_does_not_fit_is_refused_by_what_there_is(
+    case: str, bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns, reason = REFUSALS[case]
+    out = tmp_path / "run"
+    command = f"learn --data {bag} --columns {columns_file(tmp_path, columns)} --out {out}"
+    assert cli.main([*command.split(), "--questions", "nexting"]) == 2
+    assert reason in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()
+
+
+def test_a_bag_without_columns_is_refused_with_the_command_that_writes_them(bag: Path) -> None:
+    with pytest.raises(BadInput, match=r"horde columns .*drive\.mcap > columns\.toml"):
+        learn_from(bag, questions="nexting")
+
+
+def test_without_a_reader_the_extra_is_named(
+    bag: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rosbags.typesys", None)
+    with pytest.raises(BadInput, match=r"pip install -e '\.\[bag\]'"):
+        open_bag_table(bag, columns_file(tmp_path))
+
+
+def test_a_topic_without_a_message_is_refused(tmp_path: Path) -> None:
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    path = tmp_path / "empty"
+    with Writer(path, version=9) as writer:
+        for topic in ("/a", "/b"):
+            connection = writer.add_connection(topic, "std_msgs/msg/Float64", typestore=store)
+        number = store.types["std_msgs/msg/Float64"](data=1.0)
+        writer.write(connection, 0, store.serialize_cdr(number, "std_msgs/msg/Float64"))
+    columns = 'period_s = 1.0\n[[channel]]\ntopic = "/a"\nfield = "data"\n'
+    with pytest.raises(BadInput, match="the topic /a has no message"):
+        open_bag_table(path, columns_file(tmp_path, columns))
+
+
+@pytest.mark.parametrize("content", [b"", b"no bag", bytes(4096)])
+@pytest.mark.parametrize("suffix", ["mcap", "bag", "db3"])
+def test_a_file_that_is_no_bag_is_refused(suffix: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"x\."):
+        open_bag_table(path, columns_file(tmp_path))
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def shifted(offset_s: float) -> Iterator[Recorded]:
+    """Yield the drive; the stamps of the scan are of a clock that is ahead."""
+    for one in drive(5.0):
+        if one.topic == "/scan":
+            assert one.stamp_ns is not None
+            yield one._replace(stamp_ns=one.stamp_ns + round(offset_s * SECOND_NS))
+        else:
+            yield one
+
+
+def test_clocks_that_disagree_are_refused_unless_the_log_times_are_chosen(tmp_path: Path) -> None:
+    bag = write_mcap(tmp_path, shifted(30.0))
+    with pytest.raises(
+        BadInput, match=r"disagree: stamps minus log times are .* and 30 s in /scan"
+    ):
+        rows_of(bag)
+    assert len(rows_of(bag, 'clock = "log"\n' + WITHOUT_B)) == 50
+    with pytest.raises(BadInput, match="disagree"):
+        rows_of(bag, 'clock = "stamp"\n' + WITHOUT_B)
+
+
+def test_stamps_are_the_times_of_the_messages_if_they_are_chosen(tmp_path: Path) -> None:
+    """The scan's stamps are .35 s late: at 2 s, the scan of 1.6 s is the newest."""
+    bag = write_mcap(tmp_path, shifted(0.352))
+    by_log = rows_of(bag, WITHOUT_B)
+    rows = rows_of(bag, 'clock = "stamp"\n' + WITHOUT_B)
+    at_2s = np.abs(rows["t"] - 2.0).argmin()
+    log_row = round(1.6 / 0.1)
+    assert rows["observation"][at_2s, 1] == by_log["observation"][log_row, 1]
+
+
+# ---- to the end ------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_columns_file_teaches_at_once(
+    bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands become actions, b is estimated, and an infinite range is the longest one."""
+    assert cli.main(["columns", str(bag)]) == 0
+    text = capsys.readouterr().out
+    assert "#   /odom  nav_msgs/msg/Odometry  100 messages, every 0.05 s" in text
+    assert 'field = "ranges[0]"\ninfinite = 3.5' in text
+    columns = columns_file(tmp_path, text)
+    table = open_bag_table(bag, columns)
+    assert len(table.columns.actions) == 6
+    assert table.columns.b == "estimate"
+    names = [channel.name for channel in table.columns.channel]
+    assert "odom.twist.twist.linear.x" in names
+    assert sum(len(part.rows) for part in table) == 50
+
+
+def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> None:
+    """The same weights as by a table of the same rows."""
+    columns = columns_file(tmp_path)
+    question = [GVF("speed", Behaviour(), Channel(0), 0.9)]
+    of_bag = learn_from(bag, columns=columns, questions=question, out=tmp_path / "bag")
+    table = open_bag_table(bag, columns)
+    rows = np.concatenate([part.rows for part in table])
+    channels = table.columns.channel
+    of_rows = learn_from(
+        rows["observation"],
+        questions=question,
+        channels=[channel.name for channel in channels],
+        ranges=[[channel.low, channel.high] for channel in channels],
+        period_s=0.1,
+        out=tmp_path / "rows",
+    )
+    assert of_bag.summary["weights_sha256"] == of_rows.summary["weights_sha256"]
+    assert of_bag.summary["learning_steps"] == 49
+
+
+def test_an_exported_life_teaches_the_same_weights_as_mcap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row per message, with gaps, drives and test excursions."""
+    run = tmp_path / "life"
+    bag = tmp_path / "life.mcap"
+    again = tmp_path / "again"
+    questions = "--horizon 8 --questions excursions"
+    faults = {40: {"gap": 1}, 90: {"applied": 0}}
+    command = f"learn --steps 300 --seed 1 --out {run} {questions}"
+    assert toy(command, monkeypatch, faults=faults) == 0
+    assert cli.main(f"export {run} --to mcap --out {bag}".split()) == 0
+    assert cli.main(f"export {run} --to parquet --out {tmp_path / 'tables'}".split()) == 0
+    columns = columns_file(tmp_path, as_bag_columns((tmp_path / "tables-columns.toml").read_text()))
+    command = f"learn --data {bag} --columns {columns} --out {again} {questions}"
+    assert cli.main(command.split()) == 0
+    for key in ("learning_steps", "weights_sha256", "n_excursions"):
+        assert summary_of(again)[key] == summary_of(run)[key], key
+
+
+def as_bag_columns(text: str) -> str:
+    """Return the columns file of an exported table for messages of the topic `life`."""
+    head, *channels = text.split("[[channel]]")
+    lines = ['rows = "life"']
+    for line in head.splitlines():
+        key = line.partition(" = ")[0]
+        if key in ("step", "action", "b", "phase", "flags", "policy"):
+            line = f'{key} = {{ topic = "life", field = "{key}" }}'
+        lines.append(line)
+    for channel in channels:
+        lines += ["[[channel]]", 'topic = "life"', channel.replace("column = ", "field = ")]
+    return "\n".join(lines)

@@ -1,0 +1,235 @@
+"""Forms of tables that people have: separators, decimal commas, dates, categories, sentinels, other files."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, learn_from
+from horde_agent.interface import Interface
+from horde_agent.record import Flag
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.draft import draft_columns
+from horde_agent.runs.data.files import columns_in, open_table
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.types import parsed_toml
+
+X = 'period_s = 1.0\n[[channel]]\ncolumn = "x"\n'
+
+
+def table_of(file: Path, columns: str = X) -> Table:
+    return open_table(file, Columns.of(parsed_toml(columns)))
+
+
+def rows_of(file: Path, columns: str = X) -> Any:
+    return np.concatenate([part.rows for part in table_of(file, columns)])
+
+
+def readings(file: Path, columns: str = X) -> list[float]:
+    values: list[float] = rows_of(file, columns)["observation"][:, 0].tolist()
+    return values
+
+
+def csv_file(folder: Path, text: str) -> Path:
+    file = folder / "x.csv"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("t,x\n0,1.5\n1,2.5\n", ""),
+        ("t;x\n0;1.5\n1;2.5\n", ""),
+        ("t\tx\n0\t1.5\n1\t2.5\n", ""),
+        ("t|x\n0|1.5\n1|2.5\n", ""),
+        ("t;x\n0;1,5\n1;2,5\n", ""),
+        ("t;x\n0;15,0e-1\n1;2,5\n", ""),
+        ('t,x\n0,"1,5"\n1,"2,5"\n', 'decimal = ","\n'),
+        ("a,b;x\n0;1.5\n1;2.5\n", 'separator = ";"\n'),
+    ],
+)
+def test_separators_and_decimal_commas_are_found_or_named(
+    text: str, keys: str, tmp_path: Path
+) -> None:
+    assert readings(csv_file(tmp_path, text), keys + X) == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("text", ["0,1.5\n1,2.5\n", "0;1,5\n1;2,5\n", "0\t1.5\n1\t2.5\n"])
+def test_a_file_without_a_header_has_numbered_columns(text: str, tmp_path: Path) -> None:
+    """Nothing is lost: the first line is a row, also for `horde columns`."""
+    file = csv_file(tmp_path, text)
+    columns = 'header = false\nperiod_s = 1.0\n[[channel]]\ncolumn = "column_1"\n'
+    assert readings(file, columns) == [1.5, 2.5]
+    assert readings(file, draft_columns(file)) == [0.0, 1.0]
+
+
+def test_quoted_decimal_commas_are_found_by_the_command_columns(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, 't,x\n0,"1,5"\n1,"2,5"\n')
+    assert readings(file, draft_columns(file)) == [1.5, 2.5]
+
+
+def test_an_unknown_separator_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="separator must be one of"):
+        rows_of(csv_file(tmp_path, "x\n1\n"), 'separator = "/"\n' + X)
+
+
+NOON_S = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ["2026-01-01T12:00:00", "2026-01-01T12:00:01", "2026-01-01T12:00:02"],
+        ["2026-01-01 12:00:00Z", "2026-01-01 12:00:01Z", "2026-01-01 12:00:02Z"],
+        ["2026-01-01T13:00:00+01:00", "2026-01-01T13:00:01+01:00", "2026-01-01T12:00:02+00:00"],
+    ],
+)
+def test_iso_dates_are_times(dates: list[str], tmp_path: Path) -> None:
+    """A date without a zone is in UTC; a later row is a gap as with seconds."""
+    later = "2026-01-01T12:00:05Z"
+    lines = [f"{date},{i}\n" for i, date in enumerate([*dates, later])]
+    file = csv_file(tmp_path, "when,x\n" + "".join(lines))
+    rows = rows_of(file, 'time = "when"\n' + X)
+    assert rows["t"].tolist() == [NOON_S, NOON_S + 1, NOON_S + 2, NOON_S + 5]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 3]
+    assert 'time = "when"' in draft_columns(file)
+
+
+def test_times_of_numpy_and_pandas_are_seconds(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    start = np.datetime64("2026-01-01T12:00:00", "ns")
+    times = start + np.arange(3) * np.timedelta64(1, "s")
+    zoned = pandas.Series(times).dt.tz_localize("UTC").dt.tz_convert("Europe/Berlin")
+    for name, column in {
+        "datetime64": times,
+        "zoned": zoned,
+        "objects": zoned.astype(object),
+    }.items():
+        table = Table(
+            lambda column=column: iter([{"x": np.arange(3.0), "t": np.asarray(column)}]),
+            Columns.of(parsed_toml('time = "t"\n' + X)),
+            name,
+        )
+        rows = np.concatenate([part.rows for part in table])
+        assert rows["t"].tolist() == [NOON_S, NOON_S + 1, NOON_S + 2], name
+
+
+WEATHER = X + '[[channel]]\ncolumn = "sky"\ncategories = ["clear", "cloudy", "rain"]\n'
+
+
+def test_each_category_has_one_tile(tmp_path: Path) -> None:
+    """Three texts, three tiles, none shared; the other channel has its usual eight tilings."""
+    file = csv_file(tmp_path, "x,sky\n1,clear\n2,rain\n3,cloudy\n4,clear\n")
+    table = table_of(file, WEATHER)
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"][:, 1].tolist() == [0, 2, 1, 0]
+    interface = Interface.of(HeaderEnv(table.header))
+    tiles = [set(interface.encode(row).tolist()) for row in rows["observation"]]
+    assert all(len(active) == 8 + 1 + 1 for active in tiles)  # x, sky, bias
+    same_x = rows["observation"].copy()
+    same_x[:, 0] = 1.0
+    active = [set(interface.encode(row).tolist()) for row in same_x]
+    assert len(active[0] - active[1]) == len(active[1] - active[2]) == 1
+    assert active[0] == active[3]
+    assert 'categories = ["clear", "cloudy", "rain"]' in draft_columns(file)
+
+
+def test_a_text_that_is_no_category_is_refused(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "x,sky\n1,clear\n2,snow\n")
+    with pytest.raises(BadInput, match=r"row 2, column 'sky': 'snow' is none of the categories"):
+        rows_of(file, WEATHER)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ('categories = ["a", "a"]', "named twice"),
+        ("categories = [1.5]", "list of texts or whole numbers"),
+        ('categories = ["a", "b"]\ngroup = "x"', "different numbers of categories"),
+    ],
+)
+def test_categories_that_are_none_are_refused(keys: str, reason: str, tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "x,sky\n1,a\n2,b\n")
+    with pytest.raises(BadInput, match=reason):
+        rows_of(file, X + '[[channel]]\ncolumn = "sky"\n' + keys)
+
+
+def test_sentinel_values_are_missing_ones(tmp_path: Path) -> None:
+    """-200 and -999 stand for no reading: refused, or a gap; they do not widen the range."""
+    file = csv_file(tmp_path, "x\n1\n-200\n3\n4\n-999\n6\n")
+    sentinels = "missing_values = [-200, -999]\n"
+    with pytest.raises(BadInput, match=r"row 2, column 'x': -200 must be a finite number"):
+        rows_of(file, sentinels + X)
+    table = table_of(file, sentinels + 'missing = "gap"\n' + X)
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"][:, 0].tolist() == [1, 3, 4, 6]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1, 3]
+    assert table.columns.channel[0].low == 1.0
+
+
+def test_scalars_beside_the_columns_of_an_npz_file_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "x.npz"
+    np.savez(file, x=np.arange(3.0), rate=np.float64(10.0), robot="turtle")
+    assert columns_in(file) == ["x"]
+    assert readings(file, draft_columns(file)) == [0.0, 1.0, 2.0]
+
+
+def test_bzip2_and_feather_are_read_as_csv_and_parquet_are(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow as pa
+    from pyarrow import feather
+
+    compressed = tmp_path / "x.csv.bz2"
+    compressed.write_bytes(bz2.compress(b"x\n1.5\n2.5\n"))
+    assert readings(compressed) == [1.5, 2.5]
+    table = tmp_path / "x.feather"
+    feather.write_feather(pa.table({"x": [1.5, 2.5], "v": [[1, 2], [3, 4]]}), table)
+    assert readings(table) == [1.5, 2.5]
+    assert readings(table, X.replace('"x"', '"v_1"')) == [2.0, 4.0]
+    table.write_bytes(b"no Feather file")
+    with pytest.raises(BadInput, match="cannot be read"):
+        columns_in(table)
+
+
+def test_a_lerobot_data_set_of_version_2_1_teaches_what_its_version_3_does(tmp_path: Path) -> None:
+    """A file per episode instead of one, and the same weights."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    new = tmp_path / "v3"
+    old = tmp_path / "v21"
+    features = {"observation.state": {"dtype": "float32", "shape": [2], "names": ["x", "y"]}}
+    rng = np.random.default_rng(0)
+    episodes = [
+        pa.table(
+            {
+                "observation.state": list(rng.random((20, 2), dtype=np.float32)),
+                "timestamp": (np.arange(20) / 10).astype(np.float32),
+                "episode_index": np.full(20, i),
+            }
+        )
+        for i in range(11)
+    ]
+    for folder, version in ((new, "v3.0"), (old, "v2.1")):
+        (folder / "meta").mkdir(parents=True)
+        (folder / "data/chunk-000").mkdir(parents=True)
+        info = {"codebase_version": version, "fps": 10, "features": features}
+        (folder / "meta/info.json").write_text(json.dumps(info))
+    pq.write_table(pa.concat_tables(episodes), new / "data/chunk-000/file-000.parquet")
+    for i, episode in enumerate(episodes):
+        pq.write_table(episode, old / f"data/chunk-000/episode_{i:06d}.parquet")
+    question = [GVF("x", Behaviour(), Channel(0), 0.8)]
+    hashes = set()
+    for folder in (new, old):
+        learned = learn_from(folder, questions=question, out=tmp_path / f"run-{folder.name}")
+        hashes.add(learned.summary["weights_sha256"])
+        shutil.rmtree(learned.path)
+    assert len(hashes) == 1
