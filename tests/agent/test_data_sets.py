@@ -648,24 +648,6 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     )
 
 
-def test_mcap_is_read_by_its_own_reader(toy_run: Path, tmp_path: Path) -> None:
-    reader = pytest.importorskip("mcap.reader")
-    assert (
-        cli.main(["export", str(toy_run), "--to", "mcap", "--out", str(tmp_path / "life.mcap")])
-        == 0
-    )
-    rows = read(toy_run / "log" / "life.rec").rows
-    with (tmp_path / "life.mcap").open("rb") as file:
-        messages = [
-            (message.log_time, json.loads(message.data))
-            for _, _, message in reader.make_reader(file).iter_messages()
-        ]
-    assert [told["step"] for _, told in messages] == rows["step"].tolist()
-    assert [told["saw"] for _, told in messages] == rows["observation"][:, 1].tolist()
-    assert messages[10][0] == round(int(rows["step"][10]) * 0.1 * 1e9)
-    assert messages[-1][1]["b"] is None
-
-
 def scalars_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return the curves that TensorBoard's own reader finds."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

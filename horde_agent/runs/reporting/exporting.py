@@ -9,17 +9,16 @@ as one table. The day is computed from the start of the run and the step. Column
 `NAME-columns.toml`, `horde learn --data` learns from the table. `NAME-predictions.parquet`, on
 request, has the predictions at each row. This needs pyarrow (`pip install -e '.[log]'`).
 
-MCAP: one channel `life` of JSON messages, with its schema; the log time is in nanoseconds since the
-    start of the run.
+MCAP: `NAME.mcap` (`mcap_file`), and `NAME-columns.toml` for `horde learn --data`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from horde_agent.runs.data.files import NEEDS_PYARROW, UNFINISHED
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
 from horde_agent.runs.data.tables import Predict, episodes_of
+from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.recorded_run import (
     Extent,
@@ -71,7 +71,7 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
         run: The run's folder.
         to: The format.
         out: A folder, or a file for MCAP; in `export` of the run's folder when None.
-        predictions: With Parquet: also write the predictions at each row, by the newest snapshot's
+        predictions: With Parquet and MCAP: also write the predictions at each row, by the newest snapshot's
             weights.
 
     Raises:
@@ -84,9 +84,9 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     refuse_part(folder)
-    if predictions and to != "parquet":
+    if predictions and to not in ("parquet", "mcap"):
         raise BadInput(
-            f"--predictions requires --to parquet, not {to}; a Minari data set has predictions in any case"
+            f"--predictions requires --to parquet or mcap, not {to}; a Minari data set has predictions in any case"
         )
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if to in ("minari", "lerobot"):
@@ -95,7 +95,7 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
         raise BadInput(f"{run} contains no recording: log/{folder.life.name} is missing")
     place = out or folder.exported
     if to == "mcap":
-        return _to_mcap(folder, place, console)
+        return _to_mcap(folder, place, console, predictions=predictions)
     return _to_parquet(folder, place, console, predictions=predictions)
 
 
@@ -243,32 +243,59 @@ def _event_columns(events: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
 
 
-def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
-    """Write step and predictions, float32, a column per question, for each row of the recording."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class _Predictor:
+    """Predicts along the rows of a recording, in their order, by the weights of the newest snapshot.
 
+    Attributes:
+        names: Names of the questions.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.names = run.horde.names
+        self._run = run
+        self._previous: Floats | None = None
+
+    def predict(self, rows: Stream) -> Floats:
+        """Return the predictions at the next rows, shape (n_rows, n_questions)."""
+        predictions = predict_along(rows, self._run.horde, self._run.interface, self._previous)
+        self._previous = predictions[-1]
+        return predictions
+
+
+@contextmanager
+def _predictor(folder: RunFolder, console: Console) -> Iterator[_Predictor]:
+    """Restore the weights of a run; raise BadInput if it has no usable snapshot."""
     recorded = open_recorded(folder)
     header = read_extent(folder).header
     with tempfile.TemporaryDirectory() as elsewhere:
         run = recorded.rebuild_elsewhere(header, Path(elsewhere))
         restored = restore(recorded, run, header, console)
-    if restored is None:
-        raise BadInput(
-            f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
+        if restored is None:
+            raise BadInput(
+                f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
+            )
+        yield _Predictor(run)
+
+
+def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
+    """Write step and predictions, float32, a column per question, for each row of the recording."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _predictor(folder, console) as predictor:
+        schema = pa.schema(
+            [("step", pa.int64()), *((name, pa.float32()) for name in predictor.names)]
         )
-    schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in run.horde.names)])
-    previous: Floats | None = None
-    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
-        for part in read_in_parts(folder.life, on_fault=lambda _: None):  # reported with the tables
-            for first in range(0, len(part), PREDICTED_ROWS):
-                rows = part[first : first + PREDICTED_ROWS]
-                predictions = predict_along(rows, run.horde, run.interface, previous)
-                previous = predictions[-1]
-                columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
-                writer.write_table(
-                    pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
-                )
+        options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+        with pq.ParquetWriter(path, schema, **options) as writer:
+            # Faults are reported with the tables
+            for part in read_in_parts(folder.life, on_fault=lambda _: None):
+                for first in range(0, len(part), PREDICTED_ROWS):
+                    rows = part[first : first + PREDICTED_ROWS]
+                    predictions = predictor.predict(rows)
+                    columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
+                    arrays = [pa.array(column) for column in columns]
+                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
@@ -294,44 +321,58 @@ def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
 
 
-def _to_mcap(folder: RunFolder, out: Path, console: Console) -> Path:
-    """Write a recording as one MCAP file."""
+def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: bool) -> Path:
+    """Write a recording as one MCAP file, and its columns file beside it."""
     mcap = imported("mcap.writer", "MCAP needs the package mcap: pip install mcap")
     path = out
     if out.suffix != ".mcap":
         path = out / "life.mcap"
-    with staging_folder(path) as stage:
+    header = read_header(started_files(folder.life)[0], FORMAT)
+    columns = path.with_name(f"{path.stem}-columns.toml")
+    with ExitStack() as stack:
+        stage = stack.enter_context(staging_folder(path))
+        predictor = None
+        if predictions:
+            predictor = stack.enter_context(_predictor(folder, console))
         staged = stage / path.name
         with staged.open("wb") as file:
             writer = mcap.Writer(file)
             writer.start(profile="", library="horde-gvf")
-            _write_messages(writer, read_in_parts(folder.life, on_fault=_reporter(console)))
+            _write_life(writer, folder, console, predictor)
             writer.finish()
+        if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
+            staged_columns = stage / columns.name
+            staged_columns.write_text(columns_toml(header), encoding="utf-8")
+            publish(staged_columns, columns)
         publish(staged, path)
     return path
 
 
-def _write_messages(writer: Any, parts: Iterator[Stream]) -> None:
-    channel = None
-    for part in parts:
-        columns = {name: values.tolist() for name, values in _columns_of(part).items()}
-        period_s = float(part.header.get("period_s", 0.1))
-        if channel is None:
-            properties = {name: {"type": "number"} for name in columns}
-            schema = json.dumps(
-                {"type": "object", "title": "life", "properties": properties}
-            ).encode()
-            schema_id = writer.register_schema("life", "jsonschema", schema)
-            channel = writer.register_channel("life", "json", schema_id)
-        for row in zip(*columns.values(), strict=True):
-            values = dict(zip(columns, row, strict=True))
-            at = round(values["step"] * period_s * 1e9)
-            message = {
-                name: value if np.isfinite(value) else None for name, value in values.items()
-            }
-            writer.add_message(
-                channel, log_time=at, publish_time=at, data=json.dumps(message).encode()
-            )
+def _write_life(
+    writer: Any, folder: RunFolder, console: Console, predictor: _Predictor | None
+) -> None:
+    """Write a recording in parts to an MCAP writer."""
+    header = read_header(started_files(folder.life)[0], FORMAT)
+    events, _ = folder.sound_events()
+    times = RowTimes(folder.began(), resumes_of(events), float(header.get("period_s", 0.1)))
+    names: Sequence[str] = ()
+    if predictor is not None:
+        names = predictor.names
+    life = LifeWriter(writer, header, times, events, names)
+    for part in read_in_parts(folder.life, on_fault=_reporter(console)):
+        for first in range(0, len(part), PREDICTED_ROWS):
+            rows = part[first : first + PREDICTED_ROWS]
+            if predictor is None:
+                life.write(rows)
+            else:
+                life.write(rows, predictor.predict(rows))
+    life.finish()
+    if times.n_unknown:
+        console.print(
+            f"{times.n_unknown:,} rows have no wall clock: their times are counted from the start of the run and from "
+            "its resumes.",
+            markup=False,
+        )
 
 
 # ---- data sets -------------------------------------------------------------------------------------------------------
