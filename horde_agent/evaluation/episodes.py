@@ -57,9 +57,7 @@ class Episodes:
             raise ValueError(f"tiles must have {n + len(self.length)} rows, not {len(self.tiles)}")
         for name in ("action", "b", "reward"):
             if getattr(self, name).shape != (n,):
-                raise ValueError(
-                    f"{name} must have shape ({n},), not {getattr(self, name).shape}"
-                )
+                raise ValueError(f"{name} must have shape ({n},), not {getattr(self, name).shape}")
         if self.is_terminated.shape != self.length.shape:
             raise ValueError("is_terminated must have a value per episode")
 
@@ -182,7 +180,7 @@ class Target:
 
     @cached_property
     def ratio(self) -> Floats:
-        """rho = pi(a|s) / b(a|s) of each transition, shape (n,)."""
+        """Ratio rho = pi(a|s) / b(a|s) of each transition, shape (n,)."""
         episodes = self.episodes
         taken = self.probabilities[episodes.row, episodes.action]
         return np.asarray(taken / episodes.b)
@@ -210,4 +208,3 @@ class Target:
         """Return the same policy on some of the episodes, by number."""
         rows = _ranges(self.episodes.first_row[selected], self.episodes.length[selected] + 1)
         return Target(self.name, self.episodes.part(selected), self.probabilities[rows])
-

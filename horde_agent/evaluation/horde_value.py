@@ -26,7 +26,9 @@ N_HALVES = 8
 _UPDATES = 20_000
 _MOST_PASSES = 50
 _FEWEST_EPISODES = 4
-_REWARD = 0  # channels of what the Horde observes: the reward that led to a row, and the row's number
+_REWARD = (
+    0  # channels of what the Horde observes: the reward that led to a row, and the row's number
+)
 _ROW = 1
 
 
@@ -85,9 +87,7 @@ def horde_values(
     return values
 
 
-def _start_values(
-    targets: Sequence[Target], gamma: float, *, continues_truncated: bool
-) -> Floats:
+def _start_values(targets: Sequence[Target], gamma: float, *, continues_truncated: bool) -> Floats:
     """Return the mean prediction at the first states for each policy, shape (n_policies,)."""
     episodes = targets[0].episodes
     questions = []

@@ -22,6 +22,7 @@ from horde_agent.evaluation.episodes import Target
 from horde_agent.evaluation.intervals import Mean, Ratios
 from horde_agent.types import Floats
 
+
 def ordinary(target: Target, gamma: float) -> Mean:
     """Return the estimate by whole episodes, unbiased, of high variance."""
     return Mean(target.final_weight * target.episodes.returns(gamma))

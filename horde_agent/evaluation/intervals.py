@@ -126,6 +126,16 @@ class Ratios(Estimate):
         by_step = _ratio(residual, np.broadcast_to(total, residual.shape)) * self.n_episodes
         return np.asarray(by_step @ self._factor + self._numbers - self._numbers.mean())
 
+    def standard_errors(self, counts: Floats) -> Floats:
+        """Return the standard error in each draw, with the ratios of the draw, shape (n_draws,)."""
+        total = counts @ self._weight
+        ratio = _ratio(counts @ self._numerator, total)
+        factor = _ratio(np.broadcast_to(self._factor, total.shape), total)
+        by_episode = factor @ self._numerator.T - (factor * ratio) @ self._weight.T
+        mean = counts @ self._numbers / self.n_episodes
+        by_episode += (self._numbers - mean[:, None]) / self.n_episodes
+        return np.asarray(np.sqrt((counts * by_episode**2).sum(axis=1)))
+
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Return the quotients, 0 where the denominator is 0."""

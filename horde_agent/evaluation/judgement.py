@@ -79,9 +79,7 @@ class EvaluationConfig:
         if not 0.0 <= self.gamma <= 1.0:
             raise ValueError(f"gamma must be in [0, 1], not {self.gamma}")
         if self.truncated not in TRUNCATED:
-            raise ValueError(
-                f"truncated must be {' or '.join(TRUNCATED)}, not {self.truncated!r}"
-            )
+            raise ValueError(f"truncated must be {' or '.join(TRUNCATED)}, not {self.truncated!r}")
         unknown = [key for key in self.estimators if key not in LABELS]
         if unknown or not self.estimators:
             raise ValueError(

@@ -104,4 +104,6 @@ def _compared(difference: Compared, level: float) -> str:
         return f"better than the logged behaviour by {size} ({ends})"
     if difference.high < 0.0:
         return f"worse than the logged behaviour by {size} ({ends})"
-    return f"not distinguishable from the logged behaviour (difference {difference.value:.4g}, {ends})"
+    return (
+        f"not distinguishable from the logged behaviour (difference {difference.value:.4g}, {ends})"
+    )

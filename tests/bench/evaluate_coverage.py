@@ -139,11 +139,13 @@ def random_walk() -> Setting:
 
 
 def boyan_chain() -> Setting:
-    """Return Boyan's chain with a target that takes short steps more often."""
+    """Return Boyan's chain from any state, with a target that takes short steps more often."""
     problem = classics.boyan_chain()
-    target = np.tile([0.7, 0.3], (len(problem.mdp.start), 1))
+    n_states = len(problem.mdp.start)
+    mdp = SmallMDP(problem.mdp.transition, problem.mdp.reward, np.full(n_states, 1.0 / n_states))
+    target = np.tile([0.65, 0.35], (n_states, 1))
     target[-2:] = 1.0, 0.0
-    return small(problem.mdp, problem.behaviour, target, 1.0, 100)
+    return small(mdp, problem.behaviour, target, 1.0, 100)
 
 
 def collision() -> Setting:
@@ -191,7 +193,12 @@ def played(
     observation, _ = envs.reset(seed=int(rng.integers(2**31)))
     n = envs.num_envs
     running = np.ones(n, dtype=bool)
-    record = Recorded([[o.copy()] for o in observation], [[] for _ in range(n)], [[] for _ in range(n)], [False] * n)  # type: ignore[misc]
+    record = Recorded(
+        [[o.copy()] for o in observation],
+        [[] for _ in range(n)],
+        [[] for _ in range(n)],
+        [False] * n,
+    )  # type: ignore[misc]
     for _ in range(longest):
         p = np.cumsum(policy(observation), axis=1)
         action = np.minimum((p <= rng.random(n)[:, None]).sum(axis=1), p.shape[1] - 1)
@@ -276,8 +283,8 @@ def cart_pole() -> Setting:
         lambda rows: np.clip(0.5 + 0.5 * rows / high, 0.0, 1.0),
         gamma=1.0,
         longest=50,
-        n_episodes=100,
-        n_for_truth=20_000,
+        n_episodes=80,
+        n_for_truth=10_000,
     )
 
 
@@ -303,8 +310,8 @@ def mountain_car() -> Setting:
         lambda rows: np.clip((rows - low) / (high - low), 0.0, 1.0),
         gamma=1.0,
         longest=200,
-        n_episodes=50,
-        n_for_truth=3_000,
+        n_episodes=40,
+        n_for_truth=2_000,
     )
 
 
@@ -329,8 +336,8 @@ def critterbot() -> Setting:
         lambda rows: np.clip(rows[:, lights], 0.0, 1.0),
         gamma=0.9,
         longest=15,
-        n_episodes=100,
-        n_for_truth=6_000,
+        n_episodes=64,
+        n_for_truth=4_096,
     )
 
 
