@@ -158,14 +158,14 @@ def recorded_data(
     b = rows["b"][taken].astype(np.float64)
     if not ((b > 0.0) & (b <= 1.0)).all():
         raise BadInput(_no_b(name))
-    encode = encoder(interface)
-    tiles = np.array([encode(observation) for observation in rows["observation"][index]])
     rewards = reward[taken + 1]
     if np.isnan(rewards).any():
         step = int(rows["step"][taken[int(np.isnan(rewards).argmax())]])
         raise BadInput(
             f"{name} has no reward after step {step:,}: each step of an episode needs one"
         )
+    encode = encoder(interface)
+    tiles = np.array([encode(observation) for observation in rows["observation"][index]])
     episodes = Episodes(
         length=pieces.end - pieces.first - 1,
         tiles=tiles,
@@ -256,6 +256,7 @@ def _stretches(first: Integers, end: Integers, is_terminated: Bools, horizon: in
     starts = []
     ends = []
     terminations = []
+    n_left_out = 0
     bounds = zip(first.tolist(), end.tolist(), is_terminated.tolist(), strict=True)
     for begin, stop, terminated in bounds:
         for start in range(begin, stop - 1, horizon):
@@ -265,10 +266,12 @@ def _stretches(first: Integers, end: Integers, is_terminated: Bools, horizon: in
                 starts.append(start)
                 ends.append(last)
                 terminations.append(is_end)
+            else:
+                n_left_out += 1
     notes = (
         f"The rows were cut into {len(starts):,} stretches of {horizon:,} steps; values are those of "
         "the states in which they begin. Neighbouring stretches are not independent, as the "
-        "intervals assume.",
+        f"intervals assume. {n_left_out:,} shorter ones before a truncation were left out.",
     )
     return _Pieces(
         first=np.array(starts, dtype=np.int64),
