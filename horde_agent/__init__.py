@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward
     from horde_agent.horde import Horde
     from horde_agent.interface import Interface, TabularObservation
+    from horde_agent.judging.command import evaluate
     from horde_agent.learning.rules import LearnerConfig
     from horde_agent.life.learner import relearn
     from horde_agent.life.life import Life
@@ -67,6 +68,7 @@ __all__ = [
     "TabularObservation",
     "TileCoder",
     "Uniform",
+    "evaluate",
     "interface_of",
     "learn_from",
     "problems",
@@ -78,6 +80,7 @@ _HOME = {
     "gvf": ("GVF", "Channel", "Feature", "Prediction", "Reward"),
     "horde": ("Horde",),
     "interface": ("Interface", "TabularObservation"),
+    "judging.command": ("evaluate",),
     "learning.rules": ("LearnerConfig",),
     "life.life": ("Life",),
     "life.learner": ("relearn",),

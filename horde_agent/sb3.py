@@ -433,21 +433,24 @@ class ControllerPolicy:
         tiles: NDArray[np.int64],  # noqa: ARG002
     ) -> NDArray[np.float64]:
         """Return the probability of each action, shape (n_actions,)."""
+        return self.probabilities_at(np.asarray(observation)[np.newaxis])[0]
+
+    def probabilities_at(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the probabilities at several observations, (n, ...), in one pass, shape (n, n_actions)."""
         import torch
 
-        shown = np.asarray(observation, dtype=np.float32)
+        shown = np.asarray(observations, dtype=np.float32)
         if self._normalizer is not None:
             shown = self._normalizer.normalize_obs(shown)
         self._policy.set_training_mode(False)  # as when the controller acts
         with torch.no_grad():
             tensor, _ = self._policy.obs_to_tensor(shown)
             if self._is_greedy:
-                chosen = int(self._policy.q_net(tensor).argmax(dim=1)[0])
+                chosen = self._policy.q_net(tensor).argmax(dim=1).cpu().numpy()
                 return np.asarray(np.eye(self.n_actions)[chosen])
-            probabilities = (
-                self._policy.get_distribution(tensor).distribution.probs[0].double().cpu().numpy()
-            )
-        return np.asarray(probabilities / probabilities.sum())
+            distribution = self._policy.get_distribution(tensor).distribution
+            probabilities = distribution.probs.double().cpu().numpy()
+        return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
 
 
 def _n_discrete(model: Any, known: str) -> int:

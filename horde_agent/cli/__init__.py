@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, doctor, export, reproduce, warm, bench, watch, columns.
+"""The command `horde`: learn, resume, report, evaluate, doctor, export, reproduce, warm, bench, watch, columns.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
     + the signal (130
@@ -37,6 +37,7 @@ from horde_agent.cli.settings import (
     ResumeConfig,
     WarmConfig,
 )
+from horde_agent.judging.command import EvaluateConfig
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (
     MOST_STEPS,
@@ -152,6 +153,13 @@ def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
     print(draft_columns(command.file), end="")
 
 
+def _evaluate(command: EvaluateConfig, _: SignalHandler) -> None:
+    from horde_agent.judging.command import run
+
+    with user_errors():
+        run(command)
+
+
 def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
@@ -226,6 +234,7 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "warm": (WarmConfig, _warm),
     "watch": (WatchConfig, _watch),
     "columns": (ColumnsConfig, _columns),
+    "evaluate": (EvaluateConfig, _evaluate),
 }
 
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.two_pass_nmsre import MOST_POINTS
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
-from horde_agent.runs.storage.folder import RunFolder, read_curve, read_json, unwritable
+from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 
 N_SHOWN = 12  # questions in each table of the largest differences
@@ -51,6 +52,7 @@ class FinishedRun(NamedTuple):
     config: dict[str, Any]
     nmsre: dict[str, float]
     group: dict[str, str]  # policy and time scale
+    held_out: list[dict[str, str]]  # lines of held_out.csv; empty without it
     curves: dict[str, tuple[list[float], list[float]]]
 
 
@@ -64,6 +66,9 @@ def write_comparison(paths: Sequence[Path]) -> Path:
     candidates = (Path(f"comparison-{k}.html") for k in count(1))
     out = next(path for path in candidates if not path.exists())
     sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
+    for run in runs[1:]:
+        names = [runs[0].name, run.name]
+        sections.append(comparison_section(names, runs[0].held_out, run.held_out))
     title = "Comparison of runs: " + ", ".join(run.name for run in runs)
     try:
         out.write_text(page(title, sections), encoding="utf-8")
@@ -105,6 +110,7 @@ def _read(path: Path) -> FinishedRun:
         config=folder.settings(),
         nmsre=nmsre_by_name,
         group=group_by_name,
+        held_out=read_csv(folder.held_out),
         curves=curves,
     )
 

@@ -22,9 +22,10 @@ from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting import html
+from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.reporting.html import section
 from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missing_tables
-from horde_agent.runs.storage.folder import RunFolder, read_json, write_whole
+from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, write_whole
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 from horde_agent.runs.storage.resume import snapshot_digests
 from horde_agent.types import parsed_toml
@@ -79,6 +80,11 @@ def write_report(path: Path) -> Path:
         noted.drawn("The headline", results, lambda: _headline(summary, details)),
         *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details),
         noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
+        noted.drawn(
+            "The table of held-out scores",
+            [folder.held_out],
+            lambda: held_out_section(read_csv(folder.held_out)),
+        ),
         noted.drawn(
             "The table of the worst questions",
             question_files,

@@ -13,7 +13,9 @@ from rich.console import Console
 
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
+from horde_agent.questions import question_columns
 from horde_agent.record import Recorder
+from horde_agent.runs import held_out
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.data.bag_files import is_bag
 from horde_agent.runs.data.bags import open_bag_table
@@ -63,6 +65,9 @@ class DataSetSource(RecordedRows):
         total = min(n_steps, config.steps or n_steps)
         super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
         self._estimate = extent.header.get("b_estimate")
+        self._first_held_out = 0
+        if extent.header["b_known"] and run.interface.feedback is None:
+            self._first_held_out = held_out.first_held_out(folder.life, extent.n_rows)
         if resumed is None:
             self.student.errors.table.record_to(folder.excursions)
         else:
@@ -87,6 +92,18 @@ class DataSetSource(RecordedRows):
         self._position.n_rows += 1
         self.life.counts.steps = step
         self.snapshot_writer.before_step(self.life)
+        if self._position.n_rows == self._first_held_out:
+            self._score_held_out()
+
+    def _score_held_out(self) -> None:
+        """Score the off-policy questions on the rows that follow; reading predictions changes no weights."""
+        run = self.run
+        rows = held_out.held_out_rows(run.folder.life, self._first_held_out)
+        scores = held_out.score(rows, run.horde, run.interface, run.config.seed)
+        if scores:
+            columns = question_columns([one.question for one in scores], run.interface)
+            policies = [about.policy for about in columns]
+            held_out.write_scores(run.folder.held_out, scores, policies)
 
     def after_rows(self) -> None:
         """Take the last snapshot."""
@@ -97,6 +114,8 @@ class DataSetSource(RecordedRows):
         self.snapshot_writer.finish()
         outcome = super().finish(fault)
         notes = [*outcome.details["notes"], *self.run.notes]
+        if self.run.folder.held_out.is_file():
+            notes.append(held_out.summary_of(self.run.folder.held_out))
         if self._estimate is not None:
             size = self.run.watch.effective_sample_size().mean()
             notes.append(

@@ -59,6 +59,7 @@ class RunFolder:
         self.learning_curve = path / "learning_curve.csv"
         self.mspbe_curve = path / "mspbe_curve.csv"
         self.traces = path / "traces.csv"
+        self.held_out = path / "held_out.csv"
         self.sums = path / "sums.sha256"
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
@@ -82,7 +83,7 @@ class RunFolder:
             created += [folder for folder in (place, *place.parents) if not folder.exists()]
             place.mkdir(parents=True, exist_ok=True)
             if config.out is None:
-                place = _next_free(place / config.backend)
+                place = next_free(place / config.backend)
                 created.insert(0, place)
             folder = cls(place)
             folder._made = created
@@ -261,6 +262,7 @@ class RunFolder:
                 self.learning_curve,
                 self.mspbe_curve,
                 self.traces,
+                self.held_out,
             )
             sums |= {file.name: _digest(file) for file in tables_there if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
@@ -317,7 +319,7 @@ def _question_file(config: LearnConfig) -> bytes | None:
         ) from None
 
 
-def _next_free(prefix: Path) -> Path:
+def next_free(prefix: Path) -> Path:
     """Create and return the next free PREFIX-N; two processes never get the same one."""
     for n in count(1):
         with suppress(FileExistsError):

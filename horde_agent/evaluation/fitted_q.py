@@ -1,0 +1,261 @@
+"""The fitted Q function of a target policy, linear in the tiles of each action: LSTDQ with a ridge.
+
+    q(s, a) = theta_a . phi(s),   A theta = c
+    A = sum_k phi_k (phi_k - gamma sum_a pi(a|s_{k+1}) phi(s_{k+1}, a))' + ridge I,   c = sum_k phi_k r_{k+1}
+
+The ridge shrinks theta; solving again with c + ridge theta takes most of that back.
+
+Features that no row has are left out. More than `MOST_FEATURES` are hashed: a tile becomes one of
+fewer features with a random sign, which keeps inner products in the mean. If episodes were
+truncated and count as ended, each step (or stretch of steps) adds a feature of its own, because the
+value then depends on the remaining time.
+
+Source: Lagoudakis & Parr (2003), LSTDQ; Le, Voloshin & Yue (2019), fitted Q evaluation; Weinberger
+    et al. (2009), feature hashing; Ghavamzadeh et al. (2010), LSTD with random projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.evaluation.episodes import Episodes, Target
+from horde_agent.evaluation.intervals import Linearised
+from horde_agent.types import Floats, Integers
+
+RIDGE = 0.1
+N_REFINEMENTS = 2
+MOST_FEATURES = 2_400
+"""Of all actions together: the system is solved as a dense one."""
+N_FOLDS = 5
+_CHUNK = 2_048  # transitions
+_MOST_CLOCK_TILES = 32
+
+
+@dataclass(frozen=True)
+class QFeatures:
+    """Features of the state for the fitted Q: index and sign of each active one in each row.
+
+    Attributes:
+        index: Shape (n_rows, n_active).
+        sign: 1 or -1, of the same shape; all 1 unless features are hashed.
+        n_features: Number of features.
+        is_hashed: Whether tiles share features.
+    """
+
+    index: NDArray[np.int64]
+    sign: NDArray[np.float64]
+    n_features: int
+    is_hashed: bool
+
+    @classmethod
+    def of(cls, episodes: Episodes, *, has_clock: bool, seed: int = 0) -> QFeatures:
+        """Return the features of episodes; `has_clock` adds one for the step, `seed` draws the hash."""
+        tiles = episodes.tiles
+        if has_clock:
+            clock = _clock(episodes)
+            tiles = np.column_stack([tiles, episodes.n_features + clock])
+        seen, index = np.unique(tiles, return_inverse=True)
+        index = index.reshape(tiles.shape)
+        most = MOST_FEATURES // episodes.n_actions
+        if len(seen) <= most:
+            return cls(index, np.ones(index.shape), len(seen), is_hashed=False)
+        rng = np.random.default_rng(seed)
+        buckets = rng.integers(most, size=len(seen))
+        signs = rng.choice([-1.0, 1.0], size=len(seen))
+        return cls(buckets[index], signs[index], most, is_hashed=True)
+
+    def dense(self, rows: Integers) -> Floats:
+        """Return the features of rows as vectors, shape (len(rows), n_features)."""
+        vectors = np.zeros((len(rows), self.n_features))
+        places = np.arange(len(rows))[:, None] * self.n_features + self.index[rows]
+        flat = np.bincount(places.ravel(), self.sign[rows].ravel(), vectors.size)
+        return np.asarray(flat.reshape(vectors.shape))
+
+
+def _clock(episodes: Episodes) -> Integers:
+    """Return a number of each row that grows with the step, below `_MOST_CLOCK_TILES`, shape (n_rows,)."""
+    steps = np.concatenate([np.arange(n + 1) for n in episodes.length.tolist()])
+    n_tiles = min(episodes.longest + 1, _MOST_CLOCK_TILES)
+    return np.asarray(steps * n_tiles // (episodes.longest + 1))
+
+
+@dataclass(frozen=True)
+class QFunction:
+    """A fitted Q and the values that follow from it.
+
+    Attributes:
+        q: q(s, a) in each row, shape (n_rows, n_actions).
+        v: v(s) = sum_a pi(a|s) q(s, a), shape (n_rows,).
+    """
+
+    q: Floats
+    v: Floats
+
+
+@dataclass
+class _System:
+    """Sums of LSTDQ over some transitions: A of shape (d, d), c of shape (d,)."""
+
+    A: Floats
+    c: Floats
+
+
+class _Solution(NamedTuple):
+    """The unknowns, shape (d,), and the inverse of A with its ridge, (d, d)."""
+
+    theta: Floats
+    inverse: Floats
+
+
+@dataclass(frozen=True)
+class FittedQ:
+    """LSTDQ of a target policy on episodes, with or without some of the episodes.
+
+    Args:
+        target: The policy on the episodes.
+        gamma: Discount, in [0, 1].
+        continues_truncated: Whether the value goes on after a truncation; else it is 0 there.
+        fold: Number of the fold of each episode, shape (n_episodes,), from 0.
+    """
+
+    target: Target
+    gamma: float
+    continues_truncated: bool
+    fold: Integers
+    features: QFeatures = field(init=False)
+    _systems: list[_System] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        episodes = self.target.episodes
+        is_cut = not self.continues_truncated and not episodes.is_terminated.all()
+        object.__setattr__(self, "features", QFeatures.of(episodes, has_clock=is_cut))
+        numbers = range(int(self.fold.max()) + 1)
+        object.__setattr__(self, "_systems", [self._sums(fold) for fold in numbers])
+
+    @property
+    def n_unknown(self) -> int:
+        """Number of unknowns, d."""
+        return self.features.n_features * self.target.episodes.n_actions
+
+    def continues(self) -> Floats:
+        """Return 1 for transitions after which the value goes on, 0 for the last one, shape (n,)."""
+        episodes = self.target.episodes
+        goes_on = ~episodes.is_last
+        if self.continues_truncated:
+            goes_on |= ~episodes.is_terminated[episodes.episode]
+        return goes_on.astype(np.float64)
+
+    def _sums(self, fold: int) -> _System:
+        """Return A and c of the transitions of a fold, without the ridge."""
+        episodes = self.target.episodes
+        n_features = self.features.n_features
+        system = _System(np.zeros((self.n_unknown, self.n_unknown)), np.zeros(self.n_unknown))
+        goes_on = self.continues()
+        chosen = np.flatnonzero(self.fold[episodes.episode] == fold)
+        for action in range(episodes.n_actions):
+            mine = chosen[episodes.action[chosen] == action]
+            block = slice(action * n_features, (action + 1) * n_features)
+            for begin in range(0, len(mine), _CHUNK):
+                part = mine[begin : begin + _CHUNK]
+                rows = episodes.row[part]
+                phi = self.features.dense(rows)
+                following = self.features.dense(rows + 1)
+                system.A[block, block] += phi.T @ phi
+                system.c[block] += phi.T @ episodes.reward[part]
+                share = self.gamma * goes_on[part, None] * self.target.probabilities[rows + 1]
+                for other in range(episodes.n_actions):
+                    columns = slice(other * n_features, (other + 1) * n_features)
+                    system.A[block, columns] -= phi.T @ (share[:, other, None] * following)
+        return system
+
+    def _solved(self, folds: Sequence[int]) -> _Solution:
+        """Return theta and the inverse of A with its ridge, of some folds."""
+        A = RIDGE * np.eye(self.n_unknown)
+        c = np.zeros(self.n_unknown)
+        for fold in folds:
+            A += self._systems[fold].A
+            c += self._systems[fold].c
+        inverse = _inverse(A)
+        theta = inverse @ c
+        for _ in range(N_REFINEMENTS):
+            theta = inverse @ (c + RIDGE * theta)
+        return _Solution(theta, inverse)
+
+    def _function(self, theta: Floats, rows: Integers) -> QFunction:
+        index = self.features.index[rows]
+        sign = self.features.sign[rows]
+        by_action = theta.reshape(-1, self.features.n_features)
+        q = np.column_stack([(weights[index] * sign).sum(axis=1) for weights in by_action])
+        return QFunction(q, (q * self.target.probabilities[rows]).sum(axis=1))
+
+    def cross_fitted(self) -> QFunction:
+        """Return the Q of each row, fitted to the episodes of the other folds.
+
+        An estimate that corrects it by a row's own reward is then unbiased.
+
+        Source: Chernozhukov et al. (2018), cross-fitting.
+        """
+        episodes = self.target.episodes
+        n_rows = len(episodes.tiles)
+        fold_of_row = np.repeat(self.fold, episodes.length + 1)
+        q = np.zeros((n_rows, episodes.n_actions))
+        v = np.zeros(n_rows)
+        numbers = range(len(self._systems))
+        for fold in numbers:
+            rows = np.flatnonzero(fold_of_row == fold)
+            others = [other for other in numbers if other != fold] or [fold]
+            function = self._function(self._solved(others).theta, rows)
+            q[rows] = function.q
+            v[rows] = function.v
+        return QFunction(q, v)
+
+    def value(self) -> Linearised:
+        """Return the mean of v over the first states, with the influence of each episode on it.
+
+        With u = A^-T times the mean features of the first states, the influence of an episode is
+        v(s_0) - value + n sum_k (u . phi_k) delta_k: what its transitions change in theta.
+        """
+        episodes = self.target.episodes
+        solution = self._solved(range(len(self._systems)))
+        function = self._function(solution.theta, np.arange(len(episodes.tiles)))
+        first = episodes.first_row
+        phi = self.features.dense(first)
+        shares = self.target.probabilities[first]
+        mean = np.concatenate([(share[:, None] * phi).mean(axis=0) for share in shares.T])
+        adjoint = solution.inverse.T @ mean
+        leverage = self._function(adjoint, episodes.row).q
+        taken = leverage[np.arange(episodes.n_transitions), episodes.action]
+        delta = td_errors(self.target, function, self.gamma, self.continues())
+        start = function.v[first]
+        value = float(start.mean())
+        psi = start - value + episodes.n_episodes * episodes.sums(taken * delta)
+        return Linearised(value, psi - psi.mean())
+
+
+def _inverse(A: Floats) -> Floats:
+    """Return the inverse, or the pseudo-inverse if there is none."""
+    try:
+        return np.asarray(np.linalg.inv(A))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.pinv(A))
+
+
+def td_errors(target: Target, function: QFunction, gamma: float, continues: Floats) -> Floats:
+    """Return delta_k = r_{k+1} + gamma v(s_{k+1}) - q(s_k, a_k) of each transition, shape (n,).
+
+    `continues`, shape (n,), is 0 where no value follows.
+    """
+    episodes = target.episodes
+    q = function.q[episodes.row, episodes.action]
+    return np.asarray(episodes.reward + gamma * continues * function.v[episodes.row + 1] - q)
+
+
+def folds_of(n_episodes: int, rng: np.random.Generator, n_folds: int = N_FOLDS) -> Integers:
+    """Return the number of a fold for each episode, at random, of equal sizes, shape (n_episodes,)."""
+    numbers = np.arange(n_episodes) % min(n_folds, n_episodes)
+    return np.asarray(rng.permutation(numbers))

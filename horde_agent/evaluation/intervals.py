@@ -1,0 +1,305 @@
+"""Intervals of estimates, by resampling episodes with replacement.
+
+An estimate is a function of how often each episode was drawn. It gives its value for many draws at
+once, and the influence of each episode on it, psi_i, the derivative by the episode's share, from
+which its standard error is sqrt(sum_i psi_i^2) / n.
+
+Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 to 14 and 22.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.types import Floats
+
+METHODS = ("percentile", "bca", "studentised")
+N_RESAMPLES = 2_000
+_CELLS = 4_000_000  # numbers of a block of draws
+_NORMAL = NormalDist()
+
+
+class Interval(NamedTuple):
+    """An interval; both ends are NaN if it is unknown."""
+
+    low: float
+    high: float
+
+
+class Estimate(ABC):
+    """A value estimated from n episodes."""
+
+    @property
+    @abstractmethod
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+
+    @abstractmethod
+    def values(self, counts: Floats) -> Floats:
+        """Return the values if episode i was drawn counts[k, i] times, of (n_draws, n_episodes), shape (n_draws,)."""
+
+    @abstractmethod
+    def influence(self) -> Floats:
+        """Return the influence of each episode on the value, shape (n_episodes,), with mean 0."""
+
+    def standard_errors(self, counts: Floats) -> Floats:
+        """Return the standard error in each draw, shape (n_draws,)."""
+        psi = self.influence()
+        n = self.n_episodes
+        mean = counts @ psi / n
+        variance = counts @ psi**2 / n - mean**2
+        return np.sqrt(np.maximum(variance, 0.0) / n)
+
+    @property
+    def value(self) -> float:
+        """The value from all episodes."""
+        return float(self.values(np.ones((1, self.n_episodes)))[0])
+
+    @property
+    def standard_error(self) -> float:
+        """Its standard error."""
+        return float(np.sqrt((self.influence() ** 2).sum()) / self.n_episodes)
+
+
+class Mean(Estimate):
+    """The mean of a number per episode, shape (n_episodes,)."""
+
+    def __init__(self, numbers: Floats) -> None:
+        self._numbers = numbers
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return len(self._numbers)
+
+    def values(self, counts: Floats) -> Floats:
+        """Return the mean in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
+        return np.asarray(counts @ self._numbers / self.n_episodes)
+
+    def influence(self) -> Floats:
+        """Return the deviation of each episode, shape (n_episodes,)."""
+        return self._numbers - self._numbers.mean()
+
+
+class Ratios(Estimate):
+    """A weighted sum of ratios of means: sum_t factor_t (sum_i x_it / sum_i w_it), and a mean of numbers.
+
+    A step in which all weights are 0 adds nothing.
+
+    Args:
+        numerator: x, shape (n_episodes, n_steps).
+        weight: w, of the same shape.
+        factor: Of each step, shape (n_steps,).
+        numbers: Of which the mean is added, shape (n_episodes,); nothing when None.
+    """
+
+    def __init__(
+        self, numerator: Floats, weight: Floats, factor: Floats, numbers: Floats | None = None
+    ) -> None:
+        self._numerator = numerator
+        self._weight = weight
+        self._factor = factor
+        self._numbers = np.zeros(len(weight))
+        if numbers is not None:
+            self._numbers = numbers
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return len(self._weight)
+
+    def values(self, counts: Floats) -> Floats:
+        """Return the value in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
+        ratios = _ratio(counts @ self._numerator, counts @ self._weight)
+        return np.asarray(ratios @ self._factor + counts @ self._numbers / self.n_episodes)
+
+    def influence(self) -> Floats:
+        """Return the influence of each episode, shape (n_episodes,)."""
+        total = self._weight.sum(axis=0)
+        ratio = _ratio(self._numerator.sum(axis=0), total)
+        residual = self._numerator - self._weight * ratio
+        by_step = _ratio(residual, np.broadcast_to(total, residual.shape)) * self.n_episodes
+        return np.asarray(by_step @ self._factor + self._numbers - self._numbers.mean())
+
+    def standard_errors(self, counts: Floats) -> Floats:
+        """Return the standard error in each draw, with the ratios of the draw, shape (n_draws,)."""
+        total = counts @ self._weight
+        ratio = _ratio(counts @ self._numerator, total)
+        factor = _ratio(np.broadcast_to(self._factor, total.shape), total)
+        by_episode = factor @ self._numerator.T - (factor * ratio) @ self._weight.T
+        mean = counts @ self._numbers / self.n_episodes
+        by_episode += (self._numbers - mean[:, None]) / self.n_episodes
+        return np.asarray(np.sqrt((counts * by_episode**2).sum(axis=1)))
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """Return the quotients, 0 where the denominator is 0."""
+    is_known = denominator > 0.0
+    return np.where(is_known, numerator / np.where(is_known, denominator, 1.0), 0.0)
+
+
+class Linearised(Estimate):
+    """A value whose resampled values are those of its first-order expansion: value + mean of psi.
+
+    Args:
+        value: The value.
+        influence: psi, shape (n_episodes,).
+    """
+
+    def __init__(self, value: float, influence: Floats) -> None:
+        self._value = value
+        self._influence = influence
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return len(self._influence)
+
+    def values(self, counts: Floats) -> Floats:
+        """Return the value in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
+        return np.asarray(self._value + counts @ self._influence / self.n_episodes)
+
+    def influence(self) -> Floats:
+        """Return psi, shape (n_episodes,)."""
+        return self._influence
+
+
+class Difference(Estimate):
+    """The difference of two estimates from the same episodes, which are drawn together."""
+
+    def __init__(self, first: Estimate, second: Estimate) -> None:
+        self._first = first
+        self._second = second
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return self._first.n_episodes
+
+    def values(self, counts: Floats) -> Floats:
+        """Return the difference in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
+        return self._first.values(counts) - self._second.values(counts)
+
+    def influence(self) -> Floats:
+        """Return the influence of each episode, shape (n_episodes,)."""
+        return self._first.influence() - self._second.influence()
+
+
+class Resampler:
+    """Draws of n episodes with replacement, the same for each estimate.
+
+    Args:
+        n_episodes: n.
+        seed: Seed of the draws.
+        n_resamples: Number of draws.
+        level: Probability with which an interval should contain the true value, in (0, 1).
+        method: "percentile", "bca" (bias-corrected and accelerated) or "studentised" (bootstrap-t).
+
+    Raises:
+        ValueError: If `method` is unknown.
+    """
+
+    def __init__(
+        self,
+        n_episodes: int,
+        seed: int = 0,
+        *,
+        n_resamples: int = N_RESAMPLES,
+        level: float = 0.95,
+        method: str = "studentised",
+    ) -> None:
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
+        self.n_episodes = n_episodes
+        self.level = level
+        self.method = method
+        self._seed = seed
+        self._n_resamples = n_resamples
+        self._cached: list[Floats] = []
+
+    def _blocks(self) -> Iterator[Floats]:
+        """Yield how often each episode was drawn, shape (n_draws, n_episodes), of all draws in turn."""
+        if self._cached:
+            yield from self._cached
+            return
+        rng = np.random.default_rng(self._seed)
+        n = self.n_episodes
+        at_once = max(1, _CELLS // n)
+        for begin in range(0, self._n_resamples, at_once):
+            n_draws = min(at_once, self._n_resamples - begin)
+            drawn = rng.multinomial(n, np.full(n, 1.0 / n), size=n_draws)
+            counts = drawn.astype(np.float64)
+            if n_draws == self._n_resamples:
+                self._cached = [counts]
+            yield counts
+
+    def draws(self, estimate: Estimate) -> Draws:
+        """Return the values and standard errors of an estimate in each draw."""
+        values = []
+        errors = []
+        for counts in self._blocks():
+            values.append(estimate.values(counts))
+            errors.append(estimate.standard_errors(counts))
+        return Draws(np.concatenate(values), np.concatenate(errors))
+
+    def interval(self, estimate: Estimate) -> Interval:
+        """Return the interval of an estimate; both ends are NaN with fewer than two episodes."""
+        if estimate.n_episodes < 2 or not np.isfinite(estimate.value):
+            return Interval(np.nan, np.nan)
+        return interval_of(estimate, self.draws(estimate), self.method, self.level)
+
+
+class Draws(NamedTuple):
+    """Values and standard errors of an estimate in each draw, shape (n_draws,)."""
+
+    values: Floats
+    errors: Floats
+
+
+def interval_of(estimate: Estimate, draws: Draws, method: str, level: float) -> Interval:
+    """Return the interval of an estimate from its draws, by one of `METHODS`."""
+    tail = 0.5 * (1.0 - level)
+    if method == "studentised":
+        return _studentised(estimate, draws, tail)
+    low = tail
+    high = 1.0 - tail
+    if method == "bca":
+        low, high = _bca_levels(estimate, draws, tail)
+    ends = np.quantile(draws.values, [low, high])
+    return Interval(float(ends[0]), float(ends[1]))
+
+
+def _studentised(estimate: Estimate, draws: Draws, tail: float) -> Interval:
+    """Return the interval from quantiles of (value* - value) / error*; draws without an error are left out."""
+    value = estimate.value
+    error = estimate.standard_error
+    is_known = draws.errors > 0.0
+    if not is_known.any():
+        return Interval(value, value)
+    pivots = (draws.values[is_known] - value) / draws.errors[is_known]
+    ends = np.quantile(pivots, [tail, 1.0 - tail])
+    return Interval(float(value - ends[1] * error), float(value - ends[0] * error))
+
+
+def _bca_levels(estimate: Estimate, draws: Draws, tail: float) -> tuple[float, float]:
+    """Return the levels of the quantiles, corrected for bias and for an error that depends on the value."""
+    value = estimate.value
+    below = np.mean(draws.values < value) + 0.5 * np.mean(draws.values == value)
+    n = len(draws.values)
+    bias = _NORMAL.inv_cdf(min(max(float(below), 0.5 / n), 1.0 - 0.5 / n))
+    psi = estimate.influence()
+    scale = float((psi**2).sum()) ** 1.5
+    acceleration = 0.0
+    if scale > 0.0:
+        acceleration = float((psi**3).sum()) / (6.0 * scale)
+    levels = []
+    for quantile in (_NORMAL.inv_cdf(tail), _NORMAL.inv_cdf(1.0 - tail)):
+        shifted = bias + quantile
+        correction = max(1.0 - acceleration * shifted, 1e-3)
+        levels.append(_NORMAL.cdf(bias + shifted / correction))
+    return levels[0], levels[1]

@@ -1,0 +1,109 @@
+"""The verdict on a policy in one sentence: whether the data can judge it, and how it compares with the behaviour."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from horde_agent.types import Floats
+
+ENOUGH = 20.0
+"""Smallest effective sample size, in episodes, from which a policy is judged."""
+MOST_WEIGHT = 0.9
+"""Share of the weight that is looked for in as few episodes as possible."""
+_MOST_ERRORS = 5.0  # of the mean ratio from 1, in standard errors
+_LARGEST_DEVIATION = 0.05  # of the mean ratio from 1
+
+
+class WeightShare(NamedTuple):
+    """`share` of the total weight is in the `n_heaviest` heaviest episodes of `n_episodes`."""
+
+    share: float
+    n_heaviest: int
+    n_episodes: int
+
+
+class Evidence(NamedTuple):
+    """Facts of which a verdict is made."""
+
+    effective_size: float  # the larger one of whole episodes and of single steps
+    share: WeightShare
+    mean_ratio: float  # of pi / b, expected to be 1
+    mean_ratio_error: float  # its standard error
+    level: float  # probability of the intervals
+
+
+class Compared(Protocol):
+    """A difference to the logged behaviour, with its interval."""
+
+    @property
+    def value(self) -> float:
+        """The difference."""
+
+    @property
+    def low(self) -> float:
+        """Lower end of its interval."""
+
+    @property
+    def high(self) -> float:
+        """Upper end of its interval."""
+
+
+class Verdict(NamedTuple):
+    """A sentence, and whether the data can judge the policy."""
+
+    sentence: str
+    can_judge: bool
+
+
+def weight_share(weight: Floats) -> WeightShare:
+    """Return the fewest episodes that hold `MOST_WEIGHT` of the weights, shape (n_episodes,), and their share.
+
+    Examples:
+        >>> weight_share(np.array([96.0, 1.0, 1.0, 2.0]))
+        WeightShare(share=0.96, n_heaviest=1, n_episodes=4)
+    """
+    total = weight.sum()
+    if not total > 0.0:
+        return WeightShare(0.0, 0, len(weight))
+    shares = np.cumsum(np.sort(weight)[::-1]) / total
+    n_heaviest = int(np.searchsorted(shares, MOST_WEIGHT)) + 1
+    n_heaviest = min(n_heaviest, len(weight))
+    return WeightShare(float(shares[n_heaviest - 1]), n_heaviest, len(weight))
+
+
+def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
+    """Return the verdict; `difference` is that to the logged behaviour, None if it is unknown."""
+    cannot = "these data cannot judge this policy"
+    share = evidence.share
+    deviation = abs(evidence.mean_ratio - 1.0)
+    if not share.n_heaviest:
+        return Verdict(f"{cannot}: it would have ended none of the episodes as logged", False)
+    if evidence.effective_size < ENOUGH:
+        sentence = (
+            f"{cannot}: {share.share:.0%} of the weight is in {share.n_heaviest:,} of "
+            f"{share.n_episodes:,} episodes"
+        )
+        return Verdict(sentence, False)
+    if deviation > max(_LARGEST_DEVIATION, _MOST_ERRORS * evidence.mean_ratio_error):
+        sentence = (
+            f"{cannot}: its ratios pi/b have the mean {evidence.mean_ratio:.3g}, expected 1, so it "
+            "takes actions that the behaviour never takes, or b is wrong"
+        )
+        return Verdict(sentence, False)
+    if difference is None:
+        return Verdict("these data can judge this policy; it was not compared", True)
+    return Verdict(_compared(difference, evidence.level), True)
+
+
+def _compared(difference: Compared, level: float) -> str:
+    ends = f"{level:.0%} interval {difference.low:.4g} to {difference.high:.4g}"
+    size = f"{abs(difference.value):.4g}"
+    if difference.low > 0.0:
+        return f"better than the logged behaviour by {size} ({ends})"
+    if difference.high < 0.0:
+        return f"worse than the logged behaviour by {size} ({ends})"
+    return (
+        f"not distinguishable from the logged behaviour (difference {difference.value:.4g}, {ends})"
+    )

@@ -1,0 +1,1 @@
+"""Policies judged from data: `horde evaluate`, and `horde_agent.evaluate` in Python."""

@@ -1,0 +1,293 @@
+"""The rows of a data set or of a run as `Episodes`, with their rewards.
+
+A row's reward is that of the transition that led to it. An episode begins at the first row, or after
+a row that ends one; what follows a gap within an episode has no first state and is left out, unless
+the rows are cut into stretches of a fixed number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.evaluation.episodes import Episodes
+from horde_agent.interface import Interface
+from horde_agent.life.flags import are_broken
+from horde_agent.life.learner import encoder
+from horde_agent.record import Flag, Phase, read_in_parts
+from horde_agent.runs.config import BadInput, LearnConfig, is_life, run_of
+from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
+from horde_agent.runs.data.tables import Table
+from horde_agent.runs.sources.data_set import open_data
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.recorded_run import read_extent
+from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.types import Bools, Floats, Integers
+
+_REWARD_FIELD = "reward"  # of a row of a recording
+_ACTION_GROUP = "action"  # of channels that are parts of a continuous action
+_ENDS: int = Flag.TERMINATED | Flag.TRUNCATED
+
+
+class RecordedData(NamedTuple):
+    """Episodes, and what policies see of them.
+
+    Attributes:
+        name: Of the data, for messages.
+        episodes: The episodes.
+        observations: Of each row, without reward and action, shape (n_rows, n_channels).
+        channels: Names of these channels.
+        actions: Names of the actions.
+        notes: Remarks for the report.
+    """
+
+    name: str
+    episodes: Episodes
+    observations: NDArray[np.float32]
+    channels: tuple[str, ...]
+    actions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Source(NamedTuple):
+    """Where the rows are.
+
+    Attributes:
+        data: A table, the folder of a LeRobot data set or of a run; None with `minari`.
+        minari: Name of a Minari data set; None with `data`.
+        columns: File that describes the columns of a table.
+    """
+
+    data: Path | None = None
+    minari: str | None = None
+    columns: Path | None = None
+
+
+class _Rows(NamedTuple):
+    """All rows of a source, with the header that describes them and remarks."""
+
+    rows: NDArray[Any]
+    header: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def read_recorded(source: Source, horizon: int | None = None) -> RecordedData:
+    """Read a data set or a run; raise BadInput if rewards, actions or their probabilities are missing.
+
+    Args:
+        source: Where the rows are.
+        horizon: Number of steps of the stretches into which the rows are cut; episodes as they are
+            when None.
+    """
+    name = str(source.minari or source.data)
+    if is_life(run_of(source.data)):
+        recorded = _rows_of_run(Path(str(run_of(source.data))))
+    else:
+        config = replace(
+            LearnConfig(),
+            backend="data",
+            data=source.data,
+            minari=source.minari,
+            columns=source.columns,
+        )
+        recorded = _rows_of_table(open_data(config))
+    return recorded_data(name, recorded.rows, recorded.header, recorded.notes, horizon)
+
+
+def _rows_of_run(path: Path) -> _Rows:
+    folder = RunFolder(path)
+    header = read_extent(folder).header
+    parts = [part.rows for part in read_in_parts(folder.life)]
+    return _Rows(np.concatenate(parts), header, ())
+
+
+def _rows_of_table(table: Table) -> _Rows:
+    if table.columns.action is None:
+        raise BadInput(
+            f"{table.where} has no column of discrete actions, which policies choose among: name it "
+            "by `action` in the columns file"
+        )
+    if not table.header["b_known"]:
+        raise BadInput(_no_b(table.where))
+    for channel in table.columns.channel:
+        is_reward = (channel.name or channel.column).lower() in REWARD_NAMES
+        if is_reward and table.columns.convention == TRANSITION and not channel.transition:
+            raise BadInput(
+                f"{table.where}: the channel {channel.name!r} is the reward of the row's action: "
+                "mark it by transition = true in its [[channel]]"
+            )
+    parts = [stream.rows for stream in table]
+    return _Rows(np.concatenate(parts), table.header, tuple(table.notes))
+
+
+def _no_b(name: str) -> str:
+    return (
+        f"{name} has no probability b of the actions taken, by which importance sampling divides: "
+        'name its column by `b` in the columns file, or write b = "estimate"'
+    )
+
+
+def recorded_data(
+    name: str,
+    rows: NDArray[Any],
+    header: Mapping[str, Any],
+    notes: tuple[str, ...] = (),
+    horizon: int | None = None,
+) -> RecordedData:
+    """Return the episodes of rows of a recording; raise BadInput as `read_recorded` does.
+
+    Args:
+        name: Of the data, for messages.
+        rows: Shape (n_rows,).
+        header: Describes them.
+        notes: Remarks on the data.
+        horizon: As of `read_recorded`.
+    """
+    interface = Interface.of(HeaderEnv(header))
+    reward = _rewards(name, rows, interface)
+    pieces = _pieces(name, rows, horizon)
+    index = np.concatenate([np.arange(a, b) for a, b in zip(pieces.first, pieces.end, strict=True)])
+    is_last = np.zeros(len(index), dtype=bool)
+    is_last[np.cumsum(pieces.end - pieces.first) - 1] = True
+    taken = index[~is_last]
+    b = rows["b"][taken].astype(np.float64)
+    if not ((b > 0.0) & (b <= 1.0)).all():
+        raise BadInput(_no_b(name))
+    rewards = reward[taken + 1]
+    if np.isnan(rewards).any():
+        step = int(rows["step"][taken[int(np.isnan(rewards).argmax())]])
+        raise BadInput(
+            f"{name} has no reward after step {step:,}: each step of an episode needs one"
+        )
+    encode = encoder(interface)
+    tiles = np.array([encode(observation) for observation in rows["observation"][index]])
+    episodes = Episodes(
+        length=pieces.end - pieces.first - 1,
+        tiles=tiles,
+        n_features=interface.coder.n_features,
+        n_actions=len(interface.actions),
+        action=rows["action"][taken].astype(np.int64),
+        b=b,
+        reward=rewards,
+        is_terminated=pieces.is_terminated,
+    )
+    seen = _seen_channels(interface)
+    return RecordedData(
+        name=name,
+        episodes=episodes,
+        observations=rows["observation"][index][:, seen],
+        channels=tuple(interface.names[i] for i in seen),
+        actions=interface.actions,
+        notes=(*notes, *pieces.notes, *_truncation_notes(episodes, horizon)),
+    )
+
+
+def _seen_channels(interface: Interface) -> list[int]:
+    """Return the channels that policies see: not the reward, nor parts of the action."""
+    return [
+        i
+        for i, channel in enumerate(interface.channels)
+        if channel.name.lower() not in REWARD_NAMES and channel.group != _ACTION_GROUP
+    ]
+
+
+def _rewards(name: str, rows: NDArray[Any], interface: Interface) -> Floats:
+    """Return the reward that led to each row, NaN if unknown, shape (n_rows,)."""
+    if _REWARD_FIELD in (rows.dtype.names or ()):
+        recorded = rows[_REWARD_FIELD].astype(np.float64)
+        if not np.isnan(recorded).all():
+            return recorded
+    for i, channel in enumerate(interface.names):
+        if channel.lower() in REWARD_NAMES:
+            return np.asarray(rows["observation"][:, i].astype(np.float64))
+    raise BadInput(
+        f"{name} has no reward, whose sum is the value of a policy: name a channel "
+        f"{' or '.join(REWARD_NAMES)}; there are {', '.join(interface.names)}"
+    )
+
+
+class _Pieces(NamedTuple):
+    """Rows [first, end) of each episode, its last state included, shape (n_episodes,); how it ended; remarks."""
+
+    first: Integers
+    end: Integers
+    is_terminated: Bools
+    notes: tuple[str, ...]
+
+
+def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
+    """Return the rows of each episode; raise BadInput if there is none."""
+    breaks = (rows["phase"][:-1] != Phase.BEHAVE) | are_broken(rows["flags"][1:])
+    borders = np.flatnonzero(breaks) + 1
+    first = np.concatenate([[0], borders])
+    end = np.concatenate([borders, [len(rows)]])
+    before = np.maximum(first - 1, 0)
+    begins = (rows["phase"][before] == Phase.END) | ((rows["flags"][before] & _ENDS) > 0)
+    begins[0] = True
+    is_terminated = (rows["flags"][end - 1] & Flag.TERMINATED) > 0
+    is_long = end - first > 1
+    notes = []
+    if horizon is None:
+        n_cut = int((is_long & ~begins).sum())
+        if n_cut:
+            notes.append(
+                f"{n_cut:,} stretches after a gap within an episode were left out: they have no "
+                "first state."
+            )
+        kept = is_long & begins
+        pieces = _Pieces(first[kept], end[kept], is_terminated[kept], tuple(notes))
+    else:
+        pieces = _stretches(first[is_long], end[is_long], is_terminated[is_long], horizon)
+    if not len(pieces.first):
+        advice = "check `episode` and `terminated` in the columns file"
+        if horizon is not None:
+            advice = "choose a smaller --horizon"
+        raise BadInput(f"{name} has no episode with a step from its first state: {advice}")
+    return pieces
+
+
+def _stretches(first: Integers, end: Integers, is_terminated: Bools, horizon: int) -> _Pieces:
+    """Return stretches of `horizon` steps in a row; shorter ones only before a termination."""
+    starts = []
+    ends = []
+    terminations = []
+    n_left_out = 0
+    bounds = zip(first.tolist(), end.tolist(), is_terminated.tolist(), strict=True)
+    for begin, stop, terminated in bounds:
+        for start in range(begin, stop - 1, horizon):
+            last = min(start + horizon + 1, stop)
+            is_end = last == stop and terminated
+            if last - start == horizon + 1 or is_end:
+                starts.append(start)
+                ends.append(last)
+                terminations.append(is_end)
+            else:
+                n_left_out += 1
+    notes = (
+        f"The rows were cut into {len(starts):,} stretches of {horizon:,} steps; values are those of "
+        "the states in which they begin. Neighbouring stretches are not independent, as the "
+        f"intervals assume. {n_left_out:,} shorter ones before a truncation were left out.",
+    )
+    return _Pieces(
+        first=np.array(starts, dtype=np.int64),
+        end=np.array(ends, dtype=np.int64),
+        is_terminated=np.array(terminations, dtype=bool),
+        notes=notes,
+    )
+
+
+def _truncation_notes(episodes: Episodes, horizon: int | None) -> tuple[str, ...]:
+    """Return a remark if episodes were truncated."""
+    lengths = episodes.length[~episodes.is_terminated]
+    if not len(lengths) or horizon is not None:
+        return ()
+    return (
+        f"{len(lengths):,} of {episodes.n_episodes:,} episodes were truncated, after "
+        f"{lengths.min():,} to {lengths.max():,} steps. Their returns are those of these stretches, "
+        "a finite horizon, unless truncated = fitted adds the fitted Q's value of the last state.",
+    )

@@ -1,0 +1,248 @@
+"""What `horde evaluate` shows and writes: a table, result.json and report.html."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as TerminalTable
+
+from horde_agent.evaluation.judgement import LABELS, EstimateLine, Evaluation, Judgement
+from horde_agent.evaluation.verdict import ENOUGH
+from horde_agent.judging.recorded import RecordedData
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.reporting import html
+from horde_agent.runs.storage.folder import finite, own_version, write_json, write_whole
+
+RESULT = "result.json"
+REPORT = "report.html"
+_WIDTH = 600  # of the drawing, in its own units
+_LINE = 26
+_NAMES = 176  # of the names of the estimators
+_MARGIN = 12
+
+EXPLANATIONS = (
+    "A value is the mean return of an episode under the policy. Importance sampling weights each "
+    "logged return by the product of the ratios pi/b of its actions; per-decision forms weight each "
+    "reward by the ratios before it only. The doubly robust forms correct a fitted Q by the weighted "
+    "errors that it makes. Fitted Q and GVF use no products of ratios: their error is that of the "
+    "tiles.",
+    f"The effective size is (sum w)^2 / sum w^2, in episodes; below {ENOUGH:g} a policy is not "
+    "judged.",
+)
+
+
+def as_record(evaluation: Evaluation, data: RecordedData) -> dict[str, Any]:
+    """Return the contents of result.json."""
+    config = evaluation.config
+    episodes = evaluation.episodes
+    n_terminated = int(episodes.is_terminated.sum())
+    return {
+        "data": data.name,
+        "gamma": config.gamma,
+        "truncated": config.truncated,
+        "level": config.level,
+        "method": config.method,
+        "n_resamples": config.n_resamples,
+        "seed": config.seed,
+        "n_episodes": episodes.n_episodes,
+        "n_transitions": episodes.n_transitions,
+        "n_terminated": n_terminated,
+        "n_truncated": episodes.n_episodes - n_terminated,
+        "smallest_effective_size": ENOUGH,
+        "behaviour": _numbers(evaluation.behaviour),
+        "policies": [_policy(judgement) for judgement in evaluation.judgements],
+        "notes": list(data.notes),
+        "version": own_version(),
+    }
+
+
+def _policy(judgement: Judgement) -> dict[str, Any]:
+    difference = None
+    if judgement.difference is not None:
+        difference = _numbers(judgement.difference)
+    return {
+        "policy": judgement.policy,
+        "verdict": judgement.verdict,
+        "can_judge": judgement.can_judge,
+        "difference": difference,
+        "weight_share": judgement.share._asdict(),
+        "mean_weight": finite(judgement.mean_weight),
+        "estimates": [_numbers(line) for line in judgement.lines],
+    }
+
+
+def _numbers(line: EstimateLine) -> dict[str, Any]:
+    return {key: finite(value) for key, value in line._asdict().items()}
+
+
+def write_result(evaluation: Evaluation, data: RecordedData, out: Path) -> Path:
+    """Write result.json and report.html into a folder, and return the path of the page."""
+    try:
+        write_json(out / RESULT, as_record(evaluation, data))
+        write_whole(out / REPORT, page_of(evaluation, data))
+    except OSError as error:
+        raise BadInput(f"--out {out} cannot be written ({error.strerror})") from None
+    return out / REPORT
+
+
+def terminal_table(evaluation: Evaluation, judgement: Judgement) -> TerminalTable:
+    """Return the estimates of a policy as a table of the terminal."""
+    level = f"{evaluation.config.level:.0%}"
+    table = TerminalTable(title=judgement.policy, title_justify="left", box=None)
+    table.add_column("estimator")
+    for head in ("value", f"{level} from", "to", "effective size"):
+        table.add_column(head, justify="right")
+    for line in judgement.lines:
+        table.add_row(LABELS[line.estimator], *_cells(line))
+    table.add_row("logged behaviour", *_cells(evaluation.behaviour), style="dim")
+    return table
+
+
+def _cells(line: EstimateLine) -> list[str]:
+    size = f"{line.effective_size:,.1f}"
+    return [number_text(line.value), number_text(line.low), number_text(line.high), size]
+
+
+def number_text(value: float) -> str:
+    """Return a number with four digits, "-" if it is unknown."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.4g}"
+
+
+# ---- the page ----------------------------------------------------------------------------------------
+
+
+def page_of(evaluation: Evaluation, data: RecordedData) -> str:
+    """Return the page with a section per policy, its intervals drawn."""
+    sections = [_summary(evaluation, data)]
+    sections += [_section(evaluation, judgement) for judgement in evaluation.judgements]
+    explanations = "".join(html.element("p", text) for text in EXPLANATIONS)
+    sections.append(html.section("What the estimators are", explanations))
+    if data.notes:
+        sections.append(html.section("Remarks on the data", html.items(data.notes)))
+    title = f"Policies judged from {data.name}"
+    return html.page(f"{title} · horde", sections, heading=title)
+
+
+def _summary(evaluation: Evaluation, data: RecordedData) -> str:
+    episodes = evaluation.episodes
+    behaviour = evaluation.behaviour
+    tiles = html.tiles(
+        [
+            ("episodes", f"{episodes.n_episodes:,}"),
+            ("steps", f"{episodes.n_transitions:,}"),
+            ("terminated", f"{int(episodes.is_terminated.sum()):,}"),
+            ("gamma", f"{evaluation.config.gamma:g}"),
+            ("mean logged return", number_text(behaviour.value)),
+        ]
+    )
+    rows = [[judgement.policy, judgement.verdict] for judgement in evaluation.judgements]
+    note = html.element("p", f"Actions: {', '.join(data.actions)}.")
+    return html.section("Verdicts", tiles, html.table(["policy", "verdict"], rows), note)
+
+
+def _section(evaluation: Evaluation, judgement: Judgement) -> str:
+    level = f"{evaluation.config.level:.0%}"
+    lines = [[LABELS[line.estimator], *_cells(line)] for line in judgement.lines]
+    lines.append(["logged behaviour", *_cells(evaluation.behaviour)])
+    head = ["estimator", "value", f"{level} from", "to", "effective size"]
+    verdict = html.element("p", judgement.verdict[0].upper() + judgement.verdict[1:] + ".")
+    if not judgement.can_judge:
+        verdict = html.notes([judgement.verdict[0].upper() + judgement.verdict[1:] + "."])
+    picture = drawing(evaluation.behaviour, judgement.lines)
+    return html.section(judgement.policy, verdict, picture, html.table(head, lines))
+
+
+def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
+    """Return the values and intervals as an SVG element; an interval that leaves the drawing ends in an arrow.
+
+    The drawing reaches from the smallest to the largest of the values and of the ends of intervals
+    that are at most ten times as wide as the median one.
+    """
+    drawn = [line for line in lines if math.isfinite(line.value)]
+    every = [*drawn, behaviour]
+    widths = sorted(line.high - line.low for line in every if math.isfinite(line.high - line.low))
+    widest = math.inf
+    if widths:
+        widest = 10.0 * widths[len(widths) // 2]
+    ends = [line.value for line in every]
+    for line in every:
+        if line.high - line.low <= widest:
+            ends += [line.low, line.high]
+    scale = _Scale(min(ends), max(ends))
+    height = _LINE * (len(every) + 1)
+    parts = []
+    level = scale.x(behaviour.value)
+    parts.append(
+        f'<line x1="{level:.1f}" y1="0" x2="{level:.1f}" y2="{height - _LINE}" stroke="#999" '
+        'stroke-dasharray="3 3"/>'
+    )
+    for k, line in enumerate(every):
+        label = "logged behaviour"
+        colour = "#7a7a7a"
+        if line is not behaviour:
+            label = line.estimator
+            colour = "#3b6fb6"
+        parts.append(_bar(scale, line, label, _LINE * (k + 0.5), colour))
+    base = height - 8
+    parts.append(f'<text x="{_NAMES}" y="{base}">{escape(number_text(scale.low))}</text>')
+    parts.append(
+        f'<text x="{_WIDTH - _MARGIN}" y="{base}" text-anchor="end">'
+        f"{escape(number_text(scale.high))}</text>"
+    )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="values and intervals" '
+        'style="width:100%;max-width:46rem;font:13px system-ui,sans-serif">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+class _Scale:
+    """Places of values in the drawing."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low = low
+        self.high = high
+        if not low < high:
+            self.low = low - 0.5
+            self.high = high + 0.5
+
+    def x(self, value: float) -> float:
+        """Return the place of a value, at the border if it lies outside."""
+        share = (value - self.low) / (self.high - self.low)
+        inside = min(max(share, 0.0), 1.0)
+        return _NAMES + _MARGIN + inside * (_WIDTH - _NAMES - 2 * _MARGIN)
+
+
+def _bar(scale: _Scale, line: EstimateLine, label: str, y: float, colour: str) -> str:
+    name = LABELS.get(label, label).replace("importance sampling", "IS")
+    parts = [f'<text x="0" y="{y + 4:.0f}">{escape(name)}</text>']
+    if math.isfinite(line.low) and math.isfinite(line.high):
+        left = scale.x(line.low)
+        right = scale.x(line.high)
+        parts.append(
+            f'<line x1="{left:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}" stroke="{colour}" '
+            'stroke-width="3"/>'
+        )
+        if line.low < scale.low:
+            parts.append(_arrow(left, y, -1, colour))
+        if line.high > scale.high:
+            parts.append(_arrow(right, y, 1, colour))
+    parts.append(
+        f'<circle cx="{scale.x(line.value):.1f}" cy="{y:.1f}" r="5" fill="{colour}">'
+        f"<title>{escape(number_text(line.value))}</title></circle>"
+    )
+    return "".join(parts)
+
+
+def _arrow(x: float, y: float, direction: int, colour: str) -> str:
+    tip = x + 9 * direction
+    return (
+        f'<polygon points="{x:.1f},{y - 5:.1f} {tip:.1f},{y:.1f} {x:.1f},{y + 5:.1f}" '
+        f'fill="{colour}"/>'
+    )

@@ -1,0 +1,350 @@
+"""Off-policy questions scored on the last 30 % of a data set, by importance sampling: held_out.csv.
+
+The data set is learned from as a whole. When its first pass reaches the last 30 % (from the nearest
+beginning of an episode), the predictions of the weights so far are made for states of that part, one
+per time scale 1 / (1 - gamma), and scored by what was recorded after them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.cluster import AnyHorde
+from horde_agent.evaluation.intervals import Resampler
+from horde_agent.evaluation.prediction_error import PredictionError, Stretches, size_at
+from horde_agent.evaluation.verdict import ENOUGH
+from horde_agent.gvf import GVF
+from horde_agent.interface import Interface
+from horde_agent.learning.values import identity
+from horde_agent.life.flags import are_broken
+from horde_agent.life.learner import encoder
+from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.returns import is_sum_of_channel
+from horde_agent.policies import Behaviour, Greedy
+from horde_agent.record import Flag, Phase, read_in_parts
+from horde_agent.runs.holdout import LEARNED_SHARE
+from horde_agent.runs.storage.folder import read_csv, write_csv
+from horde_agent.types import Bools, Floats, Integers, Tiles
+
+COLUMNS = (
+    "question",
+    "policy",
+    "gamma",
+    "n_stretches",
+    "effective_size",
+    "nmsre",
+    "low",
+    "high",
+    "is_judged",
+    "reason",
+    "by_group",
+)
+LEVEL = 0.95
+_N_RESAMPLES = 300
+_MOST_GROUPS = 50
+_MOST_STEPS = 200  # of a stretch
+_NEGLIGIBLE = 0.05  # share of a return beyond the stretch
+_MOST_STRETCHES = 2_000
+_MOST_ROWS = 200_000
+_MOST_CALLS = 400_000  # of the policies' probabilities
+
+
+class Score(NamedTuple):
+    """The score of a question on held-out rows; numbers are NaN if it was not judged.
+
+    `by_group` is the influence of each group of stretches on the NMSRE, for paired comparisons.
+    """
+
+    question: GVF
+    n_stretches: int
+    effective_size: float
+    nmsre: float
+    low: float
+    high: float
+    reason: str
+    by_group: Floats
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the data can score the question."""
+        return not self.reason
+
+
+def first_held_out(recording: Path, n_rows: int) -> int:
+    """Return the number of the first held-out row of a recording of `n_rows` rows.
+
+    It is the beginning of an episode nearest to 70 % of the rows, if one is within 5 % of them.
+    """
+    border = round(LEARNED_SHARE * n_rows)
+    window = min(n_rows // 20, _MOST_ROWS)
+    rows = _rows_between(recording, border - window - 1, border + window)
+    starts = border - window + np.flatnonzero(rows["phase"][:-1] == Phase.END)
+    if not len(starts):
+        return border
+    return int(starts[np.abs(starts - border).argmin()])
+
+
+def held_out_rows(recording: Path, first: int) -> NDArray[Any]:
+    """Return the rows of a recording from row `first` on, at most 200,000."""
+    return _rows_between(recording, first, first + _MOST_ROWS)
+
+
+def _rows_between(recording: Path, first: int, end: int) -> NDArray[Any]:
+    """Return rows [first, end) of a recording."""
+    first = max(first, 0)
+    parts = []
+    n_rows = 0
+    for part in read_in_parts(recording, first):
+        parts.append(part.rows)
+        n_rows += len(part)
+        if n_rows >= end - first:
+            break
+    return np.concatenate(parts)[: end - first]
+
+
+def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int = 0) -> list[Score]:
+    """Score the off-policy questions of a Horde on rows that it has not learned from.
+
+    Args:
+        rows: Of a recording, shape (n_rows,).
+        horde: The Horde; nothing is learned.
+        interface: Encodes the observations.
+        seed: Seed of the intervals.
+    """
+    questions = [q for q in horde.questions if not isinstance(q.target_policy, Behaviour)]
+    index = {name: i for i, name in enumerate(horde.names)}
+    held_out = _HeldOut(rows, interface, _n_policies(questions))
+    places = {gamma: held_out.places(gamma) for gamma in _gammas(questions)}
+    predictions = held_out.predictions(places.values(), horde)
+    weights: dict[Hashable, Stretches] = {}
+    scores = []
+    for question in questions:
+        reason = _objection(question)
+        if reason:
+            scores.append(_unjudged(question, 0, math.nan, reason))
+            continue
+        gamma = float(question.continuation)  # type: ignore[arg-type]
+        starts = places[gamma]
+        if len(starts) < ENOUGH:
+            why = f"{len(starts)} stretches of {n_steps_of(gamma)} steps are held out, fewer than {ENOUGH:g}"
+            scores.append(_unjudged(question, len(starts), math.nan, why))
+            continue
+        key = (identity(question.target_policy), gamma)
+        if key not in weights:
+            weights[key] = held_out.stretches(question, starts, n_steps_of(gamma))
+        predicted = predictions[starts, index[question.name]]
+        scores.append(held_out.score(question, starts, predicted, weights[key], seed))
+    return scores
+
+
+def n_steps_of(gamma: float) -> int:
+    """Return the number of steps after which less than 5 % of a return follow, at least 1."""
+    if gamma <= 0.0:
+        return 1
+    if gamma >= 1.0:
+        return _MOST_STEPS + 1
+    return max(1, math.ceil(math.log(_NEGLIGIBLE) / math.log(gamma)))
+
+
+def _objection(question: GVF) -> str:
+    """Return why a question cannot be scored by importance sampling; "" if it can."""
+    if not is_sum_of_channel(question):
+        return "its return is no discounted sum of a channel"
+    if isinstance(question.target_policy, Greedy):
+        return "its policy changes as it is learned"
+    if not hasattr(question.target_policy, "probabilities") or not question.target_policy.n_actions:
+        return "its policy has no probabilities of discrete actions"
+    if n_steps_of(float(question.continuation)) > _MOST_STEPS:  # type: ignore[arg-type]
+        return f"its time scale is too long for stretches of {_MOST_STEPS} steps"
+    return ""
+
+
+def _gammas(questions: Sequence[GVF]) -> list[float]:
+    scored = [question for question in questions if not _objection(question)]
+    return list(dict.fromkeys(float(q.continuation) for q in scored))  # type: ignore[arg-type]
+
+
+def _n_policies(questions: Sequence[GVF]) -> int:
+    return len({identity(question.target_policy) for question in questions})
+
+
+def _unjudged(question: GVF, n_stretches: int, size: float, reason: str) -> Score:
+    return Score(
+        question=question,
+        n_stretches=n_stretches,
+        effective_size=size,
+        nmsre=math.nan,
+        low=math.nan,
+        high=math.nan,
+        reason=reason,
+        by_group=np.zeros(0),
+    )
+
+
+class _HeldOut:
+    """Rows that were not learned from, and where stretches of them begin."""
+
+    def __init__(self, rows: NDArray[Any], interface: Interface, n_policies: int) -> None:
+        self._rows = rows
+        self._interface = interface
+        self._n_policies = max(n_policies, 1)
+        self._encode = encoder(interface)
+        self._tiles: dict[int, Tiles] = {}
+        n_rows = len(rows)
+        follows = np.zeros(n_rows, dtype=bool)
+        acted = rows["phase"][:-1] == Phase.BEHAVE
+        follows[:-1] = acted & ~are_broken(rows["flags"][1:])
+        self._follows: Bools = follows
+        self._is_terminal: Bools = (rows["flags"] & Flag.TERMINATED) > 0
+        self._n_left = np.zeros(n_rows, dtype=np.int64)  # steps until the stretch breaks
+        self._is_ended = np.zeros(n_rows, dtype=bool)  # whether it then is in a terminal state
+        for k in range(n_rows - 1, -1, -1):
+            if follows[k]:
+                self._n_left[k] = self._n_left[k + 1] + 1
+                self._is_ended[k] = self._is_ended[k + 1]
+            else:
+                self._is_ended[k] = bool(self._is_terminal[k])
+        self._episode = np.cumsum(~np.append(False, follows[:-1]))
+
+    def places(self, gamma: float) -> Integers:
+        """Return the rows in which the stretches of a time scale begin, not more than can be computed."""
+        n_steps = n_steps_of(gamma)
+        is_whole = self._follows & ((self._n_left >= n_steps) | self._is_ended)
+        chosen = []
+        previous = -(10**9)
+        stride = _stride(gamma)
+        for row in np.flatnonzero(is_whole).tolist():
+            if row - previous >= stride or self._episode[row] != self._episode[previous]:
+                chosen.append(row)
+                previous = row
+        most = min(_MOST_STRETCHES, max(_MOST_CALLS // (n_steps * self._n_policies), int(ENOUGH)))
+        places = np.array(chosen, dtype=np.int64)
+        if len(places) > most:
+            places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+        return places
+
+    def predictions(self, places: Iterable[Integers], horde: AnyHorde) -> Floats:
+        """Return the predictions in the rows of `places`, shape (n_rows, n_demons), NaN in others."""
+        out = np.full((len(self._rows), horde.n_demons), np.nan)
+        for row in sorted({row for starts in places for row in starts.tolist()}):
+            out[row] = horde.predict(self._tiles_in(row))
+        return out
+
+    def _tiles_in(self, row: int) -> Tiles:
+        if row not in self._tiles:
+            self._tiles[row] = self._encode(self._rows["observation"][row])
+        return self._tiles[row]
+
+    def stretches(self, question: GVF, starts: Integers, n_steps: int) -> Stretches:
+        """Return the weights of the stretches under the question's policy, and their groups."""
+        rows = self._rows
+        ratios = np.ones((len(starts), n_steps))
+        known: dict[int, float] = {}
+        for i, start in enumerate(starts.tolist()):
+            for k in range(min(n_steps, int(self._n_left[start]))):
+                row = start + k
+                if row not in known:
+                    observation = rows["observation"][row].astype(np.float64)
+                    p = question.target_policy.probabilities(observation, self._tiles_in(row))
+                    known[row] = float(p[rows["action"][row]]) / float(rows["b"][row])
+                ratios[i, k] = known[row]
+        return Stretches(np.cumprod(ratios, axis=1), self._groups(starts))
+
+    def _groups(self, starts: Integers) -> Integers:
+        """Return a number of at most `_MOST_GROUPS` for each stretch: its episode's, or of some in a row."""
+        _, episode = np.unique(self._episode[starts], return_inverse=True)
+        n_episodes = int(episode.max()) + 1
+        if n_episodes >= ENOUGH:
+            return np.asarray(episode * min(n_episodes, _MOST_GROUPS) // n_episodes)
+        n_groups = min(len(starts), _MOST_GROUPS)
+        return np.asarray(np.arange(len(starts)) * n_groups // len(starts))
+
+    def score(
+        self,
+        question: GVF,
+        starts: Integers,
+        predicted: Floats,
+        stretches: Stretches,
+        seed: int,
+    ) -> Score:
+        """Return the score of a question whose predictions at `starts`, (n_stretches,), are known."""
+        gamma = float(question.continuation)  # type: ignore[arg-type]
+        size = size_at(stretches, _stride(gamma) - 1)
+        if size < ENOUGH:
+            reason = (
+                f"the effective sample size is {size:.1f} of {len(starts):,} stretches, "
+                f"below {ENOUGH:g}"
+            )
+            return _unjudged(question, len(starts), size, reason)
+        if not np.isfinite(predicted).all():
+            return _unjudged(question, len(starts), size, "its predictions are not finite")
+        error = PredictionError(predicted, self._cumulants(question, starts), gamma, stretches)
+        if not error.variance > 0.0:
+            return _unjudged(question, len(starts), size, "its returns do not vary")
+        resampler = Resampler(
+            error.n_episodes, seed, n_resamples=_N_RESAMPLES, level=LEVEL, method="percentile"
+        )
+        values = resampler.draws(error).values
+        tail = 0.5 * (1.0 - LEVEL)
+        low, high = np.nanquantile(values, [tail, 1.0 - tail])
+        return Score(
+            question=question,
+            n_stretches=len(starts),
+            effective_size=size,
+            nmsre=error.value,
+            low=float(low),
+            high=float(high),
+            reason="",
+            by_group=error.influence(),
+        )
+
+    def _cumulants(self, question: GVF, starts: Integers) -> Floats:
+        """Return the cumulants of the steps of each stretch, 0 after its end, shape (n_stretches, K)."""
+        channel = question.cumulant.index  # type: ignore[union-attr]
+        n_steps = n_steps_of(float(question.continuation))  # type: ignore[arg-type]
+        rows = starts[:, None] + 1 + np.arange(n_steps)
+        is_inside = np.arange(n_steps) < self._n_left[starts][:, None]
+        readings = self._rows["observation"][np.minimum(rows, len(self._rows) - 1), channel]
+        return np.where(is_inside, readings.astype(np.float64), 0.0)
+
+
+def _stride(gamma: float) -> int:
+    """Return the time scale 1 / (1 - gamma) in steps, at least 1."""
+    return max(1, round(1.0 / (1.0 - gamma)))
+
+
+# ---- the table -----------------------------------------------------------------------------------------
+
+
+def write_scores(path: Path, scores: Sequence[Score], policies: Sequence[str]) -> None:
+    """Write the table of scores; `policies` are the names of the questions' policies."""
+    lines: list[list[object]] = []
+    for one, policy in zip(scores, policies, strict=True):
+        gamma: object = ""
+        if not callable(one.question.continuation):
+            gamma = one.question.continuation
+        by_group = " ".join(f"{psi:.5g}" for psi in one.by_group)
+        numbers = [one.n_stretches, one.effective_size, one.nmsre, one.low, one.high]
+        about = [one.question.name, policy, gamma]
+        lines.append([*about, *numbers, int(one.is_judged), one.reason, by_group])
+    write_csv(path, COLUMNS, lines)
+
+
+def summary_of(path: Path) -> str:
+    """Return a sentence on a table of scores, for the notes of a run."""
+    lines = read_csv(path)
+    judged = [float(line["nmsre"]) for line in lines if line["is_judged"] == "1"]
+    sentence = (
+        f"{len(judged):,} of {len(lines):,} off-policy questions are scored on the last 30 % of the "
+        f"rows, by importance sampling, with the weights that had not learned from them"
+    )
+    if judged:
+        sentence += f": the median NMSRE is {nmsre_text(median(judged))}"
+    return f"{sentence} ({path.name})."

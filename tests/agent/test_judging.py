@@ -1,0 +1,378 @@
+"""`horde evaluate`: data, policies, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import ConstantAction, PolicyFunction, evaluate
+from horde_agent.cli import main
+from horde_agent.evaluation.judgement import LABELS
+from horde_agent.evaluation.verdict import WeightShare
+from horde_agent.interface import Interface
+from horde_agent.judging.recorded import recorded_data
+from horde_agent.judging.result import drawing
+from horde_agent.record import NO_ACTION, Flag, Phase, row_dtype
+from horde_agent.runs.config import BadInput
+
+FAST = ["ois", "pdis", "wis", "cwpdis", "dr", "wdr", "fqe"]
+COLUMNS = """
+period_s = 1.0
+action = "a"
+actions = ["left", "right"]
+b = "b"
+episode = "episode"
+terminated = "done"
+convention = "transition"
+[[channel]]
+column = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+column = "r"
+name = "reward"
+transition = true
+"""
+POLICIES = """
+def right(observation, tiles):
+    assert observation.shape == (1,)
+    return [0.4, 0.6]
+
+def three(observation, tiles):
+    return [0.2, 0.2, 0.6]
+
+def alone(observation):
+    return [0.5, 0.5]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 80 episodes of at most 8 steps on a line, its columns, and a file of policies."""
+    path = tmp_path_factory.mktemp("judged")
+    rng = np.random.default_rng(0)
+    lines = ["episode,x,a,b,r,done"]
+    for episode in range(80):
+        x = 0.5
+        for _ in range(8):
+            p_right = 0.4
+            if x > 0.5:
+                p_right = 0.6
+            action = int(rng.random() < p_right)
+            b = 1.0 - p_right
+            if action:
+                b = p_right
+            x_next = x + 0.1 * (2 * action - 1)
+            is_done = x_next > 0.85 or x_next < 0.15
+            lines.append(f"{episode},{x:.2f},{action},{b:.1f},{float(x_next > 0.7)},{int(is_done)}")
+            x = x_next
+            if is_done:
+                break
+    (path / "log.csv").write_text("\n".join(lines) + "\n")
+    (path / "columns.toml").write_text(COLUMNS)
+    (path / "mine.py").write_text(POLICIES)
+    return path
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    """Return the words of `horde evaluate` on the log."""
+    columns = ["--columns", str(folder / "columns.toml")]
+    return ["evaluate", str(folder / "log.csv"), *columns, "--resamples", "200", *words]
+
+
+def test_the_command_prints_a_verdict_and_writes_result_and_page(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    mine = f"{folder / 'mine.py'}:right"
+    words = ["--policy", mine, "--policy", "constant:right", "--out", str(out)]
+    assert main(command(folder, *words, "--gamma", "0.9", "--estimators", *FAST)) == 0
+    shown = capsys.readouterr().out
+    assert f"{mine}: better than the logged behaviour by" in " ".join(shown.split())
+    assert re.search(
+        r"constant:right: these data cannot judge this policy: \d+% of the weight", shown
+    )
+    result = json.loads((out / "result.json").read_text())
+    assert result["n_episodes"] == 80
+    assert result["n_terminated"] + result["n_truncated"] == 80
+    assert [line["estimator"] for line in result["policies"][0]["estimates"]] == FAST
+    assert [policy["can_judge"] for policy in result["policies"]] == [True, False]
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 2
+    for key in FAST:
+        assert LABELS[key] in page
+
+
+def test_python_gives_the_numbers_of_the_command(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--policy", "uniform", "--estimators", "cwpdis", "--out", str(out)]
+    assert main(command(folder, *words)) == 0
+    from_command = json.loads((out / "result.json").read_text())["policies"][0]["estimates"][0]
+    evaluation = evaluate(
+        folder / "log.csv",
+        PolicyFunction(lambda observation, tiles: [0.5, 0.5], 2),
+        columns=folder / "columns.toml",
+        estimators=("cwpdis",),
+        n_resamples=200,
+    )
+    line = evaluation.judgements[0].line("cwpdis")
+    assert line.value == from_command["value"]
+    assert (line.low, line.high) == (from_command["low"], from_command["high"])
+    # The behaviour's own value is its mean return, with weights of 1
+    alone = evaluate(
+        folder / "log.csv",
+        {"as logged": lambda observation: _as_logged(observation[0])},
+        columns=folder / "columns.toml",
+        estimators=("ois", "wis"),
+        n_resamples=50,
+    )
+    for line in alone.judgements[0].lines:
+        assert line.value == pytest.approx(alone.behaviour.value)
+        assert line.effective_size == pytest.approx(80.0)
+
+
+def _as_logged(x: float) -> list[float]:
+    """Return the probabilities with which the log was made."""
+    if x > 0.505:
+        return [0.4, 0.6]
+    return [0.6, 0.4]
+
+
+def test_the_gvf_of_the_horde_is_among_the_estimates(folder: Path) -> None:
+    """The fitted Q and the GVF have the same tiles and nearly the same fixed point."""
+    evaluation = evaluate(
+        folder / "log.csv",
+        "uniform",
+        columns=folder / "columns.toml",
+        estimators=("fqe", "gvf"),
+        gamma=0.8,
+        n_resamples=50,
+    )
+    judged = evaluation.judgements[0]
+    assert judged.line("gvf").value == pytest.approx(judged.line("fqe").value, abs=0.1)
+    assert judged.line("gvf").low < judged.line("gvf").value < judged.line("gvf").high
+
+
+def test_a_model_of_stable_baselines_is_judged(folder: Path, tmp_path: Path) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    gymnasium = pytest.importorskip("gymnasium")
+    model = sb3.PPO("MlpPolicy", _Line(gymnasium), n_steps=8, batch_size=8, device="cpu", seed=0)
+    model.save(tmp_path / "model.zip")
+    other = sb3.PPO(
+        "MlpPolicy", gymnasium.make("CartPole-v1"), n_steps=8, batch_size=8, device="cpu"
+    )
+    other.save(tmp_path / "other.zip")
+    settings: dict[str, Any] = {"columns": folder / "columns.toml", "estimators": ("wis",)}
+    judged = evaluate(folder / "log.csv", str(tmp_path / "model.zip"), **settings).judgements[0]
+    by_hand = evaluate(folder / "log.csv", model, **settings).judgements[0]
+    assert judged.line("wis").value == by_hand.line("wis").value
+    with pytest.raises(BadInput, match=r"observes Box.*, but the data have 1 channels: x"):
+        evaluate(folder / "log.csv", str(tmp_path / "other.zip"), **settings)
+
+
+def _Line(gymnasium: Any) -> Any:  # noqa: N802  it makes an environment
+    """Return an environment with the spaces of the log."""
+
+    class LineEnv(gymnasium.Env):  # type: ignore[misc,name-defined]
+        observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    return LineEnv()
+
+
+# ---- episodes of rows --------------------------------------------------------------------------------
+
+
+def stream(phases: list[Phase], flags: list[int], rewards: list[float]) -> np.ndarray:
+    """Return rows of a recording with one channel, x, and a reward that led to each row."""
+    rows = np.zeros(len(phases), row_dtype(2))
+    rows["observation"] = np.column_stack([np.zeros(len(phases)), rewards])
+    rows["phase"] = phases
+    rows["flags"] = flags
+    rows["step"] = np.arange(len(phases))
+    rows["action"] = np.where(rows["phase"] == Phase.BEHAVE, 0, NO_ACTION)
+    rows["b"] = np.where(rows["phase"] == Phase.BEHAVE, 0.5, np.nan)
+    return rows
+
+
+HEADER = {
+    "channels": [
+        {"name": "x", "group": "x", "unit": "1", "is_sensor": True, "step": None},
+        {"name": "reward", "group": "reward", "unit": "1", "is_sensor": True, "step": None},
+    ],
+    "actions": ["stay", "go"],
+    "period_s": 1.0,
+    "low": [0.0, -10.0],
+    "high": [1.0, 10.0],
+    "tile_layout": '[[tiling]]\ngroup = "x"\nintervals = [2]\ntilings = 1\n',
+    "notes": [],
+}
+B = Phase.BEHAVE
+E = Phase.END
+
+
+def test_a_reward_belongs_to_the_step_that_led_to_its_row() -> None:
+    """Two episodes of two steps; the reward in the first row of each led to it from nowhere."""
+    rows = stream([B, B, E, B, B, E], [Flag.GAP, 0, 4, Flag.GAP, 0, 0], [9, 1, 2, 9, 3, 4])
+    data = recorded_data("rows", rows, HEADER)
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert data.episodes.is_terminated.tolist() == [True, False]
+    assert data.channels == ("x",)
+    assert any("1 of 2 episodes were truncated, after 2 to 2 steps" in note for note in data.notes)
+
+
+def test_what_follows_a_gap_within_an_episode_has_no_first_state() -> None:
+    rows = stream([B, B, B, B, B, E], [Flag.GAP, 0, 0, Flag.GAP, 0, 4], [0, 1, 2, 9, 3, 4])
+    data = recorded_data("rows", rows, HEADER)
+    assert data.episodes.reward.tolist() == [1.0, 2.0]
+    assert any("1 stretches after a gap" in note for note in data.notes)
+
+
+def test_a_horizon_cuts_a_life_into_stretches() -> None:
+    """Of 7 steps, three stretches of two; the last step is too short, unless it ends the episode."""
+    rewards = [0.0, *range(1, 8)]
+    life = stream([B] * 7 + [E], [Flag.GAP] + [0] * 7, rewards)
+    data = recorded_data("rows", life, HEADER, horizon=2)
+    assert data.episodes.length.tolist() == [2, 2, 2]
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    with pytest.raises(BadInput, match="choose a smaller --horizon"):
+        recorded_data("rows", life, HEADER, horizon=8)
+    life["flags"][-1] = Flag.TERMINATED
+    data = recorded_data("rows", life, HEADER, horizon=2)
+    assert data.episodes.length.tolist() == [2, 2, 2, 1]
+    assert data.episodes.is_terminated.tolist() == [False, False, False, True]
+
+
+def test_rewards_that_lack_within_an_episode_are_refused() -> None:
+    rows = stream([B, B, E], [Flag.GAP, 0, 4], [0.0, np.nan, 1.0])
+    with pytest.raises(BadInput, match="rows has no reward after step 0"):
+        recorded_data("rows", rows, HEADER)
+
+
+def test_an_action_of_probability_0_is_refused() -> None:
+    rows = stream([B, B, E], [Flag.GAP, 0, 4], [0.0, 1.0, 1.0])
+    rows["b"][1] = 0.0
+    with pytest.raises(BadInput, match="rows has no probability b of the actions taken"):
+        recorded_data("rows", rows, HEADER)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "mine.py:three"], "3 actions|shape (3,), but the data have 2 actions: left"),
+        (["--policy", "mine.py:none"], "has no 'none'; there are right, three, alone"),
+        (["--policy", "lost.py:right"], "does not exist"),
+        (["--policy", "lost.zip"], "does not exist"),
+        (["--policy", "columns.toml"], "--policy must be uniform, constant:N, FILE.py:function"),
+        (["--policy", "constant:2"], "constant:2 names none of the 2 actions of the data"),
+        (["--policy", "uniform", "--gamma", "1.1"], "gamma must be in [0, 1], not 1.1"),
+        (["--policy", "uniform", "--truncated", "no"], "truncated must be stretch or fitted"),
+        (["--policy", "uniform", "--horizon", "0"], "--horizon must be at least 1"),
+        (["--policy", "uniform", "--estimators", "best"], "estimators must be among ois"),
+        ([], "name a policy to judge"),
+    ],
+)
+def test_invalid_input_is_one_sentence_and_nothing_is_written(
+    folder: Path,
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    placed = [
+        str(folder / word) if word.startswith(("mine", "lost", "columns")) else word
+        for word in words
+    ]
+    assert main(command(folder, *placed)) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert any(part in error for part in message.split("|"))
+    assert error.count("horde: ") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'name = "reward"\n',
+            'name = "gain"\n',
+            "has no reward, whose sum is the value of a policy",
+        ),
+        ('b = "b"\n', "", "has no probability b of the actions taken"),
+        (
+            'action = "a"\nactions = ["left", "right"]\nb = "b"\n',
+            "",
+            "has no column of discrete actions",
+        ),
+        ("transition = true\n", "", "'reward' is the reward of the row's action: mark it"),
+    ],
+)
+def test_data_without_rewards_actions_or_b_are_refused(
+    folder: Path,
+    old: str,
+    new: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    columns = tmp_path / "columns.toml"
+    assert old in COLUMNS
+    columns.write_text(COLUMNS.replace(old, new))
+    words = ["evaluate", str(folder / "log.csv"), "--columns", str(columns), "--policy", "uniform"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_b_of_0_is_refused_with_its_row(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "log.csv").read_text().splitlines()
+    cells = lines[5].split(",")
+    cells[3] = "0"
+    lines[5] = ",".join(cells)
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(BadInput, match=r"row 5, column 'b': '?0'? must be in \(0, 1\]"):
+        evaluate(tmp_path / "log.csv", "uniform", columns=folder / "columns.toml")
+
+
+def test_an_interval_that_leaves_the_drawing_ends_in_an_arrow(folder: Path) -> None:
+    evaluation = evaluate(
+        folder / "log.csv",
+        ConstantAction(1, 2),
+        columns=folder / "columns.toml",
+        estimators=("ois", "wis", "fqe"),
+        n_resamples=50,
+    )
+    behaviour = evaluation.behaviour
+    narrow = behaviour._replace(low=behaviour.value - 0.1, high=behaviour.value + 0.1)
+    wide = narrow._replace(estimator="ois", high=narrow.value + 1e6)
+    assert drawing(narrow, [narrow._replace(estimator="wis")]).count("<polygon") == 0
+    assert drawing(narrow, [narrow._replace(estimator="wis"), wide]).count("<polygon") == 1
+    share = evaluation.judgements[0].share
+    assert isinstance(share, WeightShare)
+    assert share.n_episodes == 80
+
+
+def test_the_interface_of_the_rows_is_that_of_their_header() -> None:
+    from horde_agent.runs.storage.run import HeaderEnv
+
+    interface = Interface.of(HeaderEnv(HEADER))
+    rows = stream([B, E], [Flag.GAP, 4], [0.0, 1.0])
+    data = recorded_data("rows", rows, HEADER)
+    assert data.episodes.tiles[0].tolist() == interface.encode(rows["observation"][0]).tolist()
