@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from horde_agent import problems, questions
-    from horde_agent.gvf import GVF, Channel, Feature, Prediction
+    from horde_agent.gvf import GVF, Channel, Feature, Prediction, TDError
     from horde_agent.horde import Horde
     from horde_agent.interface import Interface, TabularObservation
     from horde_agent.learning.rules import LearnerConfig
@@ -63,6 +63,7 @@ __all__ = [
     "PolicyFunction",
     "Prediction",
     "StickyRandom",
+    "TDError",
     "TabularObservation",
     "TileCoder",
     "Uniform",
@@ -74,7 +75,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "gvf": ("GVF", "Channel", "Feature", "Prediction"),
+    "gvf": ("GVF", "Channel", "Feature", "Prediction", "TDError"),
     "horde": ("Horde",),
     "interface": ("Interface", "TabularObservation"),
     "learning.rules": ("LearnerConfig",),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
@@ -26,7 +26,10 @@ PAPER_LAMBDA = 0.9
 CONTROL_FAMILY = "control"
 """Family of the questions of `[[control]]` tables."""
 _CONTROL_KEYS = ("name", "channel", "gamma", "lam", "tested", "algorithm", "offset")
-_FAMILY_KEYS = ("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset")
+_FAMILY_KEYS = (
+    *("policies", "gammas", "channels", "groups", "lam", "tested", "algorithm", "offset"),
+    "variance",
+)
 
 
 def family(
@@ -237,7 +240,8 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
 
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and
     `gammas`, and may have `channels`, `groups` (both: the union; neither: every sensor), `lam`
-    (0.9), `tested` (true), `algorithm` and `offset`. Each `[[control]]` table is a question that
+    (0.9), `tested` (true), `algorithm`, `offset` and `variance` (false; true adds a question about
+    the variance of each one's return). Each `[[control]]` table is a question that
     finds a policy: `name`, `channel` and `gamma`, and it may have `lam`, `tested`, `algorithm` and
     `offset`. `feeding_back` reads its `[[feedback]]` tables; docs/questions.md describes every
     field.
@@ -350,15 +354,16 @@ def _family(
         gammas = [real_number("each of gammas", gamma) for gamma in gammas]
         options = _options(entry)
         questions = family(interface, chosen, gammas, channels, family_name=f"family {number}")
-        return [replace(question, **options) for question in questions]
+        questions = [replace(question, **options) for question in questions]
+        if _flag(entry, "variance", default=False):
+            questions += [variance_of(question) for question in questions]
+        return questions
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
 def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
-    tested = entry.get("tested", True)
-    if not isinstance(tested, bool):
-        raise ValueError(f"tested must be true or false, not {tested!r}")
+    tested = _flag(entry, "tested", default=True)
     lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
     return {
         "lam": lam,
@@ -366,6 +371,13 @@ def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": entry.get("algorithm"),
         "offset": entry.get("offset"),
     }
+
+
+def _flag(entry: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = entry.get(key, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} must be true or false, not {value!r}")
+    return value
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:
