@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, TDError
 from horde_agent.horde import Horde
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.learning.values import distinct, identity
@@ -61,7 +61,10 @@ _N_REMEMBERED = 16  # states
 _CHANGE_SHARE = 0.1  # weight of the latest look in the mean change
 
 # Numbers per demon, each of shape (n_demons,)
-_OF_DEMONS = ("_n", "_mean", "_square", "_trace", "_trace_weight", "_change")
+_OF_DEMONS = (
+    *("_n", "_mean", "_square", "_trace", "_trace_weight", "_change"),
+    *("_here", "_elsewhere"),
+)
 
 
 class Options(NamedTuple):
@@ -101,6 +104,11 @@ def check_options(questions: Sequence[GVF]) -> None:
         )
 
 
+def _are_about_variance(questions: Sequence[GVF]) -> Bools:
+    """Return which questions are about a TD error, shape (n_questions,)."""
+    return np.array([isinstance(question.cumulant, TDError) for question in questions], dtype=bool)
+
+
 class OptionDrive(LifeHooks):
     """Measures how much there is to learn about each option while a Horde learns; an observer of its life.
 
@@ -109,22 +117,30 @@ class OptionDrive(LifeHooks):
     Args:
         horde: The Horde; TD errors are read after each step, so it learns in eager mode.
         kind: "ude", the squared UDE; "change", the squared change of the predictions, in which
-            the weights' change is seen; or "alike", no drive.
+            the weights' change is seen; "variance", the variance of the returns here over that
+            elsewhere, for which there must be questions about variances; or "alike", no drive.
 
     Attributes:
         kind: As given.
         options: The options.
 
     Raises:
-        ValueError: If there is no such drive, or the questions offer no option or too many.
+        ValueError: If there is no such drive, the questions offer no option or too many, or the
+            drive lacks its questions.
     """
 
     def __init__(self, horde: Horde, kind: str = OPTION_DRIVES[0]) -> None:
         if kind not in OPTION_DRIVES:
             raise ValueError(f"drive must be one of {', '.join(OPTION_DRIVES)}, not {kind!r}")
         check_options(horde.questions)
+        if kind == "variance" and not _are_about_variance(horde.questions).any():
+            raise ValueError(
+                "the drive 'variance' needs questions about variances of returns: set "
+                "variance = true in a [[family]], or add gvf.variance_of(question)"
+            )
         self.kind = kind
         self.options = options_of(horde.questions)
+        self._are_about_variance = _are_about_variance(horde.questions)
         self._horde = horde
         n_demons = horde.n_demons
         # Of rho delta in the steps with rho > 0
@@ -137,6 +153,9 @@ class OptionDrive(LifeHooks):
         self._change = np.zeros(n_demons)
         self._remembered = np.zeros((0, horde.n_active), dtype=np.int64)
         self._predicted = np.zeros((0, n_demons))
+        # Latest prediction, not below 0, and the mean of the predictions so far
+        self._here = np.zeros(n_demons)
+        self._elsewhere = np.zeros(n_demons)
         self._n_learned = 0
 
     def after_step(self, event: StepEvent) -> None:
@@ -146,6 +165,9 @@ class OptionDrive(LifeHooks):
             return
         self._n_learned = n_learned
         self._add_errors()
+        if self.kind == "variance":
+            self._here = np.maximum(self._horde.predictions, 0.0)
+            self._elsewhere += (self._here - self._elsewhere) / np.maximum(self._n_learned, 1)
         tiles = event.life.robot_stream.tiles
         if self.kind == "change" and n_learned % _LOOK_EVERY == 0 and tiles is not None:
             self._look(tiles)
@@ -180,7 +202,8 @@ class OptionDrive(LifeHooks):
         """Return each demon's drive, in [0, 1], shape (n_demons,): 1 before its second update.
 
         The squared UDE, or the squared change over the variance of rho delta: in units of what the
-        demon cannot predict.
+        demon cannot predict. A variance V in this state counts as V / (V + mean V), 1/2 everywhere
+        for a noise that is the same everywhere.
         """
         variance = self._square / np.maximum(self._n - 1.0, 1.0)
         deviation = np.sqrt(variance) + _SMALLEST_DEVIATION
@@ -189,6 +212,8 @@ class OptionDrive(LifeHooks):
                 drive = (self._trace / deviation) ** 2
             case "change":
                 drive = self._change / deviation**2
+            case "variance":
+                drive = self._here / (self._here + self._elsewhere + _SMALLEST_DEVIATION)
             case _:
                 drive = np.ones(self._n.size)
         return np.where(self._n < 2, 1.0, np.minimum(drive, 1.0))
@@ -201,9 +226,11 @@ class OptionDrive(LifeHooks):
         n_options = len(self.options.policies)
         equal = np.full(n_options, 1.0 / max(n_options, 1))
         option = self.options.of_question
-        is_about_option = option != NO_OPTION
-        total = np.bincount(option[is_about_option], self.of_demons()[is_about_option], n_options)
-        drive = total / np.maximum(np.bincount(option[is_about_option], minlength=n_options), 1)
+        is_counted = option != NO_OPTION
+        if self.kind == "variance":
+            is_counted = is_counted & self._are_about_variance
+        total = np.bincount(option[is_counted], self.of_demons()[is_counted], n_options)
+        drive = total / np.maximum(np.bincount(option[is_counted], minlength=n_options), 1)
         if not drive.sum() > 0.0:
             return equal
         return np.asarray((1.0 - EQUAL_SHARE) * drive / drive.sum() + EQUAL_SHARE * equal)
@@ -214,6 +241,7 @@ class OptionDrive(LifeHooks):
         for name in _OF_DEMONS:
             setattr(self, name, np.where(is_new, 0.0, getattr(self, name)[old_index]))
         self.options = options_of(self._horde.questions)
+        self._are_about_variance = _are_about_variance(self._horde.questions)
         predicted = [self._horde.predict(state) for state in self._remembered]
         self._predicted = np.array(predicted).reshape(len(predicted), self._horde.n_demons)
 
@@ -238,6 +266,7 @@ class CuriousBehaviour:
     Attributes:
         n_followed: Steps that followed each option, and last the random behaviour, shape
             (n_options + 1,).
+        is_mixture: Whether b is that of the mixture: a question's policy is not a constant action.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -253,13 +282,9 @@ class CuriousBehaviour:
         self.epsilon = epsilon
         self._random = StickyRandom(n_actions, repeat)
         self._options = drive.options
+        self.is_mixture = _is_mixture(self._options)
         self._option = NO_OPTION
         self.n_followed: Integers = np.zeros(len(self._options.policies) + 1, dtype=np.int64)
-
-    @property
-    def is_mixture(self) -> bool:
-        """True if b is that of the mixture: a question's policy is not a constant action."""
-        return not all(isinstance(policy, ConstantAction) for policy in self._options.policies)
 
     @property
     def end_probability(self) -> float:
@@ -286,22 +311,31 @@ class CuriousBehaviour:
         end = self.end_probability
         previous = self._option
         is_decision = previous == NO_OPTION or rng.random() < end
-        option_probabilities = self.option_probabilities()
+        if is_decision or self.is_mixture:
+            option_probabilities = self.option_probabilities()
         if is_decision:
             self._option, _ = draw_from(option_probabilities, rng)
-        action_probabilities = [
-            *(policy.probabilities(observation, tiles) for policy in self._options.policies),
-            self._random.probabilities(),
-        ]
-        action, b = draw_from(action_probabilities[self._option], rng)
+        action, b = draw_from(self._action_probabilities(self._option, observation, tiles), rng)
         if self.is_mixture:
-            mixture = option_probabilities @ np.array(action_probabilities)
+            action_probabilities = np.array(
+                [
+                    self._action_probabilities(option, observation, tiles)
+                    for option in range(option_probabilities.size)
+                ]
+            )
+            mixture = option_probabilities @ action_probabilities
             if previous != NO_OPTION:
                 mixture = (1.0 - end) * action_probabilities[previous] + end * mixture
             b = float(mixture[action])
         self._random.last_action = action
         self.n_followed[self._option] += 1
         return action, b
+
+    def _action_probabilities(self, option: int, observation: Floats, tiles: Tiles) -> Floats:
+        """Return the probability of each action under an option, or last the random behaviour, (n_actions,)."""
+        if option == len(self._options.policies):
+            return self._random.probabilities()
+        return self._options.policies[option].probabilities(observation, tiles)
 
     def _update_options(self) -> None:
         """Take over the drive's options after questions were added or removed; what is gone ends."""
@@ -322,6 +356,7 @@ class CuriousBehaviour:
             self._option = NO_OPTION
         self.n_followed = np.array([*n_followed, self.n_followed[-1]], dtype=np.int64)
         self._options = options
+        self.is_mixture = _is_mixture(options)
 
     def forget(self) -> None:
         """End the option: the next draw is a decision."""
@@ -343,9 +378,15 @@ class CuriousBehaviour:
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions."""
         self._options = self.drive.options
+        self.is_mixture = _is_mixture(self._options)
         put_back(self, inner(state, "own"), "_option", "n_followed")
         self._random.restore(inner(state, "random"))
         self.drive.restore(inner(state, "drive"))
+
+
+def _is_mixture(options: Options) -> bool:
+    """Return whether b must be that of the mixture of the options."""
+    return not all(isinstance(policy, ConstantAction) for policy in options.policies)
 
 
 def shares_of(behaviours: Sequence[CuriousBehaviour]) -> list[dict[str, Any]]:

@@ -143,7 +143,8 @@ class LearnConfig:
         behaviour: What the robot does: `random`; `greedy:NAME`, the policy that the control
             question NAME finds; or `curious`, the questions' policies by turns, drawn by how
             unexpected their demons' errors are (`curious:ude`), by how their predictions change
-            (`curious:change`), or all alike (`curious:alike`).
+            (`curious:change`), by the variance of their returns (`curious:variance`), or all alike
+            (`curious:alike`).
         epsilon: Probability of a random action with `--behaviour greedy:NAME`, and of the random
             behaviour at a decision with `curious`.
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.life.curious import CuriousBehaviour, OptionDrive, options_of
 from horde_agent.policies import Behaviour, ConstantAction, Policy, Uniform
 from horde_agent.record import Phase, read
@@ -38,6 +38,7 @@ class ScriptedHorde:
         self.rho = np.ones(self.n_demons)
         self.td_error = np.zeros(self.n_demons)
         self.answers = np.zeros(self.n_demons)
+        self.predictions = np.zeros(self.n_demons)
 
     def predict(self, _tiles: Any) -> np.ndarray:
         return self.answers.copy()
@@ -188,6 +189,26 @@ def test_the_change_of_predictions_is_a_drive() -> None:
     assert probabilities.sum() == pytest.approx(1.0)
 
 
+def test_a_variance_here_above_that_elsewhere_is_a_drive() -> None:
+    """V = 8 here and 1 elsewhere; noise has V = 100 everywhere. Questions without a variance do not count."""
+    horde = ScriptedHorde([LEFT, RIGHT])
+    horde.questions = [q for one in horde.questions for q in (one, variance_of(one))]
+    horde.n_demons = 4
+    drive = OptionDrive(horde, "variance")  # type: ignore[arg-type]
+    horde.rho = np.ones(4)
+    horde.td_error = np.ones(4)
+    student = SimpleNamespace(learning_steps=0)
+    life = SimpleNamespace(student=student, robot_stream=SimpleNamespace(tiles=HERE[1]))
+    for step in range(1_000):
+        horde.predictions = np.array([500.0, 100.0, 0.0, 1.0 if step < 999 else 8.0])
+        student.learning_steps += 1
+        drive.after_step(SimpleNamespace(life=life))  # type: ignore[arg-type]
+    left, right = drive.probabilities()
+    share = (8 / 9.007) / (8 / 9.007 + 1 / 2)
+    assert right == pytest.approx(0.25 + 0.5 * share, abs=0.001)
+    assert left + right == pytest.approx(1.0)
+
+
 def test_demons_of_an_option_share_its_drive_and_those_about_the_behaviour_have_none() -> None:
     stream = Stream([LEFT, RIGHT, RIGHT, RIGHT, Behaviour()], "ude")
     assert options_of(stream.horde.questions).names == ("policy 0", "policy 1")
@@ -218,13 +239,17 @@ def test_options_come_and_go_with_their_questions() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Stream([LEFT], "fear"), "drive must be one of ude, change, alike, not 'fear'"),
+        (
+            lambda: Stream([LEFT], "fear"),
+            "drive must be one of ude, change, variance, alike, not 'fear'",
+        ),
         (lambda: Stream([Behaviour()], "ude"), "all questions are about the behaviour itself"),
         (
             lambda: Stream([Uniform(3), *(ConstantAction(k, 100) for k in range(65))], "ude"),
             "at most 64 target policies, but the questions are about 66",
         ),
         (lambda: behaviour_of([LEFT], epsilon=1.5), "epsilon must be in"),
+        (lambda: Stream([LEFT], "variance"), "needs questions about variances of returns"),
     ],
 )
 def test_invalid_input_is_refused(make: Any, match: str) -> None:
