@@ -34,13 +34,16 @@ LATER: tuple[str, ...] = (
 )
 """Experiments of later papers: run by name, or together by `later`."""
 
-FURTHER = ("league", *LATER)
-"""All experiments that `all` does not run; the paper leaves `league` to future work."""
+FURTHER = ("league", "exam", *LATER)
+"""All experiments that `all` does not run; the paper leaves what `league` and `exam` ask to future work."""
 
 GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
 
-WITHOUT_BACKEND = ("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011")
+WITHOUT_BACKEND = (
+    *("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011"),
+    "exam",
+)
 """Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""
 
 TUNING_SEED = 100
@@ -56,6 +59,7 @@ class ReproduceConfig:
             their test excursions), `reset` (the measures when the weights are lost, and when the
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions);
+            `exam` (what curious behaviours learn in an exam that they cannot choose);
             `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
             four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory
             by traces and by predictions fed back), `swifttd` (a step size per weight), `measures`
