@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from horde_agent import problems, questions
-    from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward
+    from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, TDError
     from horde_agent.horde import Horde
     from horde_agent.interface import Interface, TabularObservation
     from horde_agent.judging.command import evaluate
@@ -65,6 +65,7 @@ __all__ = [
     "Prediction",
     "Reward",
     "StickyRandom",
+    "TDError",
     "TabularObservation",
     "TileCoder",
     "Uniform",
@@ -77,7 +78,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "gvf": ("GVF", "Channel", "Feature", "Prediction", "Reward"),
+    "gvf": ("GVF", "Channel", "Feature", "Prediction", "Reward", "TDError"),
     "horde": ("Horde",),
     "interface": ("Interface", "TabularObservation"),
     "judging.command": ("evaluate",),

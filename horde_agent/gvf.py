@@ -102,8 +102,33 @@ class Reward:
     """
 
 
-Cumulant = Channel | Feature | Prediction | Reward | StateFunction
-_CUMULANTS = (Channel, Feature, Prediction, Reward)
+@dataclass(frozen=True, slots=True)
+class TDError:
+    """A cumulant: the squared TD error of another demon, delta^2, by the weights from before this step's update.
+
+    With the other question's policy, gamma^2 as continuation and no outcome, the answer is the
+    variance of the other question's return: `variance_of`. Test excursions do not test it.
+
+    Raises:
+        ValueError: If `name` is not a string.
+
+    Source: Sherstan, Ashley, Bennett, Young, White, White & Sutton (2018), Comparing direct and
+        indirect temporal-difference methods for estimating the variance of the return: "direct".
+
+    Examples:
+        >>> TDError("light ahead")
+        TDError(name='light ahead')
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ValueError(f"name of the question must be a string, not {self.name!r}")
+
+
+Cumulant = Channel | Feature | Prediction | Reward | TDError | StateFunction
+_CUMULANTS = (Channel, Feature, Prediction, Reward, TDError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +139,8 @@ class GVF:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
         target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its
             demon finds.
-        cumulant: The signal that is summed: Channel, Feature, Prediction, Reward, or a function of
-            (observation, tiles).
+        cumulant: The signal that is summed: Channel, Feature, Prediction, Reward, TDError, or a
+            function of (observation, tiles).
         continuation: gamma, the probability of continuing: a number in [0, 1), or a function of
             (observation, tiles).
         outcome: z, received at termination: a number or a function of (observation, tiles).
@@ -128,7 +153,7 @@ class GVF:
         algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the
             Horde.
         offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is
-            that of the Horde.
+            that of the Horde, 0 with a TDError as cumulant: the first errors are not typical.
         family: Name of the family of questions to which it belongs, such as "nexting"; for tables.
         policy_name: What tables and reports call the target policy; "" for a name by its kind.
 
@@ -176,9 +201,15 @@ class GVF:
             )
         if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant):
             raise self._refused(
-                f"cumulant must be a Channel, a Feature, a Prediction, Reward() or a function of (observation, "
+                f"cumulant must be a Channel, a Feature, a Prediction, Reward(), a TDError or a function of (observation, "
                 f"tiles), not {cumulant!r}"
             )
+        if isinstance(cumulant, TDError):
+            object.__setattr__(self, "tested", False)
+            if self.offset is None:
+                object.__setattr__(self, "offset", 0.0)
+            if self.offset == MEAN:
+                raise self._refused("the offset of a question about a TD error must be a number")
         for argument in ("continuation", "lam"):
             value = getattr(self, argument)
             if not _is_function(value) and not 0.0 <= self._number(argument, value) <= 1.0:
@@ -214,6 +245,37 @@ class GVF:
 
     def _refused(self, why: str) -> ValueError:
         return ValueError(f"question {self.name!r}: {why}")
+
+
+def variance_of(question: GVF, name: str = "") -> GVF:
+    """Return the question about the variance of a question's return.
+
+    Args:
+        question: A question whose continuation is a number.
+        name: Name of the new question; by default the other's name with "/variance".
+
+    Raises:
+        ValueError: If the continuation is a function.
+
+    Examples:
+        >>> from horde_agent import Behaviour
+        >>> question = variance_of(GVF("light", Behaviour(), Channel(0), continuation=0.8))
+        >>> question.name, question.cumulant, round(question.continuation, 2)
+        ('light/variance', TDError(name='light'), 0.64)
+    """
+    gamma = question.continuation
+    if callable(gamma):
+        raise ValueError(
+            f"the continuation of {question.name!r} must be a number for its variance, not a function"
+        )
+    return replace(
+        question,
+        name=name or f"{question.name}/variance",
+        cumulant=TDError(question.name),
+        continuation=gamma**2,
+        outcome=0.0,
+        offset=None,
+    )
 
 
 def _is_function(value: object) -> bool:

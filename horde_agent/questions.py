@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel, Reward
+from horde_agent.gvf import GVF, Channel, Reward, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
@@ -42,6 +42,7 @@ _FAMILY_KEYS = (
     "tested",
     "algorithm",
     "offset",
+    "variance",
 )
 
 
@@ -303,10 +304,11 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
 
     Each `[[family]]` table has `policies` (action names, "uniform", "behaviour", "greedy:NAME") and
     `gammas`, and may have `channels`, `groups`, `reward = true` (the union of what is named; every
-    sensor if nothing is), `lam` (0.9), `tested` (true), `algorithm` and `offset`. Each
-    `[[control]]` table is a question that finds a policy: `name`, `gamma`, and `channel` or
-    `reward = true`, and it may have `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads
-    its `[[feedback]]` tables; docs/questions.md describes every field.
+    sensor if nothing is), `lam` (0.9), `tested` (true), `algorithm`, `offset` and `variance`
+    (false; true adds a question about the variance of each one's return). Each `[[control]]` table
+    is a question that finds a policy: `name`, `gamma`, and `channel` or `reward = true`, and it may
+    have `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables;
+    docs/questions.md describes every field.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy,
@@ -427,7 +429,10 @@ def _family(
         questions = family(interface, chosen, gammas, channels, family_name=family_name)
         if asks_reward:
             questions += values(interface, chosen, gammas, family_name=family_name)
-        return [replace(question, **options) for question in questions]
+        questions = [replace(question, **options) for question in questions]
+        if _flag(entry, "variance", default=False):
+            questions += [variance_of(question) for question in questions]
+        return questions
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -441,9 +446,7 @@ def _asks_reward(entry: Mapping[str, Any], where: str) -> bool:
 
 
 def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
-    tested = entry.get("tested", True)
-    if not isinstance(tested, bool):
-        raise ValueError(f"tested must be true or false, not {tested!r}")
+    tested = _flag(entry, "tested", default=True)
     lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
     return {
         "lam": lam,
@@ -451,6 +454,13 @@ def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": entry.get("algorithm"),
         "offset": entry.get("offset"),
     }
+
+
+def _flag(entry: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = entry.get(key, default)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} must be true or false, not {value!r}")
+    return value
 
 
 def _chosen_channels(entry: Mapping[str, Any], where: str, interface: Interface) -> list[int]:

@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+OPTION_DRIVES = ("ude", "change", "variance", "alike")
+"""Drives of a curious behaviour (`life.curious`), the default first."""
+
 _MOST_LISTED = 6
 
 Bools = NDArray[np.bool_]

@@ -17,6 +17,7 @@ from horde_agent.reproduce import (
     chain,
     conditioning,
     curiosity,
+    exam,
     excursions,
     experiment,
     horde2011,
@@ -51,12 +52,13 @@ def check_whole(result: Result, folder: Path) -> None:
     [
         (conditioning, conditioning.ConditioningSize(4_000, 2_000, 1), 5),
         (curiosity, curiosity.CuriositySize(700, 700, 1), 5),
+        (exam, exam.ExamSize(2, (60, 120), 60, 60, 1), 4),
         (horde2011, horde2011.Horde2011Size(600, 8), 5),
         (measures, measures.MeasuresSize(2_600, 600, 50, 53), 6),
         (nexting, nexting.NextingSize(60, 20, 40, 100), 6 + nexting.REAL_LOG.exists()),
         (swifttd, swifttd.SwiftTDSize(60, 40, 16, 2), 5),
     ],
-    ids=["conditioning", "curiosity", "horde2011", "measures", "nexting", "swifttd"],
+    ids=["conditioning", "curiosity", "exam", "horde2011", "measures", "nexting", "swifttd"],
 )
 def test_an_experiment_runs_whole(
     tested: ModuleType,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.cluster.shard import ClusterError
-from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.gvf import GVF, Channel, Prediction, TDError
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.rules import (
@@ -71,7 +71,7 @@ def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
 def sources_of(question: GVF) -> list[str]:
     """Return the names of the demons that must be in a question's shard: its prediction's, and its policy's."""
     sources = []
-    if isinstance(question.cumulant, Prediction):
+    if isinstance(question.cumulant, Prediction | TDError):
         sources = [question.cumulant.name]
     if isinstance(question.target_policy, Greedy):
         return [*sources, question.target_policy.of]
@@ -130,7 +130,8 @@ class Plan:
         )
         names = [q.name for q in questions]
         predicted_positions = positions_of(
-            [q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction)], names
+            [q.cumulant.name for q in questions if isinstance(q.cumulant, Prediction | TDError)],
+            names,
         )
         self.predicted = frozenset(algorithms[predicted_positions].tolist())
         links = [

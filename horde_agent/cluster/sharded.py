@@ -26,7 +26,7 @@ from horde_agent.cluster.shard import (
     pickled,
 )
 from horde_agent.cluster.shards import Link, ShardStatus, ShardStream
-from horde_agent.gvf import GVF, Prediction, named
+from horde_agent.gvf import GVF, Prediction, TDError, named
 from horde_agent.horde import Mode, check_size
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
@@ -171,9 +171,10 @@ class ShardedHorde:
         check_names(questions)
         names = {question.name for question in questions}
         for question in questions:
-            if isinstance(question.cumulant, Prediction) and question.cumulant.name not in names:
+            cumulant = question.cumulant
+            if isinstance(cumulant, Prediction | TDError) and cumulant.name not in names:
                 raise ClusterError(
-                    f"question {question.name!r}: there is no demon {question.cumulant.name!r} in this Horde"
+                    f"question {question.name!r}: there is no demon {cumulant.name!r} in this Horde"
                 )
         return with_rules(questions, self.config, self.action_values)
 

@@ -25,7 +25,9 @@ from horde_agent.learning.values import (
     Cumulants,
     Observation,
     PolicyTable,
+    ReturnTerms,
     StateValues,
+    TransitionTiles,
     distinct,
     identity,
     number,
@@ -368,6 +370,8 @@ class SignalMaker:
         channels = self._cumulants.channels(after[0], reward)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
+        if self._cumulants.has_td_errors:
+            self._write_td_errors(before, after, predict_one, terminated=terminated)
         offsets = self.offsets
         if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
             self._move_offsets(after, channels, terminated=terminated)
@@ -416,6 +420,26 @@ class SignalMaker:
             np.nan_to_num(arrays.lam, copy=False)
         self._cumulants.write(observation, tiles, predict_one, arrays.c)
         self._outcome.write(observation, tiles, self._outcomes)
+
+    def _write_td_errors(
+        self,
+        before: tuple[Observation, Tiles],
+        after: tuple[Observation, Tiles],
+        predict_one: Callable[[int, Tiles], float],
+        *,
+        terminated: bool,
+    ) -> None:
+        """Write the cumulants that are other demons' squared TD errors."""
+        gamma = self._arrays.gamma[self.group]
+        if terminated:
+            gamma = np.zeros(gamma.size)
+        self._cumulants.write_td_errors(
+            after[0],
+            predict_one,
+            TransitionTiles(before[1], after[1]),
+            ReturnTerms(gamma, self._outcomes),
+            self._arrays.c,
+        )
 
     def mark_skips(self, divergence: DivergenceMonitor) -> dict[int, str]:
         """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range."""

@@ -7,12 +7,12 @@ range.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction, TDError
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
@@ -246,6 +246,27 @@ class StateValues:
                 out[i] = np.nan
 
 
+class TDErrorSource(NamedTuple):
+    """A demon whose cumulant is another demon's TD error."""
+
+    demon: int
+    source: int  # the other demon
+
+
+class TransitionTiles(NamedTuple):
+    """Tiles of the two states of a transition, (n_active,) each."""
+
+    before: Tiles
+    after: Tiles
+
+
+class ReturnTerms(NamedTuple):
+    """What each demon's return has at a state beside its cumulant, shape (n_demons,) each."""
+
+    gamma: Floats  # the continuation, 0 at the end of a stream
+    outcome: Floats  # as its question defines it
+
+
 class Cumulants:
     """The cumulants of the questions; raise ValueError if a question names an unknown feature or demon.
 
@@ -261,6 +282,7 @@ class Cumulants:
         features: list[tuple[int, int]] = []
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
+        self._td_errors: list[TDErrorSource] = []
         self.channel = np.full(len(questions), checks.NO_CHANNEL)
         rewarded: list[int] = []
         for i, gvf in enumerate(questions):
@@ -277,7 +299,11 @@ class Cumulants:
                     raise ValueError(
                         f"question {gvf.name!r}: there is no feature {index} of {n_features}"
                     )
-                case Prediction(name):
+                case TDError(name) if name in demon_of:
+                    self._td_errors.append(
+                        _source_of_td_error(gvf, i, questions[demon_of[name]], demon_of[name])
+                    )
+                case Prediction(name) | TDError(name):
                     raise ValueError(
                         f"question {gvf.name!r}: there is no demon {name!r} in this Horde"
                     )
@@ -301,7 +327,7 @@ class Cumulants:
     @property
     def is_read_off(self) -> bool:
         """True if every cumulant is a channel or the reward."""
-        return not (self._feature.size or self._predictions or self._functions)
+        return not (self._feature.size or self._predictions or self._td_errors or self._functions)
 
     def write(
         self,
@@ -324,6 +350,53 @@ class Cumulants:
             out[i] = predict_one(source, tiles)
         for i, function in self._functions:
             out[i] = function(observation, tiles)
+
+    def write_td_errors(
+        self,
+        observation: Observation,
+        predict_one: Callable[[int, Tiles], float],
+        states: TransitionTiles,
+        terms: ReturnTerms,
+        out: Floats,
+    ) -> None:
+        """Write delta^2 as cumulants, shape (n_demons,), once the other cumulants are written.
+
+            delta = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} v(s_{t+1}) - v(s_t)
+
+        Args:
+            observation: That of the state reached, float64, shape (n_channels,).
+            predict_one: Returns a demon's prediction at some tiles by the weights from before this
+                step's update.
+            states: Tiles of both states.
+            terms: Continuations and outcomes of the demons at the state reached.
+            out: The cumulants.
+        """
+        for demon, source in self._td_errors:
+            c = out[source]
+            if self.channel[source] != checks.NO_CHANNEL:
+                c = observation[self.channel[source]]
+            gamma = terms.gamma[source]
+            delta = c + (1.0 - gamma) * terms.outcome[source] - predict_one(source, states.before)
+            if gamma > 0.0:
+                delta += gamma * predict_one(source, states.after)
+            out[demon] = delta**2
+
+    @property
+    def has_td_errors(self) -> bool:
+        """True if a demon's TD error is a cumulant."""
+        return bool(self._td_errors)
+
+
+def _source_of_td_error(
+    question: GVF, demon: int, source_question: GVF, source: int
+) -> TDErrorSource:
+    """Return the source of a question's cumulant; raise ValueError if it is about a TD error itself."""
+    if isinstance(source_question.cumulant, TDError):
+        raise ValueError(
+            f"question {question.name!r} is about the TD error of {source_question.name!r}, which is "
+            "itself about a TD error: choose a question about a signal"
+        )
+    return TDErrorSource(demon, source)
 
 
 def number(keys: Sequence[Hashable]) -> tuple[NDArray[np.int64], list[int]]:

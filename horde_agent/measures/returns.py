@@ -27,7 +27,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction
+from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction, TDError
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
@@ -372,6 +372,8 @@ def _cumulant_of(
         case Prediction(name):
             assert predict_one is not None, "a question about a prediction needs one"
             return predict_one(name, tiles)
+        case TDError():
+            raise ValueError(f"question {question.name!r} is about a TD error and is not tested")
         case Channel(name):
             raise ValueError(
                 f"question {question.name!r}: the index of channel {name!r} is unknown; use Channel(index)"

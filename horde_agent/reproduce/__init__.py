@@ -34,13 +34,16 @@ LATER: tuple[str, ...] = (
 )
 """Experiments of later papers: run by name, or together by `later`."""
 
-FURTHER = ("league", "efficiency", *LATER)
-"""All experiments that `all` does not run; the paper leaves `league` to future work."""
+FURTHER = ("league", "efficiency", "exam", *LATER)
+"""All experiments that `all` does not run; the paper leaves what the first three ask to future work."""
 
 GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
 
-WITHOUT_BACKEND = ("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011")
+WITHOUT_BACKEND = (
+    *("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011"),
+    "exam",
+)
 """Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""
 
 TUNING_SEED = 100
@@ -57,6 +60,7 @@ class ReproduceConfig:
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions);
             `efficiency` (error against robot time, with and without offsets, averages and pairs);
+            `exam` (what curious behaviours learn in an exam that they cannot choose);
             `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
             four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory
             by traces and by predictions fed back), `swifttd` (a step size per weight), `measures`

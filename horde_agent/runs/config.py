@@ -22,7 +22,7 @@ import tyro
 from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.runs.toml import typed
-from horde_agent.types import parsed_toml
+from horde_agent.types import OPTION_DRIVES, parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
@@ -149,9 +149,13 @@ class LearnConfig:
             `pairs:N` (docs/questions.md).
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, step size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
-        behaviour: What the robot does: `random`, or `greedy:NAME`, the policy that the control
-            question NAME finds.
-        epsilon: Probability of a random action with `--behaviour greedy:NAME`.
+        behaviour: What the robot does: `random`; `greedy:NAME`, the policy that the control
+            question NAME finds; or `curious`, the questions' policies by turns, drawn by how
+            unexpected their demons' errors are (`curious:ude`), by how their predictions change
+            (`curious:change`), by the variance of their returns (`curious:variance`), or all alike
+            (`curious:alike`).
+        epsilon: Probability of a random action with `--behaviour greedy:NAME`, and of the random
+            behaviour at a decision with `curious`.
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws
             one uniformly.
         excursions: Make test excursions in the environment of `--env`, which then scores questions
@@ -208,7 +212,7 @@ class LearnConfig:
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
     ] = None
-    behaviour: Annotated[str, _shown("random|greedy:NAME")] = "random"
+    behaviour: Annotated[str, _shown("random|greedy:NAME|curious")] = "random"
     epsilon: float = 0.1
     repeat: float = 0.5
     excursions: bool = False
@@ -623,18 +627,51 @@ def _rules_of_numbers(config: LearnConfig) -> Iterator[Rule]:
         )
 
 
+CURIOUS = "curious"
+
+
+def curious_drive(behaviour: str) -> str | None:
+    """Return the drive of a curious behaviour, None for any other behaviour."""
+    name, colon, drive = behaviour.partition(":")
+    if name != CURIOUS:
+        return None
+    if not colon:
+        return OPTION_DRIVES[0]
+    return drive
+
+
 def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
     """Yield the rules of what the robot does."""
-    if config.behaviour != "random":
-        is_greedy = config.behaviour.startswith("greedy:")
-        yield (
-            not is_greedy,
-            f"--behaviour {config.behaviour}: write random, or greedy:NAME with the name of a question",
-        )
-        yield (
-            config.backend in RECORDED,
-            f"--behaviour requires a robot that can act; omit it with --backend {config.backend}",
-        )
+    behaviour = config.behaviour
+    if behaviour == LearnConfig.behaviour:
+        return
+    drive = curious_drive(behaviour)
+    yield (
+        drive is None and not behaviour.startswith("greedy:"),
+        f"--behaviour {behaviour}: write random, curious, or greedy:NAME with the name of a "
+        "question",
+    )
+    yield (
+        config.backend in RECORDED,
+        f"--behaviour requires a robot that can act; omit it with --backend {config.backend}",
+    )
+    if drive is None:
+        return
+    check_one_of("drive", drive, OPTION_DRIVES)
+    yield (
+        config.paper,
+        f"--paper has the behaviour random, and --behaviour {behaviour} is another: omit one of them",
+    )
+    yield (
+        config.shards is not None,
+        f"--behaviour {behaviour} reads all TD errors after each step, which --shards does not "
+        "gather: omit one of them",
+    )
+    yield (
+        _questions_of(config) == "nexting",
+        f"--behaviour {behaviour} follows the target policies of the questions, and those of "
+        "nexting are all about the behaviour itself: choose other --questions",
+    )
 
 
 def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
@@ -711,11 +748,12 @@ _OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm")
 
 def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
     """Yield whether a setting differs from its default but has no effect, and the sentence about it."""
-    is_greedy = config.behaviour != LearnConfig.behaviour
-    is_lone = config.epsilon != LearnConfig.epsilon and not is_greedy
+    is_random = config.behaviour == LearnConfig.behaviour
+    is_greedy = not is_random and curious_drive(config.behaviour) is None
+    is_lone = config.epsilon != LearnConfig.epsilon and is_random
     yield (
         is_lone,
-        f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME; omit it or name the behaviour",
+        f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME or curious; omit it or name the behaviour",
     )
     is_lone = config.repeat != LearnConfig.repeat and is_greedy
     yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"

@@ -107,7 +107,22 @@ SETTINGS = [
     Case("learn --horizon 0", "--horizon"),
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
-    Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME"),
+    Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME or curious"),
+    Case("learn --behaviour curios", "write random, curious, or greedy:NAME"),
+    Case("learn --behaviour curious:udes", ("unknown drive 'udes'", "did you mean 'ude'")),
+    Case("learn --behaviour curious:", "unknown drive ''"),
+    Case(
+        "learn --paper --behaviour curious",
+        "--paper has the behaviour random, and --behaviour curious is another: omit one of them",
+    ),
+    Case("learn --behaviour curious --questions nexting", "all about the behaviour itself"),
+    Case("learn --env CartPole-v1 --behaviour curious", "all about the behaviour itself"),
+    Case("learn --env Pendulum-v1 --behaviour curious --questions policies", "Discrete"),
+    Case("learn --behaviour curious --shards 2", "--shards does not gather"),
+    Case(
+        "learn --backend replay --log run/questions.csv --behaviour curious",
+        "--behaviour requires a robot that can act; omit it with --backend replay",
+    ),
     Case(
         "learn --passes 2",
         "--passes 2 requires a log or a data set; omit it with --backend simulator",
@@ -258,7 +273,7 @@ CONTROLS = {
 }
 BEHAVIOURS = {
     "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
-    "greedy": "--behaviour greedy: write random, or greedy:NAME",
+    "greedy": "--behaviour greedy: write random, curious, or greedy:NAME",
     "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
     "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
 }

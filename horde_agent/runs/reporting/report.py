@@ -91,6 +91,7 @@ def write_report(path: Path) -> Path:
             lambda: _worst_section(questions or []),
         ),
         noted.drawn("The features", results, lambda: _features_section(summary, details)),
+        noted.drawn("The table of options", results, lambda: _options_section(details)),
         noted.drawn(
             "The table of time and health", results, lambda: _timing_section(summary, details)
         ),
@@ -345,6 +346,26 @@ def _means_section(questions: list[dict[str, str]]) -> str:
         rows.append([policy, gamma or "a function", str(len(values)), *averages, below_1])
     head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
     return section("By policy and time scale", html.table(head, rows))
+
+
+def _options_section(details: dict[str, Any]) -> str:
+    """Return a table of what a curious behaviour followed; nothing for any other behaviour."""
+    options = details.get("options")
+    if not options:
+        return ""
+    total = max(sum(option["steps"] for option in options), 1)
+    rows = [
+        [
+            option["option"],
+            number(option["steps"], ","),
+            f"{option['steps'] / total:.1%}",
+            f"{option['probability']:.1%}",
+        ]
+        for option in options
+    ]
+    head = ["policy followed", "steps", "share", "probability at the end"]
+    text = "What the curious behaviour followed, and how it would choose at the last step."
+    return section("What the robot did", html.element("p", text), html.table(head, rows))
 
 
 def _worst_section(questions: list[dict[str, str]]) -> str:

@@ -21,11 +21,12 @@ from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.curious import check_options
 from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, curious_drive
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
@@ -202,7 +203,8 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
 
     Raises:
         BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a
-            removed question, or the questions do not fit the others.
+            removed question, a curious behaviour would have no option or too many, or the
+            questions do not fit the others.
     """
     names = list(life.horde.names)
     removed: list[str] = []
@@ -245,6 +247,8 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
             trial.remove(removed)
         if questions:
             trial.add(named(questions, life.interface.names))
+        if curious_drive(behaviour) is not None:
+            check_options(trial.questions)
     except ValueError as error:
         raise BadInput(str(error)) from None
     return CheckedChanges(removed, added, requested.learns)

@@ -24,6 +24,7 @@ from horde_agent.gvf import GVF, Reward, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learning.rules import config_of, rules_of
+from horde_agent.life.curious import CuriousBehaviour, OptionDrive
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
@@ -32,7 +33,14 @@ from horde_agent.life.robots import Robots
 from horde_agent.life.worker import InPlace
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import BadInput, LearnConfig, average_of, offset_of, pairs_of
+from horde_agent.runs.config import (
+    BadInput,
+    LearnConfig,
+    average_of,
+    curious_drive,
+    offset_of,
+    pairs_of,
+)
 from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
 
@@ -109,7 +117,8 @@ def make_run(
         _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    is_eager = settings_of_robot.is_real_time or interface.feedback is not None
+    is_curious = curious_drive(settings_of_robot.behaviour) is not None
+    is_eager = settings_of_robot.is_real_time or is_curious or interface.feedback is not None
     horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
     notes = list(RobotBody(env).metadata.get("notes", ()))
     n_robots = settings_of_robot.robots
@@ -285,7 +294,8 @@ def new_life(
         "unix_clock": unix_clock,
     }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
-    behaviours = [_behaviour_of(run) for _ in envs]
+    drive = _drive_of(run)
+    behaviours = [_behaviour_of(run, drive) for _ in envs]
     if len(envs) == 1:
         # No thread if switching to it takes longer than learning.
         if config.is_real_time or run.horde.n_demons > FEW_DEMONS:
@@ -298,14 +308,37 @@ def new_life(
         life = Robots(envs, run.horde, behaviours, rngs, **options)
     sampler = Sampler()
     life.observers += [run.watch, sampler]
+    if drive is not None:
+        life.observers.append(drive)
     return life, sampler
 
 
-def _behaviour_of(run: Run) -> BehaviourPolicy:
-    """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names."""
+def _drive_of(run: Run) -> OptionDrive | None:
+    """Return the drive of a curious behaviour, which the run's robots share; None for any other behaviour.
+
+    Raises:
+        BadInput: If the questions offer no option, or too many.
+    """
+    kind = curious_drive(run.config.behaviour)
+    if kind is None:
+        return None
+    assert isinstance(run.horde, Horde), "--shards is refused"
+    try:
+        return OptionDrive(run.horde, kind)
+    except ValueError as error:
+        raise BadInput(f"--behaviour {run.config.behaviour}: {error}") from None
+
+
+def _behaviour_of(run: Run, drive: OptionDrive | None) -> BehaviourPolicy:
+    """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names.
+
+    `drive` is that of a curious behaviour.
+    """
     config = run.config
     horde = run.horde
     n_actions = len(run.interface.actions)
+    if drive is not None:
+        return CuriousBehaviour(drive, n_actions, config.epsilon, config.repeat)
     if config.behaviour == "random":
         return StickyRandom(n_actions, config.repeat)
     name = config.behaviour.removeprefix("greedy:")

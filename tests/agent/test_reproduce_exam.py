@@ -1,0 +1,103 @@
+"""Experiment `exam`: its returns, when a change is found, and the verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.questions import excursions
+from horde_agent.reproduce import exam
+from horde_agent.reproduce.exam import (
+    ALIKE,
+    BEHAVIOURS,
+    CHANGE,
+    RANDOM,
+    UDE,
+    ChangedLife,
+    Exam,
+    ExamLife,
+    ExamLives,
+    make_exam,
+)
+from horde_agent.reproduce.experiment import ExperimentContext
+from tests.agent.reproducing import letters
+
+
+class MeanHorde:
+    """Predicts the same in every state."""
+
+    def __init__(self, predictions: np.ndarray) -> None:
+        self.answers = predictions
+
+    def predict(self, _tiles: object) -> np.ndarray:
+        return self.answers
+
+
+@pytest.mark.sim
+def test_the_exam_is_the_same_for_everybody_and_the_mean_scores_1(tmp_path: Path) -> None:
+    """The returns of gamma 0 are readings of the first step, in [0, 1]."""
+
+    def made(name: str) -> Exam:
+        context = ExperimentContext(tmp_path / name, "quick", (0,), "simulator", lambda line: None)
+        return make_exam(context, 3)
+
+    first = made("a")
+    again = made("b")
+    np.testing.assert_array_equal(first.returns, again.returns)
+    np.testing.assert_array_equal(first.observation, again.observation)
+    env = make_body("simulator", physics="planar")
+    interface = Interface.of(env)
+    env.close()
+    questions = excursions(interface)
+    gammas = np.array([question.continuation for question in questions], dtype=np.float64)
+    at_once = first.returns[:, gammas == 0.0]
+    assert at_once.min() >= 0.0
+    assert at_once.max() <= 1.0
+    nmsre = first.nmsre(MeanHorde(first.returns.mean(axis=0)), interface)  # type: ignore[arg-type]
+    varies = first.returns.std(axis=0) > 1e-6
+    np.testing.assert_allclose(nmsre[varies], 1.0)
+
+
+def test_a_change_is_found_after_a_hundred_steps_of_its_policy() -> None:
+    every_other = np.arange(1_000) % 2 == 1
+    assert ChangedLife(every_other).found == 200
+    assert ChangedLife(every_other[:150]).found == 150
+
+
+def changed_life(n_steps: int) -> ChangedLife:
+    """Return a life that finds the change after a number of steps."""
+    return ChangedLife(np.arange(1_000) >= n_steps - 100)
+
+
+def data_of(
+    ude: float = 0.8, change: float = 0.8, found: int = 300, noisy: float = 0.2
+) -> ExamLives:
+    """Return lives in which the errors of random and alike are 1 and .9, and shares of actions .2."""
+    errors = {RANDOM: 1.0, ALIKE: 0.9, UDE: ude, CHANGE: change}
+    shares = np.full((1, 5), 0.2)
+    lives = {name: [ExamLife(np.full((1, 4), errors[name]), shares, 0)] for name in BEHAVIOURS}
+    changes = {
+        RANDOM: [changed_life(500)],
+        ALIKE: [changed_life(500)],
+        UDE: [changed_life(found)],
+    }
+    noise = [ExamLife(np.full((1, 4), 1.0), np.full((1, 5), noisy), 0)]
+    return ExamLives(lives, changes, noise, 1, (600,))
+
+
+@pytest.mark.parametrize(
+    ("data", "verdicts"),
+    [
+        (data_of(), "rrrr"),
+        (data_of(ude=0.95), "pprr"),
+        (data_of(ude=0.95, change=1.0), "nnrr"),
+        (data_of(found=450), "rrnr"),
+        (data_of(noisy=0.5), "rrrn"),
+    ],
+)
+def test_the_verdicts(data: ExamLives, verdicts: str) -> None:
+    assert letters(exam, data) == verdicts
