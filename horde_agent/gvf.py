@@ -201,8 +201,8 @@ class GVF:
             )
         if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant):
             raise self._refused(
-                f"cumulant must be a Channel, a Feature, a Prediction, Reward(), a TDError or a function of (observation, "
-                f"tiles), not {cumulant!r}"
+                "cumulant must be a Channel, a Feature, a Prediction, Reward(), a TDError or a function of "
+                f"(observation, tiles), not {cumulant!r}"
             )
         if isinstance(cumulant, TDError):
             object.__setattr__(self, "tested", False)
