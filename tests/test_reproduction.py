@@ -55,8 +55,13 @@ def check_whole(result: Result, folder: Path) -> None:
         (exam, exam.ExamSize(2, (60, 120), 60, 60, 1), 4),
         (horde2011, horde2011.Horde2011Size(600, 8), 5),
         (measures, measures.MeasuresSize(2_600, 600, 50, 53), 6),
-        (nexting, nexting.NextingSize(60, 20, 40, 100), 6 + nexting.REAL_LOG.exists()),
-        (swifttd, swifttd.SwiftTDSize(60, 40, 16, 2), 5),
+        pytest.param(
+            nexting,
+            nexting.NextingSize(60, 20, 40, 100),
+            6 + nexting.REAL_LOG.exists(),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(swifttd, swifttd.SwiftTDSize(60, 40, 16, 2), 5, marks=pytest.mark.slow),
     ],
     ids=["conditioning", "curiosity", "exam", "horde2011", "measures", "nexting", "swifttd"],
 )
@@ -69,8 +74,8 @@ def test_an_experiment_runs_whole(
 ) -> None:
     """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`.
 
-    In narrow blocks, whose kernels compile in a third of the time: this alone is TD(lambda) in the
-        span engine.
+    In narrow blocks, whose kernels compile in a third of the time: nexting is TD(lambda) in the span
+    engine, which compiles for 15 s, and so slow.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
     name = tested.__name__.split(".")[-1]
