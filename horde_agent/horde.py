@@ -446,12 +446,18 @@ class Horde:
     def averaged_weights(self, demons: Integers | None = None) -> NDArray[Any]:
         """Return a copy of the weights that predictions are read from, (n_demons, n_features).
 
-        These are the averages of theta with `config.average`, otherwise theta; `demons` and errors
-        are as of `weights`.
+        These are the averages of theta with `config.average`, otherwise theta, as of a demon that was
+        added and has no average yet; `demons` and errors are as of `weights`.
         """
         if self._averages is None:
             return self.weights(demons)[0]
-        return self._processed().averaged_weights(demons)
+        averaged = self._processed().averaged_weights(demons)
+        is_empty = self._averages.is_empty
+        if demons is not None:
+            is_empty = is_empty[demons]
+        if is_empty.any():
+            averaged[is_empty] = self.weights(demons)[0][is_empty]
+        return averaged
 
     def step_sizes(self) -> NDArray[Any]:
         """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
@@ -835,7 +841,11 @@ class Horde:
         engine = self._processed()
         if self._averages is None:
             return engine.predict(tiles)
-        return engine.predict_averaged(tiles)
+        averaged = engine.predict_averaged(tiles)
+        is_empty = self._averages.is_empty
+        if is_empty.any():
+            return np.where(is_empty, engine.predict(tiles), averaged)
+        return averaged
 
     def _move_averages(self, averages: AverageSchedule) -> None:
         """Move the averaged weights toward those of this learning step."""

@@ -10,7 +10,8 @@ changed is learned anew in the same time at any age. A large step size keeps up 
 average takes out the noise that it leaves in the weights.
 
 Between two averages are 1/32 of the steps so far, at most H/10: for an hour and more the cost does
-not matter, and in the first minutes the average is hardly behind.
+not matter, and in the first minutes the average is hardly behind. A demon that was added predicts from
+its weights until its first average.
 
 Source: Polyak & Juditsky (1992), Acceleration of stochastic approximation by averaging; Shamir & Zhang
 (2013), Stochastic gradient descent for non-smooth optimization, section 4: theta_bar_t = (1 - (eta +
@@ -24,7 +25,7 @@ import numpy as np
 
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Bools, Floats, Integers
 
 DECAY = 8
 """Power of the step that is a step's share in the average: eta."""
@@ -32,11 +33,14 @@ STEPS_PER_AVERAGE = 32
 """The steps so far over those until the next average."""
 AVERAGES_PER_HORIZON = 10
 """Averages in H steps, at least."""
-_STATE = ("born_at", "averaged_at", "next_at")
+_STATE = ("born_at", "averaged_at", "next_at", "restarted_at")
 
 
 class AverageSchedule:
     """When the averages of a Horde's demons move toward their weights, and by how much.
+
+    All demons move at the same steps, which do not depend on the demons: shards then process queued
+    steps at the same time as the whole Horde, and learn the same bits.
 
     Args:
         horizon: H, in learning steps, at least 1.
@@ -46,6 +50,7 @@ class AverageSchedule:
         born_at: Learning step at which each demon began, shape (n_demons,).
         averaged_at: Learning step of the latest average.
         next_at: Learning step of the next one.
+        restarted_at: Learning step at which all averages began, 0 unless weights were set.
     """
 
     def __init__(self, horizon: float, n_demons: int) -> None:
@@ -53,18 +58,23 @@ class AverageSchedule:
         self.born_at = np.zeros(n_demons, dtype=np.int64)
         self.averaged_at = 0
         self.next_at = 1
+        self.restarted_at = 0
+
+    @property
+    def is_empty(self) -> Bools:
+        """Mask of demons that have no average yet, shape (n_demons,)."""
+        return np.asarray((self.born_at > 0) & (self.born_at >= self.averaged_at))
 
     def advance(self, now: int) -> Floats:
         """Return r of each demon for an average at learning step `now`, (n_demons,), and schedule the next one."""
         age = now - self.born_at
         age_before = np.maximum(self.averaged_at - self.born_at, 0)
-        steps = age - age_before
         with np.errstate(invalid="ignore", divide="ignore"):
             of_decay = 1.0 - (age_before / age) ** (DECAY + 1)
-        of_horizon = -np.expm1(-steps / self._horizon)
+        of_horizon = -np.expm1(-(age - age_before) / self._horizon)
         rates = np.where(age > 0, np.maximum(of_decay, of_horizon), 0.0)
         longest = max(int(self._horizon) // AVERAGES_PER_HORIZON, 1)
-        interval = min(max(int(age.min()) // STEPS_PER_AVERAGE, 1), longest)
+        interval = min(max((now - self.restarted_at) // STEPS_PER_AVERAGE, 1), longest)
         self.averaged_at = now
         self.next_at = now + interval
         return np.asarray(rates)
@@ -74,12 +84,12 @@ class AverageSchedule:
         self.born_at[:] = now
         self.averaged_at = now
         self.next_at = now + 1
+        self.restarted_at = now
 
     def rearrange(self, old_index: Integers, now: int) -> None:
         """Continue with other demons at learning step `now`; `old_index` is as in `DemonMapping`."""
         is_new = old_index == NEWCOMER
         self.born_at = np.where(is_new, now, self.born_at[old_index])
-        self.next_at = now + 1
 
     def copy_from(self, other: AverageSchedule) -> None:
         """Continue as the schedule of another Horde of the same demons."""

@@ -135,26 +135,33 @@ def test_a_restored_horde_continues_its_averages_to_the_bit(engine: Any, mode: A
 
 
 @IN_ALL
-def test_an_added_demon_averages_from_its_own_birth(engine: Any, mode: Any) -> None:
-    grown = make(questions(), engine, mode, average=HORIZON)
-    life = RandomLife(grown)
+def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_its_own_age(
+    engine: Any, mode: Any
+) -> None:
+    """From learning step 320 on there are 10 steps between two averages; the demon is born at step 400."""
+    horde = make(questions(), engine, mode, average=HORIZON)
+    life = RandomLife(horde)
     life.run(400)
-    late = ask("late", BEHAVIOUR, Channel(2), 0.9)
-    before = grown.averaged_weights()
-    grown.add([late])
-    np.testing.assert_array_equal(grown.averaged_weights()[:3], before)
-    alone = make([late], engine, mode, average=HORIZON)
-    alone.begin(*life.state)
-    life.hordes = (grown, alone)
-    life.run(300)
-    np.testing.assert_allclose(
-        grown.averaged_weights()[3], alone.averaged_weights()[0], rtol=0, atol=1e-12
-    )
-    grown.remove(["on-policy"])
-    assert grown.averaged_weights().shape == (3, N)
-    np.testing.assert_allclose(
-        grown.averaged_weights()[2], alone.averaged_weights()[0], rtol=0, atol=1e-12
-    )
+    before = horde.averaged_weights()
+    horde.add([ask("late", BEHAVIOUR, Channel(2), 0.9)])
+    np.testing.assert_array_equal(horde.averaged_weights()[:3], before)
+    steps = [step for step in steps_of_averages(700) if step > 400]
+    average = np.zeros(N)
+    averaged_at = 400
+    for step in range(401, 700):
+        life.run(1)
+        theta = horde.weights()[0][3]
+        if step < steps[0]:
+            average = theta
+        elif step in steps:
+            average = average + rate(averaged_at - 400, step - 400) * (theta - average)
+            averaged_at = step
+        if step % 7 == 0:
+            np.testing.assert_allclose(horde.averaged_weights()[3], average, rtol=0, atol=1e-12)
+            tiles = np.arange(N_ACTIVE)
+            assert horde.predict(tiles)[3] == pytest.approx(average[tiles].sum(), abs=1e-12)
+    horde.remove(["on-policy"])
+    np.testing.assert_allclose(horde.averaged_weights()[2], average, rtol=0, atol=1e-12)
 
 
 @IN_ALL
