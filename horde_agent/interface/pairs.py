@@ -4,8 +4,8 @@ The paper's layout pairs neighbours of one group. A tiling over two channels of 
 tells states apart that no tiling of the layout does: 150 of them reduce the median NMSRE by a tenth
 (docs/results.md). Each is one more active feature.
 
-The generator is the raw stream of PCG64, seeded through SeedSequence: NumPy promises both for all
-versions (NEP 19), so a pair is known for good from its number and the seed.
+Pairs are drawn from the raw stream of PCG64, seeded through SeedSequence. NumPy guarantees both
+streams in all versions (NEP 19), so the seed and the number of pairs determine the layout.
 """
 
 from __future__ import annotations

@@ -280,11 +280,13 @@ def test_a_run_with_pairs_resumes_and_replays_to_the_bit(life: str, tmp_path: Pa
     assert horde(f"learn --backend replay --log {whole} --out {tmp_path / 'again'}") == 0
     assert differences(tmp_path / "again", whole) == []
 
-    other = tmp_path / "other"
+    replayed = tmp_path / "replayed"
     words = "--questions nexting --seed 9"
-    assert horde(f"learn --backend replay --log {whole} {words} --out {other}") == 0
-    recorded = open_recorded(RunFolder(other))
-    rebuilt = recorded.rebuild(read(recorded.folder.life).header, recorded.config, RunFolder(other))
+    assert horde(f"learn --backend replay --log {whole} {words} --out {replayed}") == 0
+    recorded = open_recorded(RunFolder(replayed))
+    rebuilt = recorded.rebuild(
+        read(recorded.folder.life).header, recorded.config, RunFolder(replayed)
+    )
     assert rebuilt.interface.coder.layout == ROBOT.with_pairs(12, seed=1).coder.layout
     first_pair = " and ".join(rebuilt.interface.pairs[0])
     assert f"12 tilings are over random pairs of channels: {first_pair}, " in (
