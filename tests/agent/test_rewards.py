@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from horde_agent import (
 )
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import relearn
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, refuse_not_followed
+from horde_agent.measures.returns import policies_under_test
+from horde_agent.parametric import Gaussian
 from horde_agent.policies import PolicyFunction
 from horde_agent.questions import from_file, question_columns, values
 from horde_agent.record import Phase, Recorder
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
 from horde_agent.runs.data.minari import open_minari, write_minari
 from horde_agent.runs.data.tables import episodes_of
 from tests.agent.doubles import N_ACTIONS, ToyBody, constant, horde_of, live
@@ -143,7 +146,7 @@ def test_a_record_with_rewards_is_learned_from_again_to_the_bit() -> None:
     recorder = Recorder(3)
     often = ExcursionConfig(0.1, 4)
     horde = horde_of(pairs(), FACE, engine="plain")
-    life = live(200, PaidBody(), horde, recorder=recorder, excursions=often)
+    life = live(120, PaidBody(), horde, recorder=recorder, excursions=often)
     again = horde_of(pairs(), FACE, engine="plain")
     student = relearn(recorder.stream(), again, FACE, excursions=often)
     assert again.weights_sha256() == horde.weights_sha256()
@@ -229,7 +232,7 @@ def test_nothing_is_learned_across_an_excursion_without_a_drive() -> None:
     horde = horde_of(questions, FACE, engine="plain")
     recorder = Recorder(3)
     config = ExcursionConfig(0.1, 4, without_drive=True)
-    live(200, PaidWithoutDrive(), horde, recorder=recorder, excursions=config)
+    live(100, PaidWithoutDrive(), horde, recorder=recorder, excursions=config)
 
     again = horde_of(questions, FACE, engine="plain")
     previous = None
@@ -262,6 +265,20 @@ def test_without_a_drive_excursions_are_off_unless_asked_for() -> None:
     horde = horde_of(pair(constant(0), 0.5), FACE, engine="plain")
     life = live(30, PaidWithoutDrive(), horde, excursions=ExcursionConfig(1.0, 3))
     assert life.student.errors.n_excursions == 0
+
+
+def test_a_policy_over_real_valued_actions_cannot_be_followed() -> None:
+    gaussian = Gaussian(mean=[0.0], std=[1.0], channels=[0], b=1)
+    questions = [GVF("torque", gaussian, Channel(0), 0.5)]
+    with pytest.raises(ValueError, match="'torque': its target policy is Gaussian"):
+        refuse_not_followed(policies_under_test(questions), questions)
+
+
+@pytest.mark.parametrize("source", [{}, {"minari": "a/b-v0"}])
+def test_excursions_are_refused_where_they_change_nothing(source: dict[str, Any]) -> None:
+    """Robots make them in any case, recorded data never."""
+    with pytest.raises(BadInput, match="--excursions is for an environment of --env"):
+        refuse_early(replace(LearnConfig(), excursions=True, **source))
 
 
 # ---- families and question files -------------------------------------------------------------------------------------
