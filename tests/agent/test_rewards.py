@@ -63,9 +63,12 @@ class PaidWithoutDrive(PaidBody):
 FACE = Interface.of(ToyBody())
 
 
-def pair(policy: Any, gamma: float) -> list[GVF]:
+def wander(_observation: Any, _tiles: Any) -> list[float]:
+    return [0.5, 0.5, 0.0]
+
+
+def pair(name: str, policy: Any, gamma: float) -> list[GVF]:
     """Return a question about the reward, and one about the channel with the same readings."""
-    name = f"{policy}/{gamma}"
     return [
         GVF(f"{name}/reward", policy, Reward(), gamma),
         GVF(f"{name}/saw", policy, Channel(SAW), gamma),
@@ -73,8 +76,10 @@ def pair(policy: Any, gamma: float) -> list[GVF]:
 
 
 def pairs() -> list[GVF]:
-    policies = (constant(0), Behaviour(), PolicyFunction(lambda *_: [0.5, 0.5, 0.0], N_ACTIONS))
-    return [question for policy in policies for question in pair(policy, 0.8)]
+    questions = pair("left", constant(0), 0.8)
+    questions += pair("behaviour", Behaviour(), 0.8)
+    questions += pair("wander", PolicyFunction(wander, N_ACTIONS), 0.8)
+    return questions
 
 
 # ---- in a Horde ------------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ def test_a_record_has_the_reward_of_the_transition_to_each_row() -> None:
 def test_a_record_with_rewards_is_learned_from_again_to_the_bit() -> None:
     """Weights, and the NMSRE of excursions, in which the return of a value is a sum of rewards."""
     recorder = Recorder(3)
-    often = ExcursionConfig(0.1, 4)
+    often = ExcursionConfig(0.3, 4)
     horde = horde_of(pairs(), FACE, engine="plain")
     life = live(120, PaidBody(), horde, recorder=recorder, excursions=often)
     again = horde_of(pairs(), FACE, engine="plain")
@@ -189,7 +194,7 @@ def test_an_excursion_without_a_drive_follows_the_policy_learns_nothing_and_goes
     """Returns, predictions and NMSRE are computed by hand, from the record."""
     horizon = 4
     gamma = 0.8
-    questions = pair(constant(0), gamma)
+    questions = pair("left", constant(0), gamma)
     horde = horde_of(questions, FACE, engine="plain", offset=0.0)
     body = PaidWithoutDrive()
     recorder = Recorder(3)
@@ -228,7 +233,7 @@ def body_rewards(step: int, n: int) -> np.ndarray:
 
 def test_nothing_is_learned_across_an_excursion_without_a_drive() -> None:
     """A Horde that is given the steps of the behaviour alone, with a new beginning after each excursion."""
-    questions = pair(constant(0), 0.8)
+    questions = pair("left", constant(0), 0.8)
     horde = horde_of(questions, FACE, engine="plain")
     recorder = Recorder(3)
     config = ExcursionConfig(0.1, 4, without_drive=True)
@@ -249,7 +254,7 @@ def test_nothing_is_learned_across_an_excursion_without_a_drive() -> None:
 
 def test_the_return_is_complete_where_an_episode_terminates_in_an_excursion() -> None:
     """It has the terms up to the end; a truncated one lacks terms, and is no test."""
-    questions = pair(constant(0), 0.5)
+    questions = pair("left", constant(0), 0.5)
     config = ExcursionConfig(1.0, 6, without_drive=True)
     for kind, is_scored in (("terminated", True), ("truncated", False)):
         body = PaidWithoutDrive(faults={3: {kind: 1}})
@@ -262,7 +267,7 @@ def test_the_return_is_complete_where_an_episode_terminates_in_an_excursion() ->
 
 
 def test_without_a_drive_excursions_are_off_unless_asked_for() -> None:
-    horde = horde_of(pair(constant(0), 0.5), FACE, engine="plain")
+    horde = horde_of(pair("left", constant(0), 0.5), FACE, engine="plain")
     life = live(30, PaidWithoutDrive(), horde, excursions=ExcursionConfig(1.0, 3))
     assert life.student.errors.n_excursions == 0
 
@@ -335,7 +340,7 @@ def test_a_mistake_about_the_reward_is_named(text: str, words: str, tmp_path: Pa
 # ---- data sets -------------------------------------------------------------------------------------------------------
 
 NEXT_REWARD = [GVF("next reward", ConstantAction(0, n_actions=2), Reward(), 0.0)]
-N_ROWS = 400
+N_ROWS = 60
 ACTIONS = np.arange(N_ROWS) // 2 % 2
 OBSERVATIONS = (np.arange(N_ROWS) % 4 / 3)[:, np.newaxis]
 REWARDS = np.where(ACTIONS == 0, 5.0, -1.0)
@@ -344,7 +349,7 @@ B = np.full(N_ROWS, 0.5)
 
 def learned(tmp_path: Path, **settings: Any) -> Any:
     """Learn the reward that follows action 0, which is 5."""
-    defaults = {"b": B, "out": tmp_path / "run", "offset": "0", "step_size": 0.5}
+    defaults = {"b": B, "out": tmp_path / "run", "offset": "0", "step_size": 0.5, "passes": 1}
     return learn_from(OBSERVATIONS, ACTIONS, questions=NEXT_REWARD, **{**defaults, **settings})
 
 
@@ -364,6 +369,7 @@ def test_the_first_channel_of_rewards_is_the_reward(tmp_path: Path) -> None:
         out=tmp_path / "run",
         offset="0",
         step_size=0.5,
+        passes=1,
     )
     np.testing.assert_allclose(run.predictions()[:, 0], 5.0, atol=0.1)
     assert run.interface.names == ("place", "payment")
