@@ -342,7 +342,7 @@ def test_a_mistake_about_the_reward_is_named(text: str, words: str, tmp_path: Pa
 NEXT_REWARD = [GVF("next reward", ConstantAction(0, n_actions=2), Reward(), 0.0)]
 N_ROWS = 60
 ACTIONS = np.arange(N_ROWS) // 2 % 2
-OBSERVATIONS = (np.arange(N_ROWS) % 4 / 3)[:, np.newaxis]
+OBSERVATIONS = (np.arange(N_ROWS) % 3 / 2)[:, np.newaxis]
 REWARDS = np.where(ACTIONS == 0, 5.0, -1.0)
 B = np.full(N_ROWS, 0.5)
 
