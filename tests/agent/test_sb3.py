@@ -19,7 +19,6 @@ from horde_agent import (
     Horde,
     Interface,
     LearnerConfig,
-    Reward,
     TabularObservation,
 )
 from horde_agent.learning.rules import PAPER_CONFIG
@@ -253,40 +252,6 @@ def test_a_horde_learns_from_the_rewards_of_the_environment(is_normalised: bool)
         if call != "begin"
     ]
     assert horde.rewards == pytest.approx(reached)
-
-
-@pytest.mark.slow
-def test_the_value_of_a_policy_in_eight_environments_is_that_of_monte_carlo() -> None:
-    """PPO that does not change, gamma = 0.9: the prediction in the first place is within two standard errors.
-
-    The returns are those of 200 walks of 100 steps by PPO's probabilities.
-    """
-    gamma = 0.9
-    env = corridors(8, length=200)
-    face = Interface.of(Corridor())
-    question = GVF("value", Behaviour(), Reward(), gamma)
-    horde = horde_of([question], face, engine="plain", step_size=0.2, offset="mean")
-    controller = model_of("PPO", env, n_steps=100, batch_size=100, learning_rate=0.0)
-    predictions = []
-
-    class Watch(HordeCallback):
-        def _on_step(self) -> bool:
-            is_further = super()._on_step()
-            predictions.append(float(horde.predict(face.encode(np.zeros(1, np.float32)))[0]))
-            return is_further
-
-    controller.learn(8_000, callback=Watch(horde, face))
-
-    places = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, np.newaxis]
-    p_right = own_probabilities(controller, places)[:, 1]
-    rng = np.random.default_rng(0)
-    place = np.zeros(200, dtype=np.int64)
-    returns = np.zeros(200)
-    for k in range(100):
-        place = np.minimum(place + (rng.random(200) < p_right[place]), 4)
-        returns += gamma**k * place
-    standard_error = returns.std() / np.sqrt(200)
-    assert abs(np.mean(predictions[-200:]) - returns.mean()) < 2.0 * standard_error
 
 
 @pytest.mark.parametrize("norm_obs", [None, False, True])
