@@ -37,6 +37,7 @@ from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared
 from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.saving import State, inner, nested
@@ -691,11 +692,11 @@ def _unknown_time() -> float:
 def refuse_not_followed(policies: Sequence[PolicyUnderTest], questions: Sequence[GVF]) -> None:
     """Raise ValueError if an excursion could not follow one of these policies."""
     for policy in policies:
-        if not hasattr(policy.target, "probabilities"):
+        if isinstance(policy.target, Gaussian):
             name = questions[int(policy.demons[0])].name
             raise ValueError(
-                f"question {name!r}: its target policy {policy.target!r} gives no probabilities of actions, so no "
-                "test excursion can follow it; set tested=False"
+                f"question {name!r}: its target policy is Gaussian, over real-valued actions, so no test excursion can "
+                "follow it with discrete ones; set tested=False"
             )
 
 

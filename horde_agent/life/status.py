@@ -43,6 +43,7 @@ DEMONS_EVERY_S = 2.0
 MEASURES_EVERY_S = 5.0
 CURVE_EVERY_S = 10.0
 CURVE_COLUMNS = ("step", "median_nmsre", "mean_nmsre", "mean_mspbe", "n_diverged")
+_LATEST_STEPS = 600  # over which cycle times and the reward are averaged
 # Of predictions: a minute, of up to 3,495 demons
 _MOST_SAMPLES = 300
 _MOST_BYTES = 4 << 20
@@ -84,6 +85,7 @@ class LiveStatusWriter(LifeHooks):
         self._began = clock()
         self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
         self.is_off = False
+        self._rewards: deque[float] = deque(maxlen=_LATEST_STEPS)
         try:
             self.path.mkdir(exist_ok=True)
             self._describe(horde)
@@ -95,6 +97,8 @@ class LiveStatusWriter(LifeHooks):
 
         Deferred steps are not flushed for this: flushing at other steps would change the rounding.
         """
+        if math.isfinite(event.row.reward):
+            self._rewards.append(event.row.reward)
         now_s = self._clock()
         life = event.life
         if now_s - self._now_at < NOW_EVERY_S or self.is_off or life.horde.n_waiting:
@@ -190,10 +194,13 @@ class LiveStatusWriter(LifeHooks):
         }
 
     def _write_now(self, life: Life, state: str) -> None:
-        cycles = 1e3 * life.cycle_s.latest(600)
+        cycles = 1e3 * life.cycle_s.latest(_LATEST_STEPS)
         p50, p99, top = (
             np.percentile(cycles, [50, 99, 100]).tolist() if len(cycles) else (None, None, None)
         )
+        reward = None
+        if self._rewards:
+            reward = sum(self._rewards) / len(self._rewards)
         facts = {
             "state": state,
             "step": life.steps,
@@ -207,6 +214,7 @@ class LiveStatusWriter(LifeHooks):
             "n_not_applied": life.n_not_applied,
             "link_losses": life.link_losses,
             "n_excursions": life.student.errors.n_excursions,
+            "reward": reward,
             **self._summary(),
             "n_diverged": life.horde.n_diverged,
             "shards": [shard._asdict() for shard in shards_of(life.horde)],

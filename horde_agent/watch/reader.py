@@ -526,6 +526,9 @@ def _scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
     for name, milliseconds in (status.get("cycle_ms") or {}).items():
         if milliseconds is not None and name != "max":
             yield (f"life/cycle_ms_{name}", step, float(milliseconds))
+    reward = status.get("reward")
+    if isinstance(reward, int | float):
+        yield ("life/reward", step, float(reward))
     for name in _COUNTS:
         count = status.get(name)
         if isinstance(count, int | float):

@@ -238,6 +238,22 @@ def normalised(env: gym.Env[Any, Any], **settings: Any) -> Any:
     return VecNormalize(DummyVecEnv([lambda: env]), **settings)
 
 
+@pytest.mark.parametrize("is_normalised", [False, True])
+def test_a_horde_learns_from_the_rewards_of_the_environment(is_normalised: bool) -> None:
+    """The reward is the place reached, also if VecNormalize scales it for the controller."""
+    env = Corridor(length=8, top=4.0)
+    wrapped: Any = env
+    if is_normalised:
+        wrapped = normalised(env, norm_obs=False)
+    horde, _, _ = train(wrapped, 64, face=Interface.of(env))
+    reached = [
+        shown
+        for shown, call in zip(horde.shown[1:], horde.calls[1:], strict=True)
+        if call != "begin"
+    ]
+    assert horde.rewards == pytest.approx(reached)
+
+
 @pytest.mark.parametrize("norm_obs", [None, False, True])
 def test_the_horde_learns_from_observations_that_vec_normalize_does_not_change(
     norm_obs: bool | None,

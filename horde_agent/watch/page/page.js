@@ -78,6 +78,7 @@ function drawHealth() {
     ["diverged", formatCount(s.n_diverged) + " of " + formatCount(facts.n_questions), s.n_diverged > 0],
     ["run on disk", disk.run == null ? "–" : formatBytes(disk.run)], ["disk free", disk.free == null ? "–" : formatBytes(disk.free), disk.free < 1e9],
     ["snapshots", formatCount(s.snapshots)],
+    ...(s.reward ? [["mean reward", formatNumber(s.reward)]] : []),
   ];
   const list = $("health");
   if (list.children.length !== facts_.length) {
