@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, cli, learn_from
-from horde_agent.record import Flag, Phase
+from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.bags import open_bag_table
 from tests.agent.bags import (
@@ -411,18 +412,17 @@ def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> Non
     assert of_bag.summary["learning_steps"] == 49
 
 
-def test_an_exported_life_teaches_the_same_weights_as_mcap(
+def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row per message, with gaps, drives and test excursions."""
+    """A row per message, from two topics, with gaps, drives and test excursions."""
     run = tmp_path / "life"
-    bag = tmp_path / "life.mcap"
     again = tmp_path / "again"
     questions = "--horizon 8 --questions excursions"
     faults = {40: {"gap": 1}, 90: {"applied": 0}}
     command = f"learn --steps 300 --seed 1 --out {run} {questions}"
     assert toy(command, monkeypatch, faults=faults) == 0
-    assert cli.main(f"export {run} --to mcap --out {bag}".split()) == 0
+    bag = write_json(tmp_path / "life.mcap", messages_of(run))
     assert cli.main(f"export {run} --to parquet --out {tmp_path / 'tables'}".split()) == 0
     columns = columns_file(tmp_path, as_bag_columns((tmp_path / "tables-columns.toml").read_text()))
     command = f"learn --data {bag} --columns {columns} --out {again} {questions}"
@@ -431,15 +431,42 @@ def test_an_exported_life_teaches_the_same_weights_as_mcap(
         assert summary_of(again)[key] == summary_of(run)[key], key
 
 
+ROW_FIELDS = ("step", "action", "b", "phase", "flags", "policy")
+
+
+def messages_of(run: Path) -> Iterator[Recorded]:
+    """Yield two messages for each row of a run's record, of the same time."""
+    stream = read(run / "log" / "life.rec")
+    names = [channel["name"] for channel in stream.header["channels"]]
+    for i, row in enumerate(stream.rows):
+        time_ns = START_NS + i * SECOND_NS // 10
+        facts = {name: row[name].item() for name in ROW_FIELDS}
+        if np.isnan(facts["b"]):
+            facts["b"] = None
+        yield Recorded("/row", "Row", time_ns, facts)
+        readings = dict(zip(names, row["observation"].tolist(), strict=True))
+        yield Recorded("/sensors", "Sensors", time_ns, readings)
+
+
 def as_bag_columns(text: str) -> str:
-    """Return the columns file of an exported table for messages of the topic `life`."""
+    """Return the columns file of an exported table for messages of these two topics."""
     head, *channels = text.split("[[channel]]")
-    lines = ['rows = "life"']
+    lines = ['rows = "/row"']
     for line in head.splitlines():
         key = line.partition(" = ")[0]
-        if key in ("step", "action", "b", "phase", "flags", "policy"):
-            line = f'{key} = {{ topic = "life", field = "{key}" }}'
+        if key in ROW_FIELDS:
+            line = f'{key} = {{ topic = "/row", field = "{key}" }}'
         lines.append(line)
     for channel in channels:
-        lines += ["[[channel]]", 'topic = "life"', channel.replace("column = ", "field = ")]
+        source = channel.replace("column = ", "field = ")
+        lines += ["[[channel]]", f'topic = "/sensors"{source}']
     return "\n".join(lines)
+
+
+def test_the_columns_file_of_the_documentation_fits_the_bag(bag: Path, tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "data.md"
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    (columns,) = [block for block in blocks if "/cmd_vel" in block]
+    rows = rows_of(bag, columns.replace('b = "estimate"\n', ""))
+    assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
+    assert rows["action"].tolist() == rows_of(bag)["action"].tolist()
