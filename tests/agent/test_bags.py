@@ -16,6 +16,7 @@ from horde_agent import GVF, Behaviour, Channel, cli, learn_from
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.bags import open_bag_table
+from horde_agent.runs.data.draft import draft_columns
 from tests.agent.bags import (
     COLUMNS,
     SECOND_NS,
@@ -249,6 +250,7 @@ def test_a_cut_mcap_file_is_read_to_its_last_whole_chunk(tmp_path: Path) -> None
     assert 100 < len(rows) < 250
     assert rows["observation"].tolist() == whole["observation"][: len(rows)].tolist()
     assert "read up to the cut" in table.remarks[0]
+    assert "# The bag was cut off" in draft_columns(tmp_path / "json.mcap")
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -410,6 +412,15 @@ def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> Non
     )
     assert of_bag.summary["weights_sha256"] == of_rows.summary["weights_sha256"]
     assert of_bag.summary["learning_steps"] == 49
+
+
+def test_the_actions_of_a_bag_are_ignored_in_a_log(bag: Path, tmp_path: Path) -> None:
+    table = open_bag_table(bag, columns_file(tmp_path), is_log=True)
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
+    assert table.columns.actions == ("forward", "turn")
+    assert set(rows["action"][:-1].tolist()) == {0}
+    assert not table.header["b_known"]
 
 
 def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(

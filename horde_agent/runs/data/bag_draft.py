@@ -42,13 +42,11 @@ def draft_bag_columns(path: Path) -> str:
         except BadInput as error:
             unread[name] = str(error)
     commands = [name for name in sorted(known) if _is_command(known[name].topic)]
-    lines = [
-        f"# Columns of {path.name}: check them, and leave out what is not needed.",
-        "# Topics:",
-        *_topic_lines(bag, known, unread),
-        "",
-        *_settings(known, commands[:1]),
-    ]
+    lines = [f"# Columns of {path.name}: check them, and leave out what is not needed."]
+    if bag.cut:
+        lines.append(f"# The bag was cut off: {bag.cut}.")
+    lines += ["# Topics:", *_topic_lines(bag, known, unread), ""]
+    lines += _settings(known, commands[:1])
     for name in sorted(known):
         if name not in commands[:1]:
             lines += _channel_lines(known[name])
