@@ -116,8 +116,7 @@ def _channel_lines(known: _Known) -> Iterator[str]:
     longest = getattr(known.content, "range_max", None)
     for path in number_fields(known.content):
         number = number_at(known.content, steps_of(path))
-        is_range = longest is not None and path.startswith("ranges")
-        if longest is not None and not is_range:
+        if longest is not None and not path.startswith("ranges"):
             continue
         if np.isnan(number):
             continue
@@ -127,7 +126,7 @@ def _channel_lines(known: _Known) -> Iterator[str]:
         yield f"field = {toml_value(path)}"
         if max_age_s > DEFAULT_MAX_AGE_S:
             yield f"max_age_s = {_rounded(max_age_s)}"
-        if is_range:
+        if longest is not None:
             yield f"infinite = {_rounded(longest)}  # no echo"
 
 
