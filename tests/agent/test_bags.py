@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, cli, learn_from
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, PolicyFunction, cli, learn_from
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.bags import open_bag_table
@@ -140,6 +140,18 @@ def test_an_action_at_the_row_is_the_newest_command(tmp_path: Path) -> None:
     rows = rows_of(commanded(tmp_path), columns)
     assert rows["t"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert rows["action"][:4].tolist() == [2, 2, 0, 0]
+
+
+def test_b_is_the_first_one_after_the_row_as_the_action_is(tmp_path: Path) -> None:
+    """Each command has its probability, 10 ms behind it."""
+    x = list(sent("/x", [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]))
+    commands = list(sent("/a", [0.2, 1.3, 2.4], [1.0, 0.0, 2.0]))
+    probabilities = list(sent("/b", [0.21, 1.31, 2.41], [0.5, 0.25, 0.125]))
+    messages = sorted([*x, *commands, *probabilities], key=lambda one: one.time_ns)
+    bag = json_bag(tmp_path, iter(messages))
+    rows = rows_of(bag, 'b = { topic = "/b", field = "data" }' + COMMANDED)
+    assert rows["action"][:3].tolist() == [1, 0, 2]
+    assert rows["b"][:3].tolist() == [0.5, 0.25, 0.125]
 
 
 def test_bins_of_two_fields_count_the_last_one_fastest(tmp_path: Path) -> None:
@@ -421,6 +433,17 @@ def test_the_actions_of_a_bag_are_ignored_in_a_log(bag: Path, tmp_path: Path) ->
     assert table.columns.actions == ("forward", "turn")
     assert set(rows["action"][:-1].tolist()) == {0}
     assert not table.header["b_known"]
+
+
+def test_b_of_a_bag_may_be_a_policy(bag: Path, tmp_path: Path) -> None:
+    coin = PolicyFunction(lambda observation, tiles: np.array([0.5, 0.5]), n_actions=2)
+    question = [GVF("turn", ConstantAction(1, n_actions=2), Channel(0), 0.9)]
+    columns = columns_file(tmp_path)
+    learned = learn_from(bag, columns=columns, b=coin, questions=question, out=tmp_path / "run")
+    b = read(learned.path / "log" / "life.rec").rows["b"]
+    assert set(b[:-1].tolist()) == {0.5}
+    with pytest.raises(BadInput, match="actions is in the columns file"):
+        learn_from(bag, "a", columns=columns, questions=question, out=tmp_path / "b")
 
 
 def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
