@@ -66,7 +66,8 @@ class ColumnsConfig:
     """Print a columns.toml for a table, with every key: what its columns seem to be.
 
     Attributes:
-        file: The table: a Parquet, CSV or npz file, or a folder of Parquet files.
+        file: The table: a Parquet, Feather, CSV or npz file, or a folder of Parquet files; or a bag:
+            an MCAP or .bag file, or the folder of a ROS 2 bag.
     """
 
     file: tyro.conf.Positional[Path]

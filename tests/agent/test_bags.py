@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, cli, learn_from
-from horde_agent.record import Flag, Phase
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, PolicyFunction, cli, learn_from
+from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.bags import open_bag_table
+from horde_agent.runs.data.draft import draft_columns
 from tests.agent.bags import (
     COLUMNS,
     SECOND_NS,
@@ -140,6 +142,18 @@ def test_an_action_at_the_row_is_the_newest_command(tmp_path: Path) -> None:
     assert rows["action"][:4].tolist() == [2, 2, 0, 0]
 
 
+def test_b_is_the_first_one_after_the_row_as_the_action_is(tmp_path: Path) -> None:
+    """Each command has its probability, 10 ms behind it."""
+    x = list(sent("/x", [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]))
+    commands = list(sent("/a", [0.2, 1.3, 2.4], [1.0, 0.0, 2.0]))
+    probabilities = list(sent("/b", [0.21, 1.31, 2.41], [0.5, 0.25, 0.125]))
+    messages = sorted([*x, *commands, *probabilities], key=lambda one: one.time_ns)
+    bag = json_bag(tmp_path, iter(messages))
+    rows = rows_of(bag, 'b = { topic = "/b", field = "data" }' + COMMANDED)
+    assert rows["action"][:3].tolist() == [1, 0, 2]
+    assert rows["b"][:3].tolist() == [0.5, 0.25, 0.125]
+
+
 def test_bins_of_two_fields_count_the_last_one_fastest(tmp_path: Path) -> None:
     """Speed v is cut at .1, turn w at -.1 and .1: the action is 3 (v >= .1) + the bin of w."""
     speeds = [(0.0, -0.5), (0.0, 0.0), (0.2, 0.5), (0.2, -0.5), (0.1, 0.1)]
@@ -248,6 +262,7 @@ def test_a_cut_mcap_file_is_read_to_its_last_whole_chunk(tmp_path: Path) -> None
     assert 100 < len(rows) < 250
     assert rows["observation"].tolist() == whole["observation"][: len(rows)].tolist()
     assert "read up to the cut" in table.remarks[0]
+    assert "# The bag was cut off" in draft_columns(tmp_path / "json.mcap")
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -411,18 +426,37 @@ def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> Non
     assert of_bag.summary["learning_steps"] == 49
 
 
-def test_an_exported_life_teaches_the_same_weights_as_mcap(
+def test_the_actions_of_a_bag_are_ignored_in_a_log(bag: Path, tmp_path: Path) -> None:
+    table = open_bag_table(bag, columns_file(tmp_path), is_log=True)
+    rows = np.concatenate([part.rows for part in table])
+    assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
+    assert table.columns.actions == ("forward", "turn")
+    assert set(rows["action"][:-1].tolist()) == {0}
+    assert not table.header["b_known"]
+
+
+def test_b_of_a_bag_may_be_a_policy(bag: Path, tmp_path: Path) -> None:
+    coin = PolicyFunction(lambda observation, tiles: np.array([0.5, 0.5]), n_actions=2)
+    question = [GVF("turn", ConstantAction(1, n_actions=2), Channel(0), 0.9)]
+    columns = columns_file(tmp_path)
+    learned = learn_from(bag, columns=columns, b=coin, questions=question, out=tmp_path / "run")
+    b = read(learned.path / "log" / "life.rec").rows["b"]
+    assert set(b[:-1].tolist()) == {0.5}
+    with pytest.raises(BadInput, match="actions is in the columns file"):
+        learn_from(bag, "a", columns=columns, questions=question, out=tmp_path / "b")
+
+
+def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row per message, with gaps, drives and test excursions."""
+    """A row per message, from two topics, with gaps, drives and test excursions."""
     run = tmp_path / "life"
-    bag = tmp_path / "life.mcap"
     again = tmp_path / "again"
     questions = "--horizon 8 --questions excursions"
     faults = {40: {"gap": 1}, 90: {"applied": 0}}
     command = f"learn --steps 300 --seed 1 --out {run} {questions}"
     assert toy(command, monkeypatch, faults=faults) == 0
-    assert cli.main(f"export {run} --to mcap --out {bag}".split()) == 0
+    bag = write_json(tmp_path / "life.mcap", messages_of(run))
     assert cli.main(f"export {run} --to parquet --out {tmp_path / 'tables'}".split()) == 0
     columns = columns_file(tmp_path, as_bag_columns((tmp_path / "tables-columns.toml").read_text()))
     command = f"learn --data {bag} --columns {columns} --out {again} {questions}"
@@ -431,15 +465,42 @@ def test_an_exported_life_teaches_the_same_weights_as_mcap(
         assert summary_of(again)[key] == summary_of(run)[key], key
 
 
+ROW_FIELDS = ("step", "action", "b", "phase", "flags", "policy")
+
+
+def messages_of(run: Path) -> Iterator[Recorded]:
+    """Yield two messages for each row of a run's record, of the same time."""
+    stream = read(run / "log" / "life.rec")
+    names = [channel["name"] for channel in stream.header["channels"]]
+    for i, row in enumerate(stream.rows):
+        time_ns = START_NS + i * SECOND_NS // 10
+        facts = {name: row[name].item() for name in ROW_FIELDS}
+        if np.isnan(facts["b"]):
+            facts["b"] = None
+        yield Recorded("/row", "Row", time_ns, facts)
+        readings = dict(zip(names, row["observation"].tolist(), strict=True))
+        yield Recorded("/sensors", "Sensors", time_ns, readings)
+
+
 def as_bag_columns(text: str) -> str:
-    """Return the columns file of an exported table for messages of the topic `life`."""
+    """Return the columns file of an exported table for messages of these two topics."""
     head, *channels = text.split("[[channel]]")
-    lines = ['rows = "life"']
+    lines = ['rows = "/row"']
     for line in head.splitlines():
         key = line.partition(" = ")[0]
-        if key in ("step", "action", "b", "phase", "flags", "policy"):
-            line = f'{key} = {{ topic = "life", field = "{key}" }}'
+        if key in ROW_FIELDS:
+            line = f'{key} = {{ topic = "/row", field = "{key}" }}'
         lines.append(line)
     for channel in channels:
-        lines += ["[[channel]]", 'topic = "life"', channel.replace("column = ", "field = ")]
+        source = channel.replace("column = ", "field = ")
+        lines += ["[[channel]]", f'topic = "/sensors"{source}']
     return "\n".join(lines)
+
+
+def test_the_columns_file_of_the_documentation_fits_the_bag(bag: Path, tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "data.md"
+    blocks = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    (columns,) = [block for block in blocks if "/cmd_vel" in block]
+    rows = rows_of(bag, columns.replace('b = "estimate"\n', ""))
+    assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
+    assert rows["action"].tolist() == rows_of(bag)["action"].tolist()

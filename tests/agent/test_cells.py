@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import re
 import time
@@ -261,9 +262,13 @@ def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> 
         pq = pytest.importorskip("pyarrow.parquet")
         pq.write_table(pa.table({"x": values}), file)
         assert open_table(tmp_path, Columns((X,))).where == str(tmp_path)
+    elif suffix == ".FEATHER":
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.feather").write_feather(pa.table({"x": values}), file)
     else:
         text = b"x\n1\n2\n"
-        file.write_bytes(gzip.compress(text) if suffix.endswith(".GZ") else text)
+        compress = {".CSV.GZ": gzip.compress, ".CSV.BZ2": bz2.compress}.get(suffix, bytes)
+        file.write_bytes(compress(text))
     assert columns_in(file) == ["x"]
     assert rows_in(file)["observation"][:, 0].tolist() == [1, 2]
 

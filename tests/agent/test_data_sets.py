@@ -463,7 +463,7 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"version": "v2.1"}, "has the version v2.1, expected v3"),
+        ({"version": "v1.6"}, "has the version v1.6, expected v2.0, v2.1 or v3"),
         (
             {"episode_index": np.array([0, 0, 1, 1, 0, 0, 1, 1])},
             "row 5, column 'episode_index': 0 must not decrease",

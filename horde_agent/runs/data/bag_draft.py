@@ -42,13 +42,11 @@ def draft_bag_columns(path: Path) -> str:
         except BadInput as error:
             unread[name] = str(error)
     commands = [name for name in sorted(known) if _is_command(known[name].topic)]
-    lines = [
-        f"# Columns of {path.name}: check them, and leave out what is not needed.",
-        "# Topics:",
-        *_topic_lines(bag, known, unread),
-        "",
-        *_settings(known, commands[:1]),
-    ]
+    lines = [f"# Columns of {path.name}: check them, and leave out what is not needed."]
+    if bag.cut:
+        lines.append(f"# The bag was cut off: {bag.cut}.")
+    lines += ["# Topics:", *_topic_lines(bag, known, unread), ""]
+    lines += _settings(known, commands[:1])
     for name in sorted(known):
         if name not in commands[:1]:
             lines += _channel_lines(known[name])
@@ -118,8 +116,7 @@ def _channel_lines(known: _Known) -> Iterator[str]:
     longest = getattr(known.content, "range_max", None)
     for path in number_fields(known.content):
         number = number_at(known.content, steps_of(path))
-        is_range = longest is not None and path.startswith("ranges")
-        if longest is not None and not is_range:
+        if longest is not None and not path.startswith("ranges"):
             continue
         if np.isnan(number):
             continue
@@ -129,7 +126,7 @@ def _channel_lines(known: _Known) -> Iterator[str]:
         yield f"field = {toml_value(path)}"
         if max_age_s > DEFAULT_MAX_AGE_S:
             yield f"max_age_s = {_rounded(max_age_s)}"
-        if is_range:
+        if longest is not None:
             yield f"infinite = {_rounded(longest)}  # no echo"
 
 

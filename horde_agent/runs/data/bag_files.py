@@ -14,7 +14,7 @@ import io
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -67,7 +67,10 @@ class Bag(Protocol):
 
     path: Path
     topics: dict[str, Topic]
-    cut: str
+
+    @property
+    def cut(self) -> str:
+        """Why it was not read to its end."""
 
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:
         """Yield the messages of some topics in the order of the file, up to a cut."""
@@ -112,7 +115,11 @@ def _opened(path: Path) -> Bag:
 
 
 def _opened_file(path: Path) -> Bag:
-    kinds = {".mcap": _McapFile, ".bag": _Ros1File, ".db3": _SqliteFile}
+    kinds: dict[str, Callable[[Path], Bag]] = {
+        ".mcap": _McapFile,
+        ".bag": _Ros1File,
+        ".db3": _SqliteFile,
+    }
     return kinds[path.suffix.lower()](path)
 
 
@@ -290,7 +297,7 @@ class _Ros1File:
         counts = self._index()
         if counts is None:
             counts = Counter(message.topic for message in self.messages(None))
-        self.topics = {}
+        self.topics: dict[str, Topic] = {}
         for connection in self._connections.values():
             self.topics[connection.topic] = Topic(
                 name=connection.topic,
@@ -421,7 +428,7 @@ class _Ros2Folder:
         self.path = path
         self.cut = ""
         self._rosbag2 = imported("rosbags.rosbag2", NEEDS_READERS)
-        self.topics = {}
+        self.topics: dict[str, Topic] = {}
         with self._rosbag2.Reader(path) as reader:
             for connection in reader.connections:
                 self.topics[connection.topic] = Topic(
@@ -451,7 +458,7 @@ class _SqliteFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut = ""
-        self.topics = {}
+        self.topics: dict[str, Topic] = {}
         self._names: dict[int, str] = {}
         try:
             with closing(self._opened()) as database:

@@ -19,6 +19,7 @@ Decoder = Callable[[bytes], Any]
 """Returns the message of some bytes: a dataclass, or of JSON a dict."""
 
 _STEP = re.compile(r'\.?([^.\[\]]+)|\[(\d+)\]|\["([^"]+)"\]')
+_PLAIN_NAME = re.compile(r"[^.\[\]]+")
 _ENCODINGS = ("cdr", "ros1", "json")
 _MOST_SHOWN = 12
 _MOST_DRAFTED = 8
@@ -162,8 +163,10 @@ def _path(steps: Sequence[str | int]) -> str:
     for step in steps:
         if isinstance(step, int):
             text += f"[{step}]"
-        else:
+        elif _PLAIN_NAME.fullmatch(step):
             text += f".{step}"
+        else:
+            text += f'["{step}"]'
     return text.removeprefix(".")
 
 

@@ -11,6 +11,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,14 +79,20 @@ class BagPlan(NamedTuple):
     episode: str | None
 
 
-def open_bag_table(path: Path, columns: Path | None) -> BagTable:
-    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
+def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) -> BagTable:
+    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file.
+
+    The actions of a log are ignored, and its rows without a number dropped.
+    """
     if columns is None:
         raise BadInput(
             f"a bag needs --columns FILE.toml, which names its topics and fields: `horde columns {path} > "
             "columns.toml` writes one"
         )
     plan = read_plan(columns)
+    if is_log:
+        without_actions = replace(plan.columns, missing="gap", action=None, b=None)
+        plan = plan._replace(columns=without_actions, action=())
     bag = open_bag(path)
     return BagTable(bag, plan)
 

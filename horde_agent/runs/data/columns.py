@@ -270,7 +270,7 @@ def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     """
     if not any(channel.transition or channel.categories for channel in columns):
         return None
-    n_categories = {}
+    n_categories: dict[str, int] = {}
     for channel in columns:
         group = channel.group or channel.name or channel.column
         if n_categories.setdefault(group, len(channel.categories)) != len(channel.categories):

@@ -55,7 +55,7 @@ def opened_csv(file: Path, form: CsvForm) -> Iterator[OpenCsv]:
     with opener(file, "rt", newline="", encoding="utf-8-sig") as lines:
         first_lines = list(islice(lines, _N_FIRST_LINES))
         separator = form.separator or _found_separator(first_lines, has_header=form.has_header)
-        rows = csv.reader(chain(first_lines, lines), delimiter=separator)
+        rows: Iterator[list[str]] = csv.reader(chain(first_lines, lines), delimiter=separator)
         first_row = next(rows, [])
         if form.has_header:
             names = first_row

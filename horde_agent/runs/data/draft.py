@@ -174,7 +174,7 @@ def _by_kind(rows: Mapping[str, Cells]) -> _Kinds:
             kinds.dates[name] = column
         else:
             texts = _categories(column)
-            if len(texts) <= _MOST_CATEGORIES:
+            if texts:
                 kinds.categories[name] = texts
             else:
                 kinds.texts.append(name)
@@ -190,11 +190,13 @@ def _seconds(column: Cells) -> Floats:
 
 
 def _categories(column: Cells) -> list[str]:
-    """Return the texts of a column in order; more than `_MOST_CATEGORIES` if it holds something else."""
-    texts = {cells.category_of(cell) for cell in column.tolist()} if column.ndim == 1 else set()
+    """Return the texts of a column in order; none if they are one or many."""
+    if column.ndim != 1:
+        return []
+    texts = {cells.category_of(cell) for cell in column.tolist()}
     texts.discard("")
-    if not texts:
-        return [""] * (_MOST_CATEGORIES + 1)
+    if not 1 < len(texts) <= _MOST_CATEGORIES:
+        return []
     return sorted(texts)
 
 

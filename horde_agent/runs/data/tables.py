@@ -599,8 +599,8 @@ class _Part:
             return column
         if kind in "mM":
             raise BadInput(
-                f"{self._where}: the column {name!r} holds dates, expected seconds: convert it by "
-                "(t - t[0]) / numpy.timedelta64(1, 's')"
+                f"{self._where}: the column {name!r} holds dates, expected numbers: name it as the time, or convert it "
+                "by (t - t[0]) / numpy.timedelta64(1, 's')"
             )
         if column.ndim != 1 or kind not in "fiubOUT":
             raise BadInput(

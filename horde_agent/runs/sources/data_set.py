@@ -154,7 +154,7 @@ def open_file(file: Path, columns: Path | None, *, is_log: bool = False) -> Tabl
     if is_lerobot(file):
         return open_lerobot(file, columns)
     if is_bag(file):
-        return open_bag_table(file, columns)
+        return open_bag_table(file, columns, is_log=is_log)
     if columns is None:
         advice = f"`horde columns {file} > columns.toml` writes one"
         raise BadInput(
