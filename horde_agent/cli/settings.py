@@ -43,11 +43,11 @@ class ExportConfig:
 
     Attributes:
         run: The run's folder.
-        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' own
-            viewers), `minari` or `lerobot` (a data set of the transitions learned from) or
+        to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' viewers,
+            such as Foxglove), `minari` or `lerobot` (a data set of the transitions learned from) or
             `tensorboard` (scalars: NMSRE, MSPBE, cycle times, faults).
         out: Folder or file to write; `export` in the run's folder when None.
-        predictions: With `parquet`: also write the predictions at each row, by the newest
+        predictions: With `parquet` and `mcap`: also write the predictions at each row, by the newest
             snapshot's weights.
         follow: With `tensorboard`: continue until the run ends.
     """

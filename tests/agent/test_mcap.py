@@ -23,7 +23,7 @@ from horde_agent.runs.reporting.mcap_file import (
     prediction_fields,
     publish_times,
 )
-from tests.agent.commands import toy
+from tests.agent.commands import summary_of, toy
 
 reading = pytest.importorskip("mcap.reader")
 
@@ -274,3 +274,18 @@ def test_a_record_without_b_has_none_in_its_columns_file(tmp_path: Path) -> None
     words = ["export", str(tmp_path / "run"), "--to", "mcap", "--out", str(path)]
     assert cli.main(words) == 0
     assert "b" not in tomllib.loads((tmp_path / "life-columns.toml").read_text())
+
+
+def test_a_life_exported_and_learned_from_has_the_same_weights(
+    toy_run: Path, exported: Path, tmp_path: Path
+) -> None:
+    """To the bit: its rows are those of `/life`, with excursions, drives and gaps."""
+    columns = exported.parent / "toy-columns.toml"
+    run = tmp_path / "run"
+    words = f"learn --data {exported} --columns {columns} --questions excursions --horizon 20 --out {run}"
+    assert cli.main(words.split()) == 0
+    life = summary_of(toy_run)
+    learned = summary_of(run)
+    for key in ("weights_sha256", "learning_steps", "mean_nmsre", "n_excursions"):
+        assert learned[key] == life[key]
+    assert learned["learning_steps"] > 500

@@ -137,7 +137,7 @@ class RowTimes:
         self._newest_ns = 0
 
     def log_times(self, rows: NDArray[Any]) -> list[int]:
-        """Return the log time of each of the next rows, in nanoseconds since 1970."""
+        """Return the log times of the next rows, shape (n_rows,), in nanoseconds since 1970."""
         is_resumed = (rows["flags"] & Flag.RESUMED) != 0
         wall_s = rows["unix_s"]
         times = []
@@ -174,7 +174,7 @@ class RowTimes:
 
 
 def publish_times(rows: NDArray[Any], log_times: Sequence[int]) -> list[int]:
-    """Return the wall clock of each row in nanoseconds since 1970; its log time where it is unknown."""
+    """Return the wall clocks of rows, shape (n_rows,), in nanoseconds since 1970; the log time of one without."""
     times = []
     for wall_s, log_time in zip(rows["unix_s"].tolist(), log_times, strict=True):
         if math.isfinite(wall_s):
