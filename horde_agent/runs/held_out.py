@@ -144,6 +144,14 @@ def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int =
     return scores
 
 
+def has_scorable(questions: Iterable[GVF]) -> bool:
+    """Return whether a question is about another policy, by a sum that importance sampling can score."""
+    return any(
+        not isinstance(question.target_policy, Behaviour) and not _objection(question)
+        for question in questions
+    )
+
+
 def n_steps_of(gamma: float) -> int:
     """Return the number of steps after which less than 5 % of a return follow, at least 1."""
     if gamma <= 0.0:
