@@ -263,7 +263,8 @@ class _HeldOut:
                     p = question.target_policy.probabilities(observation, self._tiles_in(row))
                     known[row] = float(p[rows["action"][row]]) / float(rows["b"][row])
                 ratios[i, k] = known[row]
-        return Stretches(np.cumprod(ratios, axis=1), self._groups(starts))
+        weight = np.asarray(np.cumprod(ratios, axis=1), dtype=np.float64)
+        return Stretches(weight, self._groups(starts))
 
     def _groups(self, starts: Integers) -> Integers:
         """Return a number of at most `_MOST_GROUPS` for each stretch: its episode's, or of some in a row."""
@@ -315,7 +316,7 @@ class _HeldOut:
 
     def _cumulants(self, question: GVF, starts: Integers) -> Floats:
         """Return the cumulants of the steps of each stretch, 0 after its end, shape (n_stretches, K)."""
-        channel = question.cumulant.index  # type: ignore[union-attr]
+        channel = int(question.cumulant.index)  # type: ignore[union-attr]
         n_steps = n_steps_of(float(question.continuation))  # type: ignore[arg-type]
         rows = starts[:, None] + 1 + np.arange(n_steps)
         is_inside = np.arange(n_steps) < self._n_left[starts][:, None]
