@@ -182,8 +182,8 @@ class Target:
     def ratio(self) -> Floats:
         """Ratio rho = pi(a|s) / b(a|s) of each transition, shape (n,)."""
         episodes = self.episodes
-        taken = self.probabilities[episodes.row, episodes.action]
-        return np.asarray(taken / episodes.b)
+        pi = self.probabilities[episodes.row, episodes.action]
+        return np.asarray(pi / episodes.b)
 
     @cached_property
     def weight(self) -> Floats:
