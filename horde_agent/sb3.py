@@ -433,7 +433,7 @@ class ControllerPolicy:
         tiles: NDArray[np.int64],  # noqa: ARG002
     ) -> NDArray[np.float64]:
         """Return the probability of each action, shape (n_actions,)."""
-        return self.probabilities_at(np.asarray(observation)[np.newaxis])[0]
+        return np.asarray(self.probabilities_at(np.asarray(observation)[np.newaxis])[0])
 
     def probabilities_at(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """Return the probabilities at several observations, (n, ...), in one pass, shape (n, n_actions)."""

@@ -32,9 +32,9 @@ def doubly_robust(target: Target, function: QFunction, gamma: float, continues: 
 def weighted_doubly_robust(
     target: Target, function: QFunction, gamma: float, continues: Floats
 ) -> Ratios:
-    """Return the estimate with the corrections of each step divided by its total weight, consistent; see above."""
+    """Return the estimate with the corrections of each step divided by its total weight; arguments as above, (n,)."""
     delta = td_errors(target, function, gamma, continues)
     weight, correction = by_step(target, delta)
-    discount = gamma ** np.arange(weight.shape[1])
+    discount = np.asarray(gamma ** np.arange(weight.shape[1]), dtype=np.float64)
     start = function.v[target.episodes.first_row]
     return Ratios(weight * correction, weight, discount, start)

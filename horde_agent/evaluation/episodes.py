@@ -109,7 +109,7 @@ class Episodes:
     @cached_property
     def is_last(self) -> Bools:
         """Whether each transition is the last one of its episode, shape (n,)."""
-        return self.step == self.length[self.episode] - 1
+        return np.asarray(self.step == self.length[self.episode] - 1)
 
     def sums(self, values: Floats) -> Floats:
         """Return the sum of values of transitions, (n, ...), over each episode, (n_episodes, ...)."""
@@ -120,7 +120,7 @@ class Episodes:
         return self.sums(gamma**self.step * self.reward)
 
     def part(self, selected: Integers) -> Episodes:
-        """Return some of the episodes, by number."""
+        """Return some of the episodes, by number, shape (n_selected,)."""
         starts = self.first[selected]
         lengths = self.length[selected]
         transitions = _ranges(starts, lengths)
@@ -182,8 +182,8 @@ class Target:
     def ratio(self) -> Floats:
         """Ratio rho = pi(a|s) / b(a|s) of each transition, shape (n,)."""
         episodes = self.episodes
-        taken = self.probabilities[episodes.row, episodes.action]
-        return np.asarray(taken / episodes.b)
+        pi = self.probabilities[episodes.row, episodes.action]
+        return np.asarray(pi / episodes.b)
 
     @cached_property
     def weight(self) -> Floats:
@@ -202,9 +202,9 @@ class Target:
     @cached_property
     def final_weight(self) -> Floats:
         """Product of all ratios of each episode, shape (n_episodes,)."""
-        return self.weight[self.episodes.first + self.episodes.length - 1]
+        return np.asarray(self.weight[self.episodes.first + self.episodes.length - 1])
 
     def part(self, selected: Integers) -> Target:
-        """Return the same policy on some of the episodes, by number."""
+        """Return the same policy on some of the episodes, by number, shape (n_selected,)."""
         rows = _ranges(self.episodes.first_row[selected], self.episodes.length[selected] + 1)
         return Target(self.name, self.episodes.part(selected), self.probabilities[rows])

@@ -59,14 +59,14 @@ class QFeatures:
         if has_clock:
             clock = _clock(episodes)
             tiles = np.column_stack([tiles, episodes.n_features + clock])
-        seen, index = np.unique(tiles, return_inverse=True)
+        tile_numbers, index = np.unique(tiles, return_inverse=True)
         index = index.reshape(tiles.shape)
         most = MOST_FEATURES // episodes.n_actions
-        if len(seen) <= most:
-            return cls(index, np.ones(index.shape), len(seen), is_hashed=False)
+        if len(tile_numbers) <= most:
+            return cls(index, np.ones(index.shape), len(tile_numbers), is_hashed=False)
         rng = np.random.default_rng(seed)
-        buckets = rng.integers(most, size=len(seen))
-        signs = rng.choice([-1.0, 1.0], size=len(seen))
+        buckets = rng.integers(most, size=len(tile_numbers))
+        signs = rng.choice([-1.0, 1.0], size=len(tile_numbers))
         return cls(buckets[index], signs[index], most, is_hashed=True)
 
     def dense(self, rows: Integers) -> Floats:
@@ -158,10 +158,10 @@ class FittedQ:
         goes_on = self.continues()
         chosen = np.flatnonzero(self.fold[episodes.episode] == fold)
         for action in range(episodes.n_actions):
-            mine = chosen[episodes.action[chosen] == action]
+            numbers = chosen[episodes.action[chosen] == action]
             block = slice(action * n_features, (action + 1) * n_features)
-            for begin in range(0, len(mine), _CHUNK):
-                part = mine[begin : begin + _CHUNK]
+            for begin in range(0, len(numbers), _CHUNK):
+                part = numbers[begin : begin + _CHUNK]
                 rows = episodes.row[part]
                 phi = self.features.dense(rows)
                 following = self.features.dense(rows + 1)
@@ -208,8 +208,8 @@ class FittedQ:
         numbers = range(len(self._systems))
         for fold in numbers:
             rows = np.flatnonzero(fold_of_row == fold)
-            others = [other for other in numbers if other != fold] or [fold]
-            function = self._function(self._solved(others).theta, rows)
+            other_folds = [other for other in numbers if other != fold] or [fold]
+            function = self._function(self._solved(other_folds).theta, rows)
             q[rows] = function.q
             v[rows] = function.v
         return QFunction(q, v)
@@ -229,11 +229,11 @@ class FittedQ:
         mean = np.concatenate([(share[:, None] * phi).mean(axis=0) for share in shares.T])
         adjoint = solution.inverse.T @ mean
         leverage = self._function(adjoint, episodes.row).q
-        taken = leverage[np.arange(episodes.n_transitions), episodes.action]
+        leverage_of_action = leverage[np.arange(episodes.n_transitions), episodes.action]
         delta = td_errors(self.target, function, self.gamma, self.continues())
         start = function.v[first]
         value = float(start.mean())
-        psi = start - value + episodes.n_episodes * episodes.sums(taken * delta)
+        psi = start - value + episodes.n_episodes * episodes.sums(leverage_of_action * delta)
         return Linearised(value, psi - psi.mean())
 
 

@@ -23,7 +23,8 @@ from horde_agent.policies import PolicyFunction
 from horde_agent.types import Floats, Tiles
 
 N_HALVES = 8
-_UPDATES = 20_000
+UPDATES = 20_000
+"""Number of updates of the demons that learn from all episodes, at least; the same passes for halves."""
 _MOST_PASSES = 50
 _FEWEST_EPISODES = 4
 _REWARD = (
@@ -101,7 +102,7 @@ def _start_values(targets: Sequence[Target], gamma: float, *, continues_truncate
         config=LearnerConfig(),
         mode="deferred",
     )
-    n_passes = min(max(_UPDATES // episodes.n_transitions, 1), _MOST_PASSES)
+    n_passes = min(max(UPDATES // episodes.n_transitions, 1), _MOST_PASSES)
     for _ in range(n_passes):
         _learn(horde, targets[0], continues_truncated=continues_truncated)
     starts = [horde.predict(tiles) for tiles in episodes.tiles[episodes.first_row]]

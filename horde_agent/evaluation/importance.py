@@ -44,7 +44,8 @@ def weighted(target: Target, gamma: float) -> Ratios:
 def weighted_per_decision(target: Target, gamma: float) -> Ratios:
     """Return the estimate in which each step has its own total weight, biased but consistent."""
     weight, reward = by_step(target, target.episodes.reward)
-    return Ratios(weight * reward, weight, gamma ** np.arange(weight.shape[1]))
+    discount = np.asarray(gamma ** np.arange(weight.shape[1]), dtype=np.float64)
+    return Ratios(weight * reward, weight, discount)
 
 
 def by_step(target: Target, values: Floats) -> tuple[Floats, Floats]:

@@ -53,7 +53,7 @@ class Estimate(ABC):
         n = self.n_episodes
         mean = counts @ psi / n
         variance = counts @ psi**2 / n - mean**2
-        return np.sqrt(np.maximum(variance, 0.0) / n)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) / n))
 
     @property
     def value(self) -> float:
@@ -83,7 +83,7 @@ class Mean(Estimate):
 
     def influence(self) -> Floats:
         """Return the deviation of each episode, shape (n_episodes,)."""
-        return self._numbers - self._numbers.mean()
+        return np.asarray(self._numbers - self._numbers.mean())
 
 
 class Ratios(Estimate):

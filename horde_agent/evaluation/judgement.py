@@ -45,7 +45,7 @@ LABELS = {
     "gvf": "GVF of the Horde",
 }
 HEADLINE = "wdr"
-"""The estimator of the verdict: of the smallest error in docs/results/evaluate.csv."""
+"""The estimator of the verdict: of small error in each problem of docs/results/evaluate.csv."""
 _NEEDS_Q = ("dr", "wdr", "fqe")
 
 

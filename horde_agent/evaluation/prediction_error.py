@@ -55,10 +55,10 @@ class PredictionError(Estimate):
         n_steps = cumulant.shape[1]
         discount = gamma ** np.arange(n_steps)
         sums = np.cumsum(discount * cumulant, axis=1)
-        before = np.concatenate([np.zeros((len(sums), 1)), sums[:, :-1]], axis=1)
-        error = (prediction[:, None] - sums) ** 2 - (prediction[:, None] - before) ** 2
+        previous_sums = np.concatenate([np.zeros((len(sums), 1)), sums[:, :-1]], axis=1)
+        error = (prediction[:, None] - sums) ** 2 - (prediction[:, None] - previous_sums) ** 2
         self._squared = _ratios(prediction**2, error, stretches)
-        self._second = _ratios(np.zeros(len(sums)), sums**2 - before**2, stretches)
+        self._second = _ratios(np.zeros(len(sums)), sums**2 - previous_sums**2, stretches)
         self._mean = _ratios(np.zeros(len(sums)), discount * cumulant, stretches)
 
     @property

@@ -67,13 +67,13 @@ def name_of(policy: Any) -> str:
 
 def _named(text: str, data: RecordedData) -> Any:
     """Return the policy of one of `FORMS`."""
-    kind, _, rest = text.rpartition(":")
+    kind, _, argument = text.rpartition(":")
     if text == "uniform":
         return Uniform(len(data.actions))
     if kind == "constant":
-        return _constant(rest, data)
+        return _constant(argument, data)
     if kind.endswith(".py"):
-        return _loaded(Path(kind), rest)
+        return _loaded(Path(kind), argument)
     if text.endswith(".zip"):
         return _model(Path(text))
     raise BadInput(f"--policy must be {FORMS}, not {text!r}")

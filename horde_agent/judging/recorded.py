@@ -154,13 +154,13 @@ def recorded_data(
     index = np.concatenate([np.arange(a, b) for a, b in zip(pieces.first, pieces.end, strict=True)])
     is_last = np.zeros(len(index), dtype=bool)
     is_last[np.cumsum(pieces.end - pieces.first) - 1] = True
-    taken = index[~is_last]
-    b = rows["b"][taken].astype(np.float64)
+    acted = index[~is_last]
+    b = rows["b"][acted].astype(np.float64)
     if not ((b > 0.0) & (b <= 1.0)).all():
         raise BadInput(_no_b(name))
-    rewards = reward[taken + 1]
+    rewards = reward[acted + 1]
     if np.isnan(rewards).any():
-        step = int(rows["step"][taken[int(np.isnan(rewards).argmax())]])
+        step = int(rows["step"][acted[int(np.isnan(rewards).argmax())]])
         raise BadInput(
             f"{name} has no reward after step {step:,}: each step of an episode needs one"
         )
@@ -171,17 +171,17 @@ def recorded_data(
         tiles=tiles,
         n_features=interface.coder.n_features,
         n_actions=len(interface.actions),
-        action=rows["action"][taken].astype(np.int64),
+        action=rows["action"][acted].astype(np.int64),
         b=b,
         reward=rewards,
         is_terminated=pieces.is_terminated,
     )
-    seen = _seen_channels(interface)
+    channels = _seen_channels(interface)
     return RecordedData(
         name=name,
         episodes=episodes,
-        observations=rows["observation"][index][:, seen],
-        channels=tuple(interface.names[i] for i in seen),
+        observations=rows["observation"][index][:, channels],
+        channels=tuple(interface.names[i] for i in channels),
         actions=interface.actions,
         notes=(*notes, *pieces.notes, *_truncation_notes(episodes, horizon)),
     )
@@ -226,8 +226,8 @@ def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
     borders = np.flatnonzero(breaks) + 1
     first = np.concatenate([[0], borders])
     end = np.concatenate([borders, [len(rows)]])
-    before = np.maximum(first - 1, 0)
-    begins = (rows["phase"][before] == Phase.END) | ((rows["flags"][before] & _ENDS) > 0)
+    previous = np.maximum(first - 1, 0)
+    begins = (rows["phase"][previous] == Phase.END) | ((rows["flags"][previous] & _ENDS) > 0)
     begins[0] = True
     is_terminated = (rows["flags"][end - 1] & Flag.TERMINATED) > 0
     is_long = end - first > 1
@@ -239,8 +239,8 @@ def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
                 f"{n_cut:,} stretches after a gap within an episode were left out: they have no "
                 "first state."
             )
-        kept = is_long & begins
-        pieces = _Pieces(first[kept], end[kept], is_terminated[kept], tuple(notes))
+        is_whole = is_long & begins
+        pieces = _Pieces(first[is_whole], end[is_whole], is_terminated[is_whole], tuple(notes))
     else:
         pieces = _stretches(first[is_long], end[is_long], is_terminated[is_long], horizon)
     if not len(pieces.first):

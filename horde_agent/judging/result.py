@@ -19,9 +19,9 @@ from horde_agent.runs.storage.folder import finite, own_version, write_json, wri
 
 RESULT = "result.json"
 REPORT = "report.html"
-_WIDTH = 600  # of the drawing, in its own units
+_WIDTH = 420  # of the drawing, in its own units
 _LINE = 26
-_NAMES = 176  # of the names of the estimators
+_NAMES = 166  # of the names of the estimators
 _MARGIN = 12
 
 EXPLANATIONS = (
@@ -148,7 +148,7 @@ def _summary(evaluation: Evaluation, data: RecordedData) -> str:
 
 def _section(evaluation: Evaluation, judgement: Judgement) -> str:
     level = f"{evaluation.config.level:.0%}"
-    lines = [[LABELS[line.estimator], *_cells(line)] for line in judgement.lines]
+    lines = [[_short_label(line.estimator), *_cells(line)] for line in judgement.lines]
     lines.append(["logged behaviour", *_cells(evaluation.behaviour)])
     head = ["estimator", "value", f"{level} from", "to", "effective size"]
     verdict = html.element("p", judgement.verdict[0].upper() + judgement.verdict[1:] + ".")
@@ -165,28 +165,28 @@ def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
     that are at most ten times as wide as the median one.
     """
     drawn = [line for line in lines if math.isfinite(line.value)]
-    every = [*drawn, behaviour]
-    widths = sorted(line.high - line.low for line in every if math.isfinite(line.high - line.low))
+    shown = [*drawn, behaviour]
+    widths = sorted(line.high - line.low for line in shown if math.isfinite(line.high - line.low))
     widest = math.inf
     if widths:
         widest = 10.0 * widths[len(widths) // 2]
-    ends = [line.value for line in every]
-    for line in every:
+    ends = [line.value for line in shown]
+    for line in shown:
         if line.high - line.low <= widest:
             ends += [line.low, line.high]
     scale = _Scale(min(ends), max(ends))
-    height = _LINE * (len(every) + 1)
+    height = _LINE * (len(shown) + 1)
     parts = []
     level = scale.x(behaviour.value)
     parts.append(
         f'<line x1="{level:.1f}" y1="0" x2="{level:.1f}" y2="{height - _LINE}" stroke="#999" '
         'stroke-dasharray="3 3"/>'
     )
-    for k, line in enumerate(every):
+    for k, line in enumerate(shown):
         label = "logged behaviour"
         colour = "#7a7a7a"
         if line is not behaviour:
-            label = line.estimator
+            label = _short_label(line.estimator)
             colour = "#3b6fb6"
         parts.append(_bar(scale, line, label, _LINE * (k + 0.5), colour))
     base = height - 8
@@ -197,9 +197,14 @@ def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
     )
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="values and intervals" '
-        'style="width:100%;max-width:46rem;font:13px system-ui,sans-serif">'
+        'style="width:100%;max-width:36rem;font:13px system-ui,sans-serif">'
         f"{''.join(parts)}</svg>"
     )
+
+
+def _short_label(estimator: str) -> str:
+    """Return the name of an estimator, for narrow screens."""
+    return LABELS[estimator].replace("importance sampling", "IS")
 
 
 class _Scale:
@@ -220,19 +225,18 @@ class _Scale:
 
 
 def _bar(scale: _Scale, line: EstimateLine, label: str, y: float, colour: str) -> str:
-    name = LABELS.get(label, label).replace("importance sampling", "IS")
-    parts = [f'<text x="0" y="{y + 4:.0f}">{escape(name)}</text>']
+    parts = [f'<text x="0" y="{y + 4:.0f}">{escape(label)}</text>']
     if math.isfinite(line.low) and math.isfinite(line.high):
-        left = scale.x(line.low)
-        right = scale.x(line.high)
+        left_x = scale.x(line.low)
+        right_x = scale.x(line.high)
         parts.append(
-            f'<line x1="{left:.1f}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}" stroke="{colour}" '
+            f'<line x1="{left_x:.1f}" y1="{y:.1f}" x2="{right_x:.1f}" y2="{y:.1f}" stroke="{colour}" '
             'stroke-width="3"/>'
         )
         if line.low < scale.low:
-            parts.append(_arrow(left, y, -1, colour))
+            parts.append(_arrow(left_x, y, -1, colour))
         if line.high > scale.high:
-            parts.append(_arrow(right, y, 1, colour))
+            parts.append(_arrow(right_x, y, 1, colour))
     parts.append(
         f'<circle cx="{scale.x(line.value):.1f}" cy="{y:.1f}" r="5" fill="{colour}">'
         f"<title>{escape(number_text(line.value))}</title></circle>"

@@ -144,6 +144,14 @@ def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int =
     return scores
 
 
+def has_scorable(questions: Iterable[GVF]) -> bool:
+    """Return whether a question is about another policy, by a sum that importance sampling can score."""
+    return any(
+        not isinstance(question.target_policy, Behaviour) and not _objection(question)
+        for question in questions
+    )
+
+
 def n_steps_of(gamma: float) -> int:
     """Return the number of steps after which less than 5 % of a return follow, at least 1."""
     if gamma <= 0.0:
@@ -255,7 +263,8 @@ class _HeldOut:
                     p = question.target_policy.probabilities(observation, self._tiles_in(row))
                     known[row] = float(p[rows["action"][row]]) / float(rows["b"][row])
                 ratios[i, k] = known[row]
-        return Stretches(np.cumprod(ratios, axis=1), self._groups(starts))
+        weight = np.asarray(np.cumprod(ratios, axis=1), dtype=np.float64)
+        return Stretches(weight, self._groups(starts))
 
     def _groups(self, starts: Integers) -> Integers:
         """Return a number of at most `_MOST_GROUPS` for each stretch: its episode's, or of some in a row."""
@@ -307,7 +316,7 @@ class _HeldOut:
 
     def _cumulants(self, question: GVF, starts: Integers) -> Floats:
         """Return the cumulants of the steps of each stretch, 0 after its end, shape (n_stretches, K)."""
-        channel = question.cumulant.index  # type: ignore[union-attr]
+        channel = int(question.cumulant.index)  # type: ignore[union-attr]
         n_steps = n_steps_of(float(question.continuation))  # type: ignore[arg-type]
         rows = starts[:, None] + 1 + np.arange(n_steps)
         is_inside = np.arange(n_steps) < self._n_left[starts][:, None]

@@ -195,15 +195,6 @@ def test_estimates_of_small_problems_agree_with_exact_values() -> None:
                 assert facts["t"] >= 26 / 30
 
 
-def test_a_gvf_learns_the_value_of_the_walk() -> None:
-    setting = random_walk()
-    target = setting.draw(np.random.default_rng(0))
-    evaluation = judge([target], EvaluationConfig(gamma=1.0, estimators=("gvf", "fqe")))
-    line = evaluation.judgements[0].line("gvf")
-    assert line.value == pytest.approx(setting.true_value, abs=0.25)
-    assert line.low < line.value < line.high
-
-
 def test_a_policy_that_is_better_is_called_better() -> None:
     target = random_walk().draw(np.random.default_rng(1))
     evaluation = judge([target], EvaluationConfig(estimators=("wdr",), n_resamples=300))

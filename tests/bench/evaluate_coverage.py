@@ -154,7 +154,7 @@ def collision() -> Setting:
     return small(problem.mdp, problem.behaviour, problem.questions[0].target, 0.9, 400)
 
 
-def four_rooms(*, high_variance: bool) -> Setting:
+def four_rooms(*, high_variance: bool, n_episodes: int = 200) -> Setting:
     """Return six steps in the rooms, to a hallway; the target mixes shortest ways and a random walk."""
     problem = rooms(high_variance=high_variance)
     question = problem.questions[0]
@@ -164,7 +164,7 @@ def four_rooms(*, high_variance: bool) -> Setting:
     target[inside] = 0.5 * target[inside] + 0.5 * question.target[inside]
     start = inside / inside.sum()
     mdp = SmallMDP(problem.mdp.transition, question.reward, start)
-    return small(mdp, problem.behaviour, target, 0.9, 200, longest=6)
+    return small(mdp, problem.behaviour, target, 0.9, n_episodes, longest=6)
 
 
 # ---- environments, whose values are means of many episodes -----------------------------------------------
@@ -347,6 +347,10 @@ PROBLEMS: dict[str, Callable[[], Setting]] = {
     "collision": collision,
     "rooms": lambda: four_rooms(high_variance=False),
     "high-variance rooms": lambda: four_rooms(high_variance=True),
+    "rooms, 1,000 episodes": lambda: four_rooms(high_variance=False, n_episodes=1_000),
+    "high-variance rooms, 1,000 episodes": lambda: four_rooms(
+        high_variance=True, n_episodes=1_000
+    ),
     "CartPole": cart_pole,
     "MountainCar": mountain_car,
     "Critterbot": critterbot,

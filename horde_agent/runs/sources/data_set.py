@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from horde_agent.horde import Horde
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.questions import question_columns
@@ -66,7 +67,8 @@ class DataSetSource(RecordedRows):
         super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
         self._estimate = extent.header.get("b_estimate")
         self._first_held_out = 0
-        if extent.header["b_known"] and run.interface.feedback is None:
+        is_one_horde = isinstance(run.horde, Horde) and run.interface.feedback is None
+        if is_one_horde and extent.header["b_known"] and held_out.has_scorable(run.horde.questions):
             self._first_held_out = held_out.first_held_out(folder.life, extent.n_rows)
         if resumed is None:
             self.student.errors.table.record_to(folder.excursions)
@@ -96,10 +98,22 @@ class DataSetSource(RecordedRows):
             self._score_held_out()
 
     def _score_held_out(self) -> None:
-        """Score the off-policy questions on the rows that follow; reading predictions changes no weights."""
+        """Score the off-policy questions on the rows that follow, by a copy of the Horde.
+
+        Predictions of the Horde itself would end its batch of queued steps, which changes rounding.
+        """
         run = self.run
+        assert isinstance(run.horde, Horde)
         rows = held_out.held_out_rows(run.folder.life, self._first_held_out)
-        scores = held_out.score(rows, run.horde, run.interface, run.config.seed)
+        horde = Horde(
+            run.horde.questions,
+            n_features=run.horde.n_features,
+            n_active=run.horde.n_active,
+            config=run.horde.config,
+            mode="deferred",
+        )
+        horde.restore(run.horde.state())
+        scores = held_out.score(rows, horde, run.interface, run.config.seed)
         if scores:
             columns = question_columns([one.question for one in scores], run.interface)
             policies = [about.policy for about in columns]

@@ -1,0 +1,147 @@
+"""Off-policy questions scored on the last 30 % of a data set by importance sampling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, learn_from
+from horde_agent.cli import main
+from horde_agent.evaluation.prediction_error import PredictionError, Stretches, size_at
+from horde_agent.runs import held_out
+from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
+from horde_agent.runs.sources.learn_from import Learned
+from horde_agent.runs.storage.folder import read_csv
+
+N_ROWS = 1_500
+NEXT = "reading after go"
+FAR = "readings of going on and on"
+
+
+def test_on_policy_it_is_the_mean_squared_error_over_the_variance() -> None:
+    rng = np.random.default_rng(0)
+    readings = rng.normal(size=(60, 8))
+    prediction = rng.normal(size=60)
+    returns = readings @ 0.5 ** np.arange(8)
+    stretches = Stretches(np.ones((60, 8)), np.arange(60) // 3)
+    error = PredictionError(prediction, readings, 0.5, stretches)
+    expected = ((prediction - returns) ** 2).mean() / returns.var()
+    assert error.value == pytest.approx(expected)
+    assert error.variance == pytest.approx(returns.var())
+
+
+def test_off_policy_each_step_has_its_own_weights() -> None:
+    """Two stretches of two steps with weights (2, 4) and (1, 0), cumulants (1, 1) and (0, 5), v = 1, gamma = 1.
+
+    Errors: 1 + (2 * (0 - 1) + 1 * (1 - 1)) / 3 + (4 * (1 - 0) + 0) / 4 = 4/3. The returns' mean is
+    2/3 + 1; their square 2/3 + 4 - 1, so their variance 11/3 - 25/9.
+    """
+    stretches = Stretches(np.array([[2.0, 4.0], [1.0, 0.0]]), np.array([0, 1]))
+    cumulant = np.array([[1.0, 1.0], [0.0, 5.0]])
+    error = PredictionError(np.ones(2), cumulant, 1.0, stretches)
+    assert error.variance == pytest.approx(11 / 3 - 25 / 9)
+    assert error.value == pytest.approx(4 / 3 / (11 / 3 - 25 / 9))
+    assert size_at(stretches, 0) == pytest.approx(9 / 5)
+    assert size_at(stretches, 5) == pytest.approx(1.0)
+
+
+def learned(out: Path, step_size: float = 0.1) -> Learned:
+    """Learn from a walk on a line whose reading follows the position; "go" moves right, "back" left."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=N_ROWS)
+    x = np.zeros(N_ROWS)
+    for t in range(N_ROWS - 1):
+        x[t + 1] = np.clip(x[t] + 0.1 * (1 - 2 * action[t]) + 0.03 * rng.normal(), 0.0, 1.0)
+    questions = [
+        GVF(NEXT, ConstantAction(0, 2), Channel("x"), continuation=0.0),
+        GVF(FAR, ConstantAction(0, 2), Channel("x"), continuation=0.95),
+        GVF("any policy", Behaviour(), Channel("x"), continuation=0.5),
+    ]
+    return learn_from(
+        x[:, None],
+        action,
+        b=np.full(N_ROWS, 0.5),
+        questions=questions,
+        channels=["x"],
+        action_names=["go", "back"],
+        step_size=step_size,
+        out=out,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the walk."""
+    out = tmp_path_factory.mktemp("held_out") / "first"
+    learned(out)
+    return out
+
+
+def lines_of(path: Path) -> dict[str, dict[str, str]]:
+    """Return the lines of held_out.csv by question."""
+    return {line["question"]: line for line in read_csv(path / "held_out.csv")}
+
+
+def test_a_question_with_enough_weight_is_judged_and_another_one_is_not(run: Path) -> None:
+    """Half of the 450 held-out rows have the action of the policy; 20 of them in a row next to never."""
+    lines = lines_of(run)
+    assert set(lines) == {NEXT, FAR}
+    near = lines[NEXT]
+    assert near["is_judged"] == "1"
+    assert float(near["effective_size"]) == pytest.approx(225, abs=40)
+    assert float(near["low"]) < float(near["nmsre"]) < float(near["high"])
+    assert float(near["nmsre"]) < 0.6
+    far = lines[FAR]
+    assert far["is_judged"] == "0"
+    assert far["nmsre"] == ""
+    assert "the effective sample size is" in far["reason"]
+
+
+def test_scoring_changes_no_weights(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored = learned(tmp_path / "scored").horde.weights_sha256()
+    monkeypatch.setattr(held_out, "score", lambda *_: [])
+    assert learned(tmp_path / "not scored").horde.weights_sha256() == scored
+    assert not (tmp_path / "not scored" / "held_out.csv").exists()
+    assert (tmp_path / "scored" / "held_out.csv").read_bytes() == (
+        run / "held_out.csv"
+    ).read_bytes()
+
+
+def test_the_report_shows_the_scores(run: Path) -> None:
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert "Held-out rows" in page
+    assert "1 of 2 off-policy questions are scored" in page
+    assert held_out_section([]) == ""
+
+
+def test_two_runs_are_compared_on_the_same_rows_in_pairs(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step size of 0.001 has hardly learned; the errors of both are correlated, so the interval is narrow."""
+    monkeypatch.chdir(tmp_path)
+    learned(tmp_path / "slow", step_size=0.001)
+    first = read_csv(run / "held_out.csv")
+    second = read_csv(tmp_path / "slow" / "held_out.csv")
+    (difference,) = paired(first, second)
+    assert difference.question == NEXT
+    assert difference.difference == pytest.approx(
+        float(lines_of(tmp_path / "slow")[NEXT]["nmsre"]) - float(lines_of(run)[NEXT]["nmsre"])
+    )
+    assert difference.low > 0.0
+    section = comparison_section(["first", "slow"], first, second)
+    assert "slow answers 0 better and 1 worse than first" in section
+    assert main(["report", str(run), str(tmp_path / "slow")]) == 0
+    page = Path(capsys.readouterr().out.strip()).read_text()
+    assert "slow against first on held-out rows" in page
+
+
+def test_other_rows_are_not_compared(run: Path) -> None:
+    lines: list[dict[str, Any]] = read_csv(run / "held_out.csv")
+    others = [{**line, "n_stretches": "7"} for line in lines]
+    assert paired(lines, others) == []
