@@ -236,7 +236,10 @@ class OptionDrive(LifeHooks):
         return np.asarray((1.0 - EQUAL_SHARE) * drive / drive.sum() + EQUAL_SHARE * equal)
 
     def rearrange(self, old_index: Integers) -> None:
-        """Continue after demons were added, which are new to the drive, or removed."""
+        """Continue after demons were added, which are new to the drive, or removed.
+
+        `old_index`, shape (n_demons,), is as in `LifeHooks`.
+        """
         is_new = old_index == NEWCOMER
         for name in _OF_DEMONS:
             setattr(self, name, np.where(is_new, 0.0, getattr(self, name)[old_index]))

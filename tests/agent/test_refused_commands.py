@@ -267,6 +267,7 @@ CONTROLS = {
 BEHAVIOURS = {
     "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
     "greedy": "--behaviour greedy: write random, curious, or greedy:NAME",
+    "curious:variance": "'variance' needs questions about variances of returns",
     "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
     "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
 }
