@@ -108,7 +108,7 @@ SETTINGS = [
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
     Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME or curious"),
-    Case("learn --behaviour curios", "write random, curious, or greedy:NAME"),
+    Case("learn --behaviour curiosity", "write random, curious, or greedy:NAME"),
     Case("learn --behaviour curious:udes", ("unknown drive 'udes'", "did you mean 'ude'")),
     Case("learn --behaviour curious:", "unknown drive ''"),
     Case(
