@@ -236,7 +236,10 @@ class OptionDrive(LifeHooks):
         return np.asarray((1.0 - EQUAL_SHARE) * drive / drive.sum() + EQUAL_SHARE * equal)
 
     def rearrange(self, old_index: Integers) -> None:
-        """Continue after demons were added, which are new to the drive, or removed."""
+        """Continue after demons were added, which are new to the drive, or removed.
+
+        `old_index`, shape (n_demons,), is as in `LifeHooks`.
+        """
         is_new = old_index == NEWCOMER
         for name in _OF_DEMONS:
             setattr(self, name, np.where(is_new, 0.0, getattr(self, name)[old_index]))
@@ -345,13 +348,17 @@ class CuriousBehaviour:
         previous_numbers = {
             identity(policy): number for number, policy in enumerate(self._options.policies)
         }
-        kept = [previous_numbers.get(identity(policy), NO_OPTION) for policy in options.policies]
-        n_followed = [0 if number == NO_OPTION else self.n_followed[number] for number in kept]
+        previous_of_each = [
+            previous_numbers.get(identity(policy), NO_OPTION) for policy in options.policies
+        ]
+        n_followed = [
+            0 if number == NO_OPTION else self.n_followed[number] for number in previous_of_each
+        ]
         is_random = self._option == len(self._options.policies)
         if is_random:
-            self._option = len(kept)
-        elif self._option in kept and self._option != NO_OPTION:
-            self._option = kept.index(self._option)
+            self._option = len(previous_of_each)
+        elif self._option != NO_OPTION and self._option in previous_of_each:
+            self._option = previous_of_each.index(self._option)
         else:
             self._option = NO_OPTION
         self.n_followed = np.array([*n_followed, self.n_followed[-1]], dtype=np.int64)
@@ -372,8 +379,8 @@ class CuriousBehaviour:
     def state(self) -> State:
         """Return everything that later draws depend on, the drive included."""
         self._update_options()
-        own = attributes(self, "_option", "n_followed")
-        return nested(own=own, random=self._random.state(), drive=self.drive.state())
+        fields = attributes(self, "_option", "n_followed")
+        return nested(own=fields, random=self._random.state(), drive=self.drive.state())
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions."""

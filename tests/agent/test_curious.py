@@ -285,3 +285,27 @@ def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: st
     assert "What the robot did" in report
     resumed = json.loads((tmp_path / "parts" / "details.json").read_text())["options"]
     assert resumed == options
+
+
+def test_a_curious_robot_keeps_an_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Questions can be removed, but not all of them about policies; those about variances drive it meanwhile."""
+    families = """
+    [[family]]
+    policies = ["forward", "stop", "behaviour"]
+    gammas = [0.5]
+    channels = ["light_0"]
+    variance = true
+    """
+    (tmp_path / "q.toml").write_text(families)
+    command = f"{LEARN} {tmp_path}/q.toml --behaviour curious:variance"
+    assert commands.horde(f"{command} --steps 150 --out {tmp_path}/run") == 0
+    assert summary_of(tmp_path / "run")["n_questions"] == 6
+    assert commands.horde(f"resume {tmp_path}/run --steps 200 --remove [fs]*") == 2
+    assert "all questions are about the behaviour itself" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert commands.horde(f"resume {tmp_path}/run --steps 200 --remove forward*") == 0
+    options = json.loads((tmp_path / "run" / "details.json").read_text())["options"]
+    assert [option["option"] for option in options] == ["stop", "random"]

@@ -108,7 +108,7 @@ SETTINGS = [
     Case("learn --step-size nan", "--step-size"),
     Case("learn --repeat 1", "--repeat must be in [0, 1)"),
     Case("learn --epsilon 0.2", "--epsilon 0.2 requires --behaviour greedy:NAME or curious"),
-    Case("learn --behaviour curios", "write random, curious, or greedy:NAME"),
+    Case("learn --behaviour curiosity", "write random, curious, or greedy:NAME"),
     Case("learn --behaviour curious:udes", ("unknown drive 'udes'", "did you mean 'ude'")),
     Case("learn --behaviour curious:", "unknown drive ''"),
     Case(
@@ -274,6 +274,7 @@ CONTROLS = {
 BEHAVIOURS = {
     "greedy:dock": "greedy:dock: no question finds this policy; there are lamp",
     "greedy": "--behaviour greedy: write random, curious, or greedy:NAME",
+    "curious:variance": "'variance' needs questions about variances of returns",
     "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
     "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
 }
