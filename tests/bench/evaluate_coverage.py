@@ -348,9 +348,7 @@ PROBLEMS: dict[str, Callable[[], Setting]] = {
     "rooms": lambda: four_rooms(high_variance=False),
     "high-variance rooms": lambda: four_rooms(high_variance=True),
     "rooms, 1,000 episodes": lambda: four_rooms(high_variance=False, n_episodes=1_000),
-    "high-variance rooms, 1,000 episodes": lambda: four_rooms(
-        high_variance=True, n_episodes=1_000
-    ),
+    "high-variance rooms, 1,000 episodes": lambda: four_rooms(high_variance=True, n_episodes=1_000),
     "CartPole": cart_pole,
     "MountainCar": mountain_car,
     "Critterbot": critterbot,
