@@ -862,11 +862,11 @@ class Horde:
     def _update_averages(self, averages: WeightAverages, tiles: Tiles, *, is_last: bool) -> None:
         """Move averages and shifts toward the weights of this learning step, which led to `tiles`, (n_active,)."""
         self.catch_up()
-        now = self._divergence.n_steps
-        if now >= averages.next_at:
-            self._engine.move_averages(averages.advance(now))
-        if now >= averages.sample_at and not is_last:
-            averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), now)
+        n_steps = self._divergence.n_steps
+        if n_steps >= averages.next_at:
+            self._engine.move_averages(averages.advance(n_steps))
+        if n_steps >= averages.sample_at and not is_last:
+            averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), n_steps)
 
     def _with_offsets(self, values: Floats) -> Floats:
         """Return predictions from theta.phi, shape (n_demons,), in a new array."""

@@ -154,9 +154,9 @@ def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_it
     horde = make(questions(), engine, mode, average=HORIZON)
     life = RandomLife(horde)
     life.run(400)
-    before = horde.averaged_weights()
+    average_before = horde.averaged_weights()
     horde.add([ask("late", BEHAVIOUR, Channel(2), 0.9)])
-    np.testing.assert_array_equal(horde.averaged_weights()[:3], before)
+    np.testing.assert_array_equal(horde.averaged_weights()[:3], average_before)
     steps = [step for step in steps_of_averages(700) if step > 400]
     average = np.zeros(N)
     averaged_at = 400
@@ -241,10 +241,10 @@ def test_streams_share_their_averages() -> None:
             horde.begin(*state)
         else:
             horde.learn(0, 0.5, *state)
-    before = horde.averaged_weights()
+    average_before = horde.averaged_weights()
     horde.select_stream(0)
-    np.testing.assert_array_equal(horde.averaged_weights(), before)
-    assert before.any()
+    np.testing.assert_array_equal(horde.averaged_weights(), average_before)
+    assert average_before.any()
 
 
 def test_merged_hordes_average_their_averages() -> None:

@@ -167,15 +167,15 @@ class _PlanReader:
 
     def _channel(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return a [[channel]] with a column instead of a topic and a field."""
-        others = {key: value for key, value in table.items() if key not in _SOURCE_KEYS}
+        channel = {key: value for key, value in table.items() if key not in _SOURCE_KEYS}
         source = {key: value for key, value in table.items() if key in _SOURCE_KEYS}
-        if "column" in others:
+        if "column" in channel:
             raise BadInput(
-                f"[[channel]] of a bag has a topic and a field, not the column {others['column']!r}"
+                f"[[channel]] of a bag has a topic and a field, not the column {channel['column']!r}"
             )
         column = self._add("", self._source("[[channel]]", source))
-        others.setdefault("name", column.removeprefix("/").replace("/", "."))
-        return {"column": column, **others}
+        channel.setdefault("name", column.removeprefix("/").replace("/", "."))
+        return {"column": column, **channel}
 
     def _action_parts(self) -> Iterator[ActionPart]:
         tables = self._table.pop(_ACTION, None)
@@ -227,13 +227,15 @@ class _PlanReader:
         if timing not in (AT, AFTER):
             raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
         infinite = source.get("infinite")
+        if infinite is not None:
+            infinite = real_number("infinite", infinite)
         field = Field(
             column=column,
             topic=source["topic"],
             steps=steps_of(source["field"]),
             max_age_s=_positive("max_age_s", source.get("max_age_s", self._max_age_s)),
             timing=timing,
-            infinite=None if infinite is None else real_number("infinite", infinite),
+            infinite=infinite,
         )
         if self._fields.setdefault(column, field) != field:
             raise BadInput(f"{column} is named twice, with different keys")
@@ -289,8 +291,8 @@ class _BagRows:
         for name in self._topics:
             topics = self._bag.topics
             if name not in topics:
-                there = ", ".join(sorted(topics))
-                raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {there}")
+                topic_names = ", ".join(sorted(topics))
+                raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {topic_names}")
             if not topics[name].n_messages:
                 raise BadInput(
                     f"{self._bag.path}: the topic {name} has no message: leave it out, or record it again"
