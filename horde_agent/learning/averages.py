@@ -120,7 +120,10 @@ class WeightAverages:
         self.n_samples[:] = 0
 
     def rearrange(self, old_index: Integers, now: int) -> None:
-        """Continue with other demons at learning step `now`; `old_index` is as in `DemonMapping`."""
+        """Continue with other demons at learning step `now`.
+
+        `old_index`, of shape (n_demons,), is as in `DemonMapping`.
+        """
         is_new = old_index == NEWCOMER
         self.born_at = np.where(is_new, now, self.born_at[old_index])
         self.shift = np.where(is_new, 0.0, self.shift[old_index])

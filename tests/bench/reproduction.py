@@ -155,7 +155,7 @@ def section(result: Result, picture: str) -> list[str]:
     links = [
         _written(
             folder / f"{result.name}-claims.csv",
-            "all claims, with rules and measurements",
+            "claims",
             header,
             claims,
         )
