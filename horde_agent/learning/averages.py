@@ -87,7 +87,7 @@ class AverageSchedule:
         self.restarted_at = now
 
     def rearrange(self, old_index: Integers, now: int) -> None:
-        """Continue with other demons at learning step `now`; `old_index` is as in `DemonMapping`."""
+        """Continue with other demons at learning step `now`; `old_index`, (n_demons,), is as in `DemonMapping`."""
         is_new = old_index == NEWCOMER
         self.born_at = np.where(is_new, now, self.born_at[old_index])
 

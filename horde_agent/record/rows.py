@@ -152,7 +152,7 @@ def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
 
 
 def completed(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of any version with all fields of `row_dtype`; those that they lack are unknown."""
+    """Return rows of any version, (n_rows,), with all fields of `row_dtype`; those that they lack are unknown."""
     names = rows.dtype.names or ()
     if all(name in names for name in LATER_FIELDS):
         return rows
