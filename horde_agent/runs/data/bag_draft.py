@@ -106,6 +106,7 @@ def _settings(known: Mapping[str, _Known], commands: list[str]) -> Iterator[str]
     else:
         yield '# action = { topic = "/cmd_vel", field = "angular.z", bins = [-0.1, 0.1] }'
         yield '# b = "estimate"  # or { topic = "/b", field = "data" }, the probability of the action'
+    yield '# next_reward = { topic = "/reward", field = "data" }  # the first one after a row'
     yield '# terminated = { topic = "/done", field = "data" }'
     yield '# episode = { topic = "/episode", field = "data" }'
     yield '# missing = "gap"  # rows with a NaN are dropped; an error otherwise'

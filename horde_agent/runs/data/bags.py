@@ -1,8 +1,8 @@
 """A bag as a table: its columns file, its checks before anything is written, its rows.
 
 In a columns file, each `[[channel]]` has a `topic` and a `field` instead of a `column`, and so have
-`action`, `b`, `terminated`, `episode` and the columns of a recorded run. An action is a whole
-number, or numbers cut into `bins`.
+`action`, `b`, `reward`, `next_reward`, `terminated`, `episode` and the columns of a recorded run. An
+action is a whole number, or numbers cut into `bins`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,19 @@ _N_EXAMPLES = 10  # messages of a topic that are examined first
 _TIME = "time"
 _EPISODE = "episode"
 _ACTION = "action"
-_COMMANDS = (_ACTION, "b")
-"""Keys of what answers a row's observation: by default the first value after it counts."""
-_SINGLE_FIELDS = ("b", "terminated", _EPISODE, "step", "phase", "flags", "policy")
+_ANSWERS = (_ACTION, "b", "next_reward")
+"""Keys of what follows a row's observation: by default the first value after it counts."""
+_SINGLE_FIELDS = (
+    "b",
+    "reward",
+    "next_reward",
+    "terminated",
+    _EPISODE,
+    "step",
+    "phase",
+    "flags",
+    "policy",
+)
 _SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite")
 
 
@@ -221,7 +231,7 @@ class _PlanReader:
         if key:
             column += f" ({key})"
         timing = AT
-        if key in _COMMANDS and self._rows_topic is None:
+        if key in _ANSWERS and self._rows_topic is None:
             timing = AFTER
         timing = source.get("timing", timing)
         if timing not in (AT, AFTER):
