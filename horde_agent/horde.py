@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.learning.averages import AverageSchedule
+from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
     NEWCOMER,
@@ -134,9 +134,9 @@ class Horde:
         self._current = CurrentStates()
         self._engine = self._new_engine()
         self._divergence = DivergenceMonitor(self.names)
-        self._averages: AverageSchedule | None = None
+        self._averages: WeightAverages | None = None
         if self.config.average > 0.0:
-            self._averages = AverageSchedule(self.config.average, self.n_demons)
+            self._averages = WeightAverages(self.config.average, self.n_demons)
         self._unchecked = self.questions  # questions with policies that were never evaluated
 
     def __repr__(self) -> str:
@@ -241,8 +241,8 @@ class Horde:
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
-        if self._averages is not None and divergence.n_steps >= self._averages.next_at:
-            self._move_averages(self._averages)
+        if self._averages is not None and divergence.n_steps >= self._averages.due_at:
+            self._update_averages(self._averages, state[1], is_last=terminated)
         if terminated:
             self._current.state = None
         else:
@@ -447,7 +447,8 @@ class Horde:
         """Return a copy of the weights that predictions are read from, (n_demons, n_features).
 
         These are the averages of theta with `config.average`, otherwise theta, as of a demon that was
-        added and has no average yet; `demons` and errors are as of `weights`.
+        added and has no average yet; `demons` and errors are as of `weights`. A prediction is their
+        sum over the active features, the offset, and the shift.
         """
         if self._averages is None:
             return self.weights(demons)[0]
@@ -458,6 +459,13 @@ class Horde:
         if is_empty.any():
             averaged[is_empty] = self.weights(demons)[0][is_empty]
         return averaged
+
+    @property
+    def shifts(self) -> Floats:
+        """Shift added to each demon's averaged prediction, shape (n_demons,), as in `learning.averages`; 0 without."""
+        if self._averages is None:
+            return np.zeros(self.n_demons)
+        return self._averages.shift.copy()
 
     def step_sizes(self) -> NDArray[Any]:
         """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
@@ -653,6 +661,8 @@ class Horde:
             raise ValueError(SEPARATE_TRACES)
         self._share_divergence(others)
         self._engine.merge([horde._engine for horde in others])
+        if self._averages is not None:
+            self._averages.share([horde._averages for horde in others if horde._averages])
 
     def _share_divergence(self, others: Sequence[Horde]) -> None:
         """Synchronise diverged demons and weight bounds across Hordes."""
@@ -736,6 +746,8 @@ class Horde:
         self._engine.mark_diverged(demon)
         if self._maker.offsets.is_on:
             self._maker.offsets.mark_diverged(demon)
+        if self._averages is not None:
+            self._averages.mark_diverged(demon)
 
     def _mark_all_diverged(self, reasons: dict[int, str], step: int) -> None:
         """Mark demons, and those about a policy that one of them finds, as diverged; keep each one's first reason."""
@@ -841,16 +853,20 @@ class Horde:
         engine = self._processed()
         if self._averages is None:
             return engine.predict(tiles)
-        averaged = engine.predict_averaged(tiles)
+        averaged = engine.predict_averaged(tiles) + self._averages.shift
         is_empty = self._averages.is_empty
         if is_empty.any():
             return np.where(is_empty, engine.predict(tiles), averaged)
         return averaged
 
-    def _move_averages(self, averages: AverageSchedule) -> None:
-        """Move the averaged weights toward those of this learning step."""
+    def _update_averages(self, averages: WeightAverages, tiles: Tiles, *, is_last: bool) -> None:
+        """Move averages and shifts toward the weights of this learning step, which led to `tiles`, (n_active,)."""
         self.catch_up()
-        self._engine.move_averages(averages.advance(self._divergence.n_steps))
+        n_steps = self._divergence.n_steps
+        if n_steps >= averages.next_at:
+            self._engine.move_averages(averages.advance(n_steps))
+        if n_steps >= averages.sample_at and not is_last:
+            averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), n_steps)
 
     def _with_offsets(self, values: Floats) -> Floats:
         """Return predictions from theta.phi, shape (n_demons,), in a new array."""

@@ -114,9 +114,11 @@ def _rows_of_table(table: Table) -> _Rows:
         )
     if not table.header["b_known"]:
         raise BadInput(_no_b(table.where))
+    names_reward = table.header["reward_known"]
     for channel in table.columns.channel:
         is_reward = (channel.name or channel.column).lower() in REWARD_NAMES
-        if is_reward and table.columns.convention == TRANSITION and not channel.transition:
+        is_moved = channel.transition or table.columns.convention != TRANSITION
+        if is_reward and not is_moved and not names_reward:
             raise BadInput(
                 f"{table.where}: the channel {channel.name!r} is the reward of the row's action: "
                 "mark it by transition = true in its [[channel]]"
@@ -206,8 +208,8 @@ def _rewards(name: str, rows: NDArray[Any], interface: Interface) -> Floats:
         if channel.lower() in REWARD_NAMES:
             return np.asarray(rows["observation"][:, i].astype(np.float64))
     raise BadInput(
-        f"{name} has no reward, whose sum is the value of a policy: name a channel "
-        f"{' or '.join(REWARD_NAMES)}; there are {', '.join(interface.names)}"
+        f"{name} has no reward, whose sum is the value of a policy: name its column by `next_reward` in the columns "
+        f"file, or a channel {' or '.join(REWARD_NAMES)}; there are {', '.join(interface.names)}"
     )
 
 

@@ -2,12 +2,17 @@
 
     theta_bar := theta_bar + r (theta - theta_bar)
     r = max(1 - (t / t')^9, 1 - exp(-(t' - t) / H))
+    prediction = theta_bar.phi + d,  d := d + (1/n) ((theta - theta_bar).phi_t - d)
 
 at learning step t', the latest average being of step t. The first term is polynomial-decay averaging,
 in which the weights of step s count as much as s^8: the latest tenth of a life counts most, however
 long the life is. The second one bounds the memory to the latest H steps, so that a world that has
 changed is learned anew in the same time at any age. A large step size keeps up with the world; the
 average takes out the noise that it leaves in the weights.
+
+An average lags behind a signal that drifts, such as a battery's voltage. What all states have in common
+of that lag is the shift d, a mean of (theta - theta_bar).phi: one number per demon, with little noise.
+It is sampled every 64 steps, n being an eighth of the samples so far, at most 16, a thousand steps.
 
 Between two averages are 1/32 of the steps so far, at most H/10: for an hour and more the cost does
 not matter, and in the first minutes the average is hardly behind. A demon that was added predicts from
@@ -16,10 +21,12 @@ its weights until its first average.
 Source: Polyak & Juditsky (1992), Acceleration of stochastic approximation by averaging; Shamir & Zhang
 (2013), Stochastic gradient descent for non-smooth optimization, section 4: theta_bar_t = (1 - (eta +
 1) / (t + eta)) theta_bar_{t-1} + (eta + 1) / (t + eta) theta_t, here with eta = 8 and over more than one
-step, as the limit of many small ones.
+step, as the limit of many small ones. The shift is this program's own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,11 +40,17 @@ STEPS_PER_AVERAGE = 32
 """The steps so far over those until the next average."""
 AVERAGES_PER_HORIZON = 10
 """Averages in H steps, at least."""
-_STATE = ("born_at", "averaged_at", "next_at", "restarted_at")
+STEPS_PER_SAMPLE = 64
+"""Steps between two samples of the shift; a batch of deferred steps has as many."""
+N_SAMPLES = 16
+"""Samples that the shift is a mean of, about."""
+SAMPLES_PER_SAMPLE = 8
+"""Samples so far over those of the mean, until these are `N_SAMPLES`."""
+_STATE = ("born_at", "averaged_at", "next_at", "restarted_at", "sample_at", "shift", "n_samples")
 
 
-class AverageSchedule:
-    """When the averages of a Horde's demons move toward their weights, and by how much.
+class WeightAverages:
+    """When the averages of a Horde's demons move toward their weights, by how much, and their shifts.
 
     All demons move at the same steps, which do not depend on the demons: shards then process queued
     steps at the same time as the whole Horde, and learn the same bits.
@@ -51,6 +64,9 @@ class AverageSchedule:
         averaged_at: Learning step of the latest average.
         next_at: Learning step of the next one.
         restarted_at: Learning step at which all averages began, 0 unless weights were set.
+        sample_at: Learning step of the next sample of the shifts.
+        shift: What is added to each demon's averaged prediction, d, shape (n_demons,).
+        n_samples: Number of samples of each shift, shape (n_demons,).
     """
 
     def __init__(self, horizon: float, n_demons: int) -> None:
@@ -59,6 +75,14 @@ class AverageSchedule:
         self.averaged_at = 0
         self.next_at = 1
         self.restarted_at = 0
+        self.sample_at = STEPS_PER_SAMPLE
+        self.shift = np.zeros(n_demons)
+        self.n_samples = np.zeros(n_demons, dtype=np.int64)
+
+    @property
+    def due_at(self) -> int:
+        """Learning step at which there is something to do."""
+        return min(self.next_at, self.sample_at)
 
     @property
     def is_empty(self) -> Bools:
@@ -79,12 +103,21 @@ class AverageSchedule:
         self.next_at = now + interval
         return np.asarray(rates)
 
+    def sample(self, difference: Floats, now: int) -> None:
+        """Move the shifts toward a difference of latest and averaged predictions, (n_demons,), at step `now`."""
+        self.n_samples += 1
+        rate = 1.0 / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
+        self.shift += rate * (difference - self.shift)
+        self.sample_at = now + STEPS_PER_SAMPLE
+
     def restart(self, now: int) -> None:
         """Begin all averages again at learning step `now`, as for weights that were set."""
         self.born_at[:] = now
         self.averaged_at = now
         self.next_at = now + 1
         self.restarted_at = now
+        self.shift[:] = 0.0
+        self.n_samples[:] = 0
 
     def rearrange(self, old_index: Integers, now: int) -> None:
         """Continue with other demons at learning step `now`.
@@ -93,9 +126,22 @@ class AverageSchedule:
         """
         is_new = old_index == NEWCOMER
         self.born_at = np.where(is_new, now, self.born_at[old_index])
+        self.shift = np.where(is_new, 0.0, self.shift[old_index])
+        self.n_samples = np.where(is_new, 0, self.n_samples[old_index])
 
-    def copy_from(self, other: AverageSchedule) -> None:
-        """Continue as the schedule of another Horde of the same demons."""
+    def mark_diverged(self, demon: int) -> None:
+        """Add nothing to the predictions of a demon that diverged."""
+        self.shift[demon] = 0.0
+
+    def share(self, others: Sequence[WeightAverages]) -> None:
+        """Average the shifts of several Hordes of the same demons, in place."""
+        alike = (self, *others)
+        mean = np.mean([averages.shift for averages in alike], axis=0)
+        for averages in alike:
+            averages.shift[:] = mean
+
+    def copy_from(self, other: WeightAverages) -> None:
+        """Continue as the averages of another Horde of the same demons."""
         self.restore(other.state())
 
     def state(self) -> State:

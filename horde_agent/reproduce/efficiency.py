@@ -301,8 +301,8 @@ def _few_are_worse_than_the_mean(data: EfficiencyResults) -> list[Number]:
 def _each_lever_pays(data: EfficiencyResults) -> dict[str, Floats]:
     ratios = {}
     for lever in Levers._fields:
-        others = ALL._replace(**{lever: False})
-        ratios[lever] = data.ratio("mean", 1.0, ALL, others)
+        all_but_one = ALL._replace(**{lever: False})
+        ratios[lever] = data.ratio("mean", 1.0, ALL, all_but_one)
     return ratios
 
 

@@ -58,22 +58,33 @@ class AverageByHand:
         self._n_steps = 0
         self._averaged_at = 0
         self.average = np.zeros((horde.n_demons, N))
+        self.shift = np.zeros(horde.n_demons)
+        self._n_samples = 0
+        self._sample_at = 64
 
     def begin(self, *state: Any) -> None:
         self._horde.begin(*state)
 
-    def learn(self, *transition: Any, **options: Any) -> None:
-        self._horde.learn(*transition, **options)
+    def learn(
+        self, action: int, b: float, observation: Any, tiles: Any, *, terminated: bool
+    ) -> None:
+        self._horde.learn(action, b, observation, tiles, terminated=terminated)
         self._n_steps += 1
+        theta = self._horde.weights()[0]
         if self._n_steps in self._due:
             r = rate(self._averaged_at, self._n_steps)
-            self.average += r * (self._horde.weights()[0] - self.average)
+            self.average += r * (theta - self.average)
             self._averaged_at = self._n_steps
+        if self._n_steps >= self._sample_at and not terminated:
+            difference = (theta - self.average)[:, tiles].sum(axis=1)
+            self._n_samples += 1
+            self.shift += (difference - self.shift) / min(max(self._n_samples / 8, 1), 16)
+            self._sample_at = self._n_steps + 64
 
 
 @IN_ALL
 @pytest.mark.parametrize("offset", [0.0, "mean"])
-def test_averages_are_those_of_the_equation_and_learning_does_not_depend_on_them(
+def test_averages_and_shifts_are_those_of_the_equation_and_learning_does_not_depend_on_them(
     engine: Any, mode: Any, offset: Any
 ) -> None:
     averaged = make(questions(), engine, mode, average=HORIZON, offset=offset, step_size=0.1)
@@ -85,7 +96,9 @@ def test_averages_are_those_of_the_equation_and_learning_does_not_depend_on_them
     for theirs, ours in zip(averaged.weights(), latest.weights(), strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-13)
     tiles = np.arange(N_ACTIVE)
-    expected = by_hand.average[:, tiles].sum(axis=1) + latest.offsets
+    np.testing.assert_allclose(averaged.shifts, by_hand.shift, rtol=0, atol=1e-12)
+    assert np.abs(by_hand.shift).max() > 0.001
+    expected = by_hand.average[:, tiles].sum(axis=1) + by_hand.shift + latest.offsets
     np.testing.assert_allclose(averaged.predict(tiles), expected, rtol=0, atol=1e-12)
 
 
@@ -106,15 +119,14 @@ def test_predictions_are_read_from_the_averages_and_learn_returns_those_of_the_w
     life.run(200)
     _, tiles = life.state
     np.testing.assert_array_equal(horde.predictions, horde.predict(tiles))
-    np.testing.assert_allclose(
-        horde.predictions, horde.averaged_weights()[:, tiles].sum(axis=1), rtol=0, atol=1e-12
-    )
+    expected = horde.averaged_weights()[:, tiles].sum(axis=1) + horde.shifts
+    np.testing.assert_allclose(horde.predictions, expected, rtol=0, atol=1e-12)
     horde.catch_up()
     latest = horde.learn(0, 0.5, np.zeros(4), tiles)
     horde.catch_up()
     if mode == "eager":
-        expected = horde.weights()[0][:, tiles].sum(axis=1)
-        np.testing.assert_allclose(latest, expected, rtol=0, atol=1e-12)
+        of_weights = horde.weights()[0][:, tiles].sum(axis=1)
+        np.testing.assert_allclose(latest, of_weights, rtol=0, atol=1e-12)
 
 
 @IN_ALL
@@ -142,9 +154,9 @@ def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_it
     horde = make(questions(), engine, mode, average=HORIZON)
     life = RandomLife(horde)
     life.run(400)
-    before = horde.averaged_weights()
+    average_before = horde.averaged_weights()
     horde.add([ask("late", BEHAVIOUR, Channel(2), 0.9)])
-    np.testing.assert_array_equal(horde.averaged_weights()[:3], before)
+    np.testing.assert_array_equal(horde.averaged_weights()[:3], average_before)
     steps = [step for step in steps_of_averages(700) if step > 400]
     average = np.zeros(N)
     averaged_at = 400
@@ -159,7 +171,8 @@ def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_it
         if step % 7 == 0:
             np.testing.assert_allclose(horde.averaged_weights()[3], average, rtol=0, atol=1e-12)
             tiles = np.arange(N_ACTIVE)
-            assert horde.predict(tiles)[3] == pytest.approx(average[tiles].sum(), abs=1e-12)
+            predicted = average[tiles].sum() + horde.shifts[3]
+            assert horde.predict(tiles)[3] == pytest.approx(predicted, abs=1e-12)
     horde.remove(["on-policy"])
     np.testing.assert_allclose(horde.averaged_weights()[2], average, rtol=0, atol=1e-12)
 
@@ -212,7 +225,7 @@ def test_a_control_demon_predicts_its_largest_averaged_value() -> None:
     life.run(200)
     tiles = np.arange(N_ACTIVE)
     values = horde.averaged_weights().reshape(N_ACTIONS, N)[:, tiles].sum(axis=1)
-    np.testing.assert_allclose(horde.predict(tiles), [values.max()], atol=1e-12)
+    np.testing.assert_allclose(horde.predict(tiles), values.max() + horde.shifts, atol=1e-12)
     # Policies follow the latest weights
     latest = horde.weights()[0].reshape(N_ACTIONS, N)[:, tiles].sum(axis=1)
     np.testing.assert_allclose(horde.action_values("find", tiles), latest, atol=1e-12)
@@ -228,10 +241,10 @@ def test_streams_share_their_averages() -> None:
             horde.begin(*state)
         else:
             horde.learn(0, 0.5, *state)
-    before = horde.averaged_weights()
+    average_before = horde.averaged_weights()
     horde.select_stream(0)
-    np.testing.assert_array_equal(horde.averaged_weights(), before)
-    assert before.any()
+    np.testing.assert_array_equal(horde.averaged_weights(), average_before)
+    assert average_before.any()
 
 
 def test_merged_hordes_average_their_averages() -> None:
@@ -248,6 +261,23 @@ def test_merged_hordes_average_their_averages() -> None:
     first.merge([second])
     np.testing.assert_allclose(first.averaged_weights(), mean, atol=1e-12)
     np.testing.assert_allclose(second.averaged_weights(), mean, atol=1e-12)
+
+
+def test_the_shift_follows_a_signal_that_drifts() -> None:
+    """One state whose signal rises by 1 in 10,000 steps: an average over 1,000 steps is late by a tenth."""
+    horde = Horde(
+        [GVF("rising", BEHAVIOUR, Channel(0), 0.0)],
+        n_features=1,
+        n_active=1,
+        config=LearnerConfig(step_size=0.1, average=1_000.0, dtype="float64"),
+    )
+    tiles = np.zeros(1, dtype=np.int64)
+    horde.begin(np.zeros(1), tiles)
+    for step in range(10_000):
+        horde.learn(0, 1.0, np.array([step / 10_000]), tiles)
+    late = 1.0 - horde.averaged_weights()[0, 0]
+    assert 0.08 < late < 0.12
+    assert abs(1.0 - horde.predictions[0]) < 0.2 * late
 
 
 def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:

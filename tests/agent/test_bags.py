@@ -451,7 +451,7 @@ def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
 ) -> None:
     """A row per message, from two topics, with gaps, drives and test excursions."""
     run = tmp_path / "life"
-    again = tmp_path / "again"
+    second_run = tmp_path / "again"
     questions = "--horizon 8 --questions excursions"
     faults = {40: {"gap": 1}, 90: {"applied": 0}}
     command = f"learn --steps 300 --seed 1 --out {run} {questions}"
@@ -459,10 +459,10 @@ def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
     bag = write_json(tmp_path / "life.mcap", messages_of(run))
     assert cli.main(f"export {run} --to parquet --out {tmp_path / 'tables'}".split()) == 0
     columns = columns_file(tmp_path, as_bag_columns((tmp_path / "tables-columns.toml").read_text()))
-    command = f"learn --data {bag} --columns {columns} --out {again} {questions}"
+    command = f"learn --data {bag} --columns {columns} --out {second_run} {questions}"
     assert cli.main(command.split()) == 0
     for key in ("learning_steps", "weights_sha256", "n_excursions"):
-        assert summary_of(again)[key] == summary_of(run)[key], key
+        assert summary_of(second_run)[key] == summary_of(run)[key], key
 
 
 ROW_FIELDS = ("step", "action", "b", "phase", "flags", "policy")

@@ -170,12 +170,12 @@ def test_what_is_not_followed_is_not_forgotten() -> None:
     rng = np.random.default_rng(0)
     for _ in range(500):
         stream.learn([rng.normal(), rng.normal(1.0)])
-    before = stream.drive.of_demons()
+    drive_before = stream.drive.of_demons()
     for _ in range(500):
         stream.learn(rng.normal(size=2), rho=[1.0, 0.0])
-    after = stream.drive.of_demons()
-    assert after[1] == before[1]
-    assert after[0] != before[0]
+    drive_after = stream.drive.of_demons()
+    assert drive_after[1] == drive_before[1]
+    assert drive_after[0] != drive_before[0]
 
 
 def test_the_change_of_predictions_is_a_drive() -> None:

@@ -22,7 +22,9 @@ from horde_agent.evaluation.verdict import Evidence, verdict, weight_share
 from tests.bench.evaluate_coverage import collision, measure, random_walk
 
 GAMMA = 0.5
-START, MIDDLE, END = 0, 1, 2
+START = 0
+MIDDLE = 1
+END = 2
 
 
 def two_steps() -> Target:
@@ -123,9 +125,9 @@ def test_the_influence_on_the_fitted_q_is_the_change_by_an_episode() -> None:
     ).value()
     psi = value.influence()
     removed = int(np.abs(psi).argmax())
-    kept = np.delete(np.arange(n), removed)
+    remaining = np.delete(np.arange(n), removed)
     fewer = FittedQ(
-        target.part(kept), 1.0, continues_truncated=False, fold=np.zeros(n - 1, dtype=np.int64)
+        target.part(remaining), 1.0, continues_truncated=False, fold=np.zeros(n - 1, dtype=np.int64)
     ).value()
     assert fewer.value - value.value == pytest.approx(-psi[removed] / (n - 1), rel=0.15)
 

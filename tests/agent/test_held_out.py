@@ -94,10 +94,10 @@ def test_a_question_with_enough_weight_is_judged_and_another_one_is_not(run: Pat
     assert float(near["effective_size"]) == pytest.approx(225, abs=40)
     assert float(near["low"]) < float(near["nmsre"]) < float(near["high"])
     assert float(near["nmsre"]) < 0.6
-    far = lines[FAR]
-    assert far["is_judged"] == "0"
-    assert far["nmsre"] == ""
-    assert "the effective sample size is" in far["reason"]
+    far_line = lines[FAR]
+    assert far_line["is_judged"] == "0"
+    assert far_line["nmsre"] == ""
+    assert "the effective sample size is" in far_line["reason"]
 
 
 def test_scoring_changes_no_weights(
@@ -143,5 +143,5 @@ def test_two_runs_are_compared_on_the_same_rows_in_pairs(
 
 def test_other_rows_are_not_compared(run: Path) -> None:
     lines: list[dict[str, Any]] = read_csv(run / "held_out.csv")
-    others = [{**line, "n_stretches": "7"} for line in lines]
-    assert paired(lines, others) == []
+    other_lines = [{**line, "n_stretches": "7"} for line in lines]
+    assert paired(lines, other_lines) == []

@@ -90,11 +90,11 @@ def test_the_command_prints_a_verdict_and_writes_result_and_page(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    mine = f"{folder / 'mine.py'}:right"
-    words = ["--policy", mine, "--policy", "constant:right", "--out", str(out)]
+    policy = f"{folder / 'mine.py'}:right"
+    words = ["--policy", policy, "--policy", "constant:right", "--out", str(out)]
     assert main(command(folder, *words, "--gamma", "0.9", "--estimators", *FAST)) == 0
     shown = capsys.readouterr().out
-    assert f"{mine}: better than the logged behaviour by" in " ".join(shown.split())
+    assert f"{policy}: better than the logged behaviour by" in " ".join(shown.split())
     assert re.search(
         r"constant:right: these data cannot judge this policy: \d+% of the weight", shown
     )
@@ -167,10 +167,10 @@ def test_a_model_of_stable_baselines_is_judged(folder: Path, tmp_path: Path) -> 
     gymnasium = pytest.importorskip("gymnasium")
     model = sb3.PPO("MlpPolicy", _Line(gymnasium), n_steps=8, batch_size=8, device="cpu", seed=0)
     model.save(tmp_path / "model.zip")
-    other = sb3.PPO(
+    other_model = sb3.PPO(
         "MlpPolicy", gymnasium.make("CartPole-v1"), n_steps=8, batch_size=8, device="cpu"
     )
-    other.save(tmp_path / "other.zip")
+    other_model.save(tmp_path / "other.zip")
     settings: dict[str, Any] = {"columns": folder / "columns.toml", "estimators": ("wis",)}
     judged = evaluate(folder / "log.csv", str(tmp_path / "model.zip"), **settings).judgements[0]
     by_hand = evaluate(folder / "log.csv", model, **settings).judgements[0]

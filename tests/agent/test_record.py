@@ -473,7 +473,10 @@ def test_an_older_recording_continues_in_a_further_file(is_redone: bool, tmp_pat
     n_known = 6
     with Recorder.resume(path, n_known, is_redone=is_redone) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(n_known, 10))
-        for k in range(n_known if is_redone else 10, 14):
+        first_written = 10
+        if is_redone:
+            first_written = n_known
+        for k in range(first_written, 14):
             recorder.write(row(k))
     assert recorder.differs_at is None
     assert path.read_bytes() == content

@@ -46,9 +46,9 @@ def test_the_exam_is_the_same_for_everybody_and_the_mean_scores_1(tmp_path: Path
         return make_exam(context, 3)
 
     first = made("a")
-    again = made("b")
-    np.testing.assert_array_equal(first.returns, again.returns)
-    np.testing.assert_array_equal(first.observation, again.observation)
+    second = made("b")
+    np.testing.assert_array_equal(first.returns, second.returns)
+    np.testing.assert_array_equal(first.observation, second.observation)
     env = make_body("simulator", physics="planar")
     interface = Interface.of(env)
     env.close()

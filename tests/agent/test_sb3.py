@@ -19,6 +19,7 @@ from horde_agent import (
     Horde,
     Interface,
     LearnerConfig,
+    Reward,
     TabularObservation,
 )
 from horde_agent.learning.rules import PAPER_CONFIG
@@ -252,6 +253,58 @@ def test_a_horde_learns_from_the_rewards_of_the_environment(is_normalised: bool)
         if call != "begin"
     ]
     assert horde.rewards == pytest.approx(reached)
+
+
+def p_right_in_each_place(controller: Any) -> np.ndarray:
+    """Return PPO's probability of moving right in the five places, shape (5,)."""
+    places = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, np.newaxis]
+    return own_probabilities(controller, places)[:, 1]
+
+
+@pytest.mark.slow
+def test_the_value_of_a_policy_in_eight_environments_is_that_of_monte_carlo() -> None:
+    """The prediction in the first place, gamma = 0.9, after PPO has stopped learning: within two standard errors.
+
+    The returns are those of 400 walks of 100 steps by PPO's probabilities: the rest is at most
+    40 gamma^100 = .001. Episodes are cut after 10 steps, so the value needs bootstrapping. The
+    prediction is a mean over 2,500 steps, since the step size is constant.
+    """
+    gamma = 0.9
+    n_walks = 400
+    env = corridors(8, length=10)
+    face = Interface.of(Corridor())
+    question = GVF("value", Behaviour(), Reward(), gamma)
+    horde = horde_of([question], face, engine="plain", step_size=0.2)
+    controller = model_of(
+        "PPO",
+        env,
+        n_steps=100,
+        batch_size=200,
+        n_epochs=4,
+        learning_rate=lambda remaining: 3e-3 * (remaining > 0.8),
+    )
+    first_place = face.encode(np.zeros(1, np.float32))
+    predictions = []
+
+    class Watch(HordeCallback):
+        def _on_step(self) -> bool:
+            continues = super()._on_step()
+            predictions.append(float(horde.predict(first_place)[0]))
+            return continues
+
+    p_before = p_right_in_each_place(controller)
+    controller.learn(32_000, callback=Watch(horde, face))
+
+    p_right = p_right_in_each_place(controller)
+    assert np.abs(p_right - p_before).max() > 0.05, "PPO has learned"
+    rng = np.random.default_rng(0)
+    place = np.zeros(n_walks, dtype=np.int64)
+    returns = np.zeros(n_walks)
+    for k in range(100):
+        place = np.minimum(place + (rng.random(n_walks) < p_right[place]), 4)
+        returns += gamma**k * place
+    standard_error = returns.std() / np.sqrt(n_walks)
+    assert abs(np.mean(predictions[-2_500:]) - returns.mean()) < 2.0 * standard_error
 
 
 @pytest.mark.parametrize("norm_obs", [None, False, True])

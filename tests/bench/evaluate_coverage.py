@@ -292,8 +292,8 @@ def pump(share: float) -> Probabilities:
     """Return the policy that accelerates in the direction of motion, with a probability."""
 
     def probabilities(observations: np.ndarray) -> np.ndarray:
-        others = 0.5 * (1.0 - share)
-        p = np.full((len(observations), 3), others)
+        other_share = 0.5 * (1.0 - share)
+        p = np.full((len(observations), 3), other_share)
         p[np.arange(len(p)), np.where(observations[:, 1] >= 0.0, 2, 0)] = share
         return p
 

@@ -116,11 +116,11 @@ def test_a_scan_becomes_the_nearest_reading_of_each_eighth(server: Rosbridge) ->
     distances = robot.reset(np.random.default_rng(0)).values[SPEC.group("distance")]
     robot.close()
     beams = np.deg2rad(np.arange(360))
-    before = 3.0 / np.cos(beams[23:68]).max()
+    ahead = 3.0 / np.cos(beams[23:68]).max()
     behind = 1.0 / np.abs(np.cos(beams[113:158])).max()
     beside = 1.0 / np.abs(np.cos(beams[90:113])).max()
     np.testing.assert_allclose(
-        distances, [3.0, before, beside, behind, 1.0, behind, beside, before], atol=1e-12
+        distances, [3.0, ahead, beside, behind, 1.0, behind, beside, ahead], atol=1e-12
     )
 
 

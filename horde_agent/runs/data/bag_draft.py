@@ -34,22 +34,22 @@ def draft_bag_columns(path: Path) -> str:
     """Return a columns file for a bag; raise BadInput if it cannot be read."""
     bag = open_bag(path)
     names = [name for name, topic in sorted(bag.topics.items()) if topic.n_messages]
-    known = {}
+    read_topics = {}
     unread = {}
     for name, examples in first_messages(bag, names, _N_EXAMPLES).items():
         try:
-            known[name] = _known(bag.topics[name], examples)
+            read_topics[name] = _known(bag.topics[name], examples)
         except BadInput as error:
             unread[name] = str(error)
-    commands = [name for name in sorted(known) if _is_command(known[name].topic)]
+    commands = [name for name in sorted(read_topics) if _is_command(read_topics[name].topic)]
     lines = [f"# Columns of {path.name}: check them, and leave out what is not needed."]
     if bag.cut:
         lines.append(f"# The bag was cut off: {bag.cut}.")
-    lines += ["# Topics:", *_topic_lines(bag, known, unread), ""]
-    lines += _settings(known, commands[:1])
-    for name in sorted(known):
+    lines += ["# Topics:", *_topic_lines(bag, read_topics, unread), ""]
+    lines += _settings(read_topics, commands[:1])
+    for name in sorted(read_topics):
         if name not in commands[:1]:
-            lines += _channel_lines(known[name])
+            lines += _channel_lines(read_topics[name])
     if "[[channel]]" not in lines:
         raise BadInput(
             f"{path} has no topic with numbers that can be read: {', '.join(unread.values())}"
@@ -106,6 +106,7 @@ def _settings(known: Mapping[str, _Known], commands: list[str]) -> Iterator[str]
     else:
         yield '# action = { topic = "/cmd_vel", field = "angular.z", bins = [-0.1, 0.1] }'
         yield '# b = "estimate"  # or { topic = "/b", field = "data" }, the probability of the action'
+    yield '# next_reward = { topic = "/reward", field = "data" }  # the first one after a row'
     yield '# terminated = { topic = "/done", field = "data" }'
     yield '# episode = { topic = "/episode", field = "data" }'
     yield '# missing = "gap"  # rows with a NaN are dropped; an error otherwise'

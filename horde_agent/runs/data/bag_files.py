@@ -200,11 +200,13 @@ class _McapFile:
         for channel in self._channels.values():
             schema = self._schemas.get(channel.schema_id)
             definition = ""
+            type_name = ""
             if schema is not None:
                 definition = schema.data.decode(errors="replace")
+                type_name = schema.name
             yield Topic(
                 name=channel.topic,
-                type="" if schema is None else schema.name,
+                type=type_name,
                 encoding=channel.message_encoding,
                 definition=definition,
                 is_idl=schema is not None and schema.encoding == "ros2idl",
@@ -487,6 +489,10 @@ class _SqliteFile:
         query = "SELECT id, name, type, serialization_format FROM topics"
         for number, name, type_name, encoding in database.execute(query):
             language, text = definitions.get(type_name, ("", ""))
+            n_messages = counts.get(number, 0)
+            if self.cut:
+                # A damaged table cannot be counted; reading finds what it has
+                n_messages = 1
             self._names[number] = name
             self.topics[name] = Topic(
                 name=name,
@@ -494,8 +500,7 @@ class _SqliteFile:
                 encoding=encoding,
                 definition=text,
                 is_idl=language == "ros2idl",
-                # A damaged table cannot be counted; reading finds what it has
-                n_messages=1 if self.cut else counts.get(number, 0),
+                n_messages=n_messages,
             )
 
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:

@@ -50,8 +50,11 @@ def decoder(topic: Topic) -> Decoder:
                 definitions = types.get_types_from_idl(topic.definition)
             else:
                 definitions = types.get_types_from_msg(topic.definition, type_name)
-            known = set(store.fielddefs)
-            store.register({name: what for name, what in definitions.items() if name not in known})
+            defined_names = set(store.fielddefs)
+            new_types = {
+                name: fields for name, fields in definitions.items() if name not in defined_names
+            }
+            store.register(new_types)
         except (types.TypesysError, ValueError, KeyError) as error:
             raise BadInput(
                 f"the type {topic.type} of {topic.name} is not understood: {error}"

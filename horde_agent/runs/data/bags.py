@@ -1,8 +1,8 @@
 """A bag as a table: its columns file, its checks before anything is written, its rows.
 
 In a columns file, each `[[channel]]` has a `topic` and a `field` instead of a `column`, and so have
-`action`, `b`, `terminated`, `episode` and the columns of a recorded run. An action is a whole
-number, or numbers cut into `bins`.
+`action`, `b`, `reward`, `next_reward`, `terminated`, `episode` and the columns of a recorded run. An
+action is a whole number, or numbers cut into `bins`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,19 @@ _N_EXAMPLES = 10  # messages of a topic that are examined first
 _TIME = "time"
 _EPISODE = "episode"
 _ACTION = "action"
-_COMMANDS = (_ACTION, "b")
-"""Keys of what answers a row's observation: by default the first value after it counts."""
-_SINGLE_FIELDS = ("b", "terminated", _EPISODE, "step", "phase", "flags", "policy")
+_ANSWERS = (_ACTION, "b", "next_reward")
+"""Keys of what follows a row's observation: by default the first value after it counts."""
+_SINGLE_FIELDS = (
+    "b",
+    "reward",
+    "next_reward",
+    "terminated",
+    _EPISODE,
+    "step",
+    "phase",
+    "flags",
+    "policy",
+)
 _SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite")
 
 
@@ -167,15 +177,15 @@ class _PlanReader:
 
     def _channel(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return a [[channel]] with a column instead of a topic and a field."""
-        others = {key: value for key, value in table.items() if key not in _SOURCE_KEYS}
+        channel = {key: value for key, value in table.items() if key not in _SOURCE_KEYS}
         source = {key: value for key, value in table.items() if key in _SOURCE_KEYS}
-        if "column" in others:
+        if "column" in channel:
             raise BadInput(
-                f"[[channel]] of a bag has a topic and a field, not the column {others['column']!r}"
+                f"[[channel]] of a bag has a topic and a field, not the column {channel['column']!r}"
             )
         column = self._add("", self._source("[[channel]]", source))
-        others.setdefault("name", column.removeprefix("/").replace("/", "."))
-        return {"column": column, **others}
+        channel.setdefault("name", column.removeprefix("/").replace("/", "."))
+        return {"column": column, **channel}
 
     def _action_parts(self) -> Iterator[ActionPart]:
         tables = self._table.pop(_ACTION, None)
@@ -221,19 +231,21 @@ class _PlanReader:
         if key:
             column += f" ({key})"
         timing = AT
-        if key in _COMMANDS and self._rows_topic is None:
+        if key in _ANSWERS and self._rows_topic is None:
             timing = AFTER
         timing = source.get("timing", timing)
         if timing not in (AT, AFTER):
             raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
         infinite = source.get("infinite")
+        if infinite is not None:
+            infinite = real_number("infinite", infinite)
         field = Field(
             column=column,
             topic=source["topic"],
             steps=steps_of(source["field"]),
             max_age_s=_positive("max_age_s", source.get("max_age_s", self._max_age_s)),
             timing=timing,
-            infinite=None if infinite is None else real_number("infinite", infinite),
+            infinite=infinite,
         )
         if self._fields.setdefault(column, field) != field:
             raise BadInput(f"{column} is named twice, with different keys")
@@ -289,8 +301,8 @@ class _BagRows:
         for name in self._topics:
             topics = self._bag.topics
             if name not in topics:
-                there = ", ".join(sorted(topics))
-                raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {there}")
+                topic_names = ", ".join(sorted(topics))
+                raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {topic_names}")
             if not topics[name].n_messages:
                 raise BadInput(
                     f"{self._bag.path}: the topic {name} has no message: leave it out, or record it again"

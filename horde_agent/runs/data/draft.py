@@ -104,9 +104,9 @@ def draft_columns(path: Path) -> str:
         "",
     ]
     lines += _lines(_KEYS, {"period_s": 1.0} | settings)
-    others = [*kinds.texts, *(name for name in kinds.dates if name not in used)]
-    if others:
-        lines += ["", f"# No numbers, so no channels: {', '.join(others)}"]
+    unused = [*kinds.texts, *(name for name in kinds.dates if name not in used)]
+    if unused:
+        lines += ["", f"# No numbers, so no channels: {', '.join(unused)}"]
     for i, name in enumerate([*channels, *kinds.categories]):
         given: dict[str, Any] = {"name": name}
         if name in kinds.categories:

@@ -41,6 +41,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.recorded_run import (
     Extent,
     RecordedRun,
+    is_reward_known,
     open_recorded,
     read_extent,
     refuse_part,
@@ -138,6 +139,8 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
             _write_table(beside[-1], _event_columns(days.events))
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             names = {name: name for name in _COLUMNS if name not in ("t", "robot", "unix_s")}
+            if not is_reward_known(folder.life):
+                del names["reward"]
             beside.append(stage / f"{out.name}-columns.toml")
             beside[-1].write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
         if predictions:
@@ -342,7 +345,8 @@ def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: boo
             writer.finish()
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             staged_columns = stage / columns.name
-            staged_columns.write_text(columns_toml(header), encoding="utf-8")
+            text = columns_toml(header, is_reward_known=is_reward_known(folder.life))
+            staged_columns.write_text(text, encoding="utf-8")
             publish(staged_columns, columns)
         publish(staged, path)
     return path

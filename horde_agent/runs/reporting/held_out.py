@@ -86,21 +86,21 @@ def paired(first: Sequence[_Line], second: Sequence[_Line]) -> list[PairedDiffer
     by_name = {line["question"]: line for line in first if line["is_judged"] == "1"}
     differences = []
     for line in second:
-        other = by_name.get(line["question"])
-        if other is None or line["is_judged"] != "1":
+        line_of_first = by_name.get(line["question"])
+        if line_of_first is None or line["is_judged"] != "1":
             continue
         psi = [float(text) for text in line["by_group"].split()]
-        psi_of_other = [float(text) for text in other["by_group"].split()]
-        is_same = all(line[key] == other[key] for key in ("n_stretches", "effective_size"))
+        psi_of_other = [float(text) for text in line_of_first["by_group"].split()]
+        is_same = all(line[key] == line_of_first[key] for key in ("n_stretches", "effective_size"))
         if not is_same or len(psi) != len(psi_of_other):
             continue
         changes = [a - b for a, b in zip(psi, psi_of_other, strict=True)]
         error = math.sqrt(sum(change**2 for change in changes)) / len(changes)
-        difference = float(line["nmsre"]) - float(other["nmsre"])
+        difference = float(line["nmsre"]) - float(line_of_first["nmsre"])
         differences.append(
             PairedDifference(
                 question=line["question"],
-                first=float(other["nmsre"]),
+                first=float(line_of_first["nmsre"]),
                 second=float(line["nmsre"]),
                 low=difference - _Z * error,
                 high=difference + _Z * error,

@@ -38,8 +38,8 @@ POSE_TOPIC = "/pose"
 EVENTS_TOPIC = "/events"
 RUN_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot", "reward", "unix_s")
 """Columns of a record that `/life` has, if the record has them."""
-LEARNED_COLUMNS = ("action", "b", "step", "phase", "flags", "policy")
-"""Columns of `/life` that `horde learn --data` reads."""
+LEARNED_COLUMNS = ("action", "b", "reward", "step", "phase", "flags", "policy")
+"""Columns of `/life` that `horde learn --data` reads, if they are known."""
 FRAME = "world"
 SECOND_NS = 1_000_000_000
 _INFO_LEVEL = 2  # of foxglove.Log
@@ -396,7 +396,7 @@ def _finite(value: float) -> float | None:
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
 
-def columns_toml(header: Mapping[str, Any]) -> str:
+def columns_toml(header: Mapping[str, Any], *, is_reward_known: bool) -> str:
     """Return the columns file with which `horde learn --data` learns from the export of a recording with channels."""
     columns = Columns.of_header(header)
     places = channel_fields(header, len(columns.channel))
@@ -408,6 +408,8 @@ def columns_toml(header: Mapping[str, Any]) -> str:
     names = list(LEARNED_COLUMNS)
     if not header.get("b_known", True):
         names.remove("b")
+    if not is_reward_known:
+        names.remove("reward")
     lines += [f"{name} = {_source(TopicField(ROWS_TOPIC, name))}" for name in names]
     for channel, place in zip(columns.channel, places, strict=True):
         facts = {

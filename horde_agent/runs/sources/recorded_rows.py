@@ -27,7 +27,12 @@ from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
-from horde_agent.runs.storage.recorded_run import RestoredLife, open_recorded, read_extent
+from horde_agent.runs.storage.recorded_run import (
+    RestoredLife,
+    is_reward_known,
+    open_recorded,
+    read_extent,
+)
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life, refuse_rewards
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
@@ -209,14 +214,6 @@ def replay_rows(
         life.set_position(reached + int(last in _STEPS))
 
 
-def _knows_rewards(path: Path, run: Run) -> bool:
-    """Return whether a record has a known reward, or no question of the run needs one."""
-    if not any(isinstance(question.cumulant, Reward) for question in run.horde.questions):
-        return True
-    parts = read_in_parts(path, on_fault=lambda _: None)
-    return any(np.isfinite(part.rows["reward"]).any() for part in parts)
-
-
 def replay_session(
     config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
@@ -237,9 +234,11 @@ def replay_session(
         )
     extent = read_extent(recorded.folder)
     run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded_settings)
-    if not _knows_rewards(recorded.folder.life, run):
+    questions = run.horde.questions
+    asks_about_reward = any(isinstance(question.cumulant, Reward) for question in questions)
+    if asks_about_reward and not is_reward_known(recorded.folder.life):
         refuse_rewards(
-            run.horde.questions,
+            questions,
             f"{config.log} was recorded without rewards, by an older version: ask other questions",
         )
     for path in record_files(recorded.folder.life):

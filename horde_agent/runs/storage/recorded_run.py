@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Sampler
-from horde_agent.record import FORMAT
+from horde_agent.record import FORMAT, read_in_parts
 from horde_agent.record.segments import read_header, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.storage.folder import RunFolder
@@ -200,6 +201,12 @@ def read_extent(folder: RunFolder) -> Extent:
     if not last_row.n_rows:
         raise BadInput(f"{folder.path} contains no finished run: its log is empty")
     return Extent(header=header, n_rows=last_row.n_rows, last_step=last_row.step)
+
+
+def is_reward_known(recording: Path) -> bool:
+    """Return whether a row of a recording has a reward: older versions recorded none."""
+    parts = read_in_parts(recording, on_fault=lambda _: None)
+    return any(np.isfinite(part.rows["reward"]).any() for part in parts)
 
 
 class LastRow(NamedTuple):
