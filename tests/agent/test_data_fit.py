@@ -393,6 +393,9 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     assert "No numbers, so no channels: note" in text
     complete = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert set(complete) == set(Columns.__dataclass_fields__)
+    with pytest.raises(BadInput, match="reward and next_reward are both named"):
+        Columns.of(complete)
+    del complete["next_reward"]
     assert set(complete["channel"][0]) == set(ChannelColumn._fields)
     assert Columns.of(complete | {"convention": "observation"}).channel[0].column == "x"
     with pytest.raises(BadInput, match="is not for recorded runs"):
@@ -431,7 +434,8 @@ def test_no_remark_about_a_plain_data_set(tmp_path: Path) -> None:
             times=np.arange(N),
             questions="excursions",
         )
-    assert notes_of(run.path) == []
+    (held_out,) = notes_of(run.path)
+    assert "are scored on the last 30 % of the rows" in held_out
     assert open_table(run_table(tmp_path), Columns((CHANNEL,))).remarks == []
 
 

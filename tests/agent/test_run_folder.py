@@ -123,7 +123,7 @@ def test_a_report_in_a_read_only_folder_is_refused(
 def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100,000 rows of 3 channels: 8 + 8 + 3 x 4 + 3 x 4 + 4 + 4 + 2 + 1 + 1 = 52 bytes each, and 2 MB for tables."""
+    """100,000 rows of 3 channels: 8 + 8 + 3 x 4 + 3 x 4 + 4 + 4 + 2 + 1 + 1 + 8 + 8 = 68 bytes each, and 2 MB for tables."""
 
     class Usage(NamedTuple):
         free: int
@@ -132,7 +132,7 @@ def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch.setattr(session, "warm_up", lambda *_: pytest.fail("it was compiled first"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_500_000))
     message = refused(["learn", "--steps", "100000", "--out", "a"], capsys)
-    assert states(message, "--out a", "6.5 MB", "8.0 MB")
+    assert states(message, "--out a", "6.5 MB", "9.6 MB")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(6_900_000))
     monkeypatch.setattr(session, "warm_up", lambda *_: 0.0)
     assert cli.main(["learn", "--steps", "90", "--out", "a"]) == 0
