@@ -5,6 +5,7 @@ from pathlib import Path
 import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from stable_baselines3 import PPO
 
 from horde_agent import GVF, Behaviour, Horde, Interface, Reward
@@ -34,8 +35,10 @@ class Watch(HordeCallback):
         return super()._on_step()
 
 
-controller = PPO("MlpPolicy", env, n_steps=256, batch_size=64, seed=0, device="cpu")
-controller.learn(10_240, callback=Watch(horde, interface))
+torch.set_num_threads(1)  # a small network, beside the Horde's threads
+quick = {"n_steps": 256, "batch_size": 128, "n_epochs": 5, "learning_rate": 1e-3}
+controller = PPO("MlpPolicy", env, **quick, seed=0, device="cpu")
+controller.learn(6_144, callback=Watch(horde, interface))
 env.close()
 
 n_steps = int(np.flatnonzero(falls)[-1]) + 1  # the return of the last episode is not complete
@@ -59,8 +62,8 @@ whole.plot(smoothed(returns), color="0.6", label="return that followed")
 whole.plot(smoothed(predicted), color="C0", label="prediction")
 whole.set(xlabel="steps of PPO (means of 500)", ylabel="discounted reward")
 whole.legend(frameon=False)
-steps = np.arange(n_steps - SHOWN, n_steps)
+steps = np.arange(-SHOWN, 0)
 last.plot(steps, returns[-SHOWN:], color="0.6")
 last.plot(steps, predicted[-SHOWN:], color="C0")
-last.set(xlabel="the last steps before a fall")
+last.set(xlabel="steps before the last fall")
 figure.savefig(Path(__file__).with_suffix(".png"), dpi=140)

@@ -336,6 +336,9 @@ class ShardedHorde:
     offsets = _of_all(
         "offsets", "Offset added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`."
     )
+    shifts = _of_all(
+        "shifts", "Shift of each demon's averaged prediction, shape (n_demons,): `Horde.shifts`."
+    )
     td_error = _of_all("td_error", "TD errors of the last step, shape (n_demons,).")
     rho = _of_all("rho", "Importance sampling ratios of the last step, shape (n_demons,).")
     mspbe_scalar = _of_all(

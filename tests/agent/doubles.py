@@ -23,6 +23,8 @@ from horde_agent.saving import State
 N_ACTIONS = 3
 PERIOD_S = 0.1
 SCALE = 10_000.0
+SAW = 1
+"""The channel whose reading is the reward of `PaidBody`."""
 
 
 class ToyBody(gymnasium.Env[np.ndarray, int]):
@@ -110,6 +112,44 @@ class ToyBody(gymnasium.Env[np.ndarray, int]):
             bool(info.pop("truncated", 0)),
             info,
         )
+
+
+class PaidBody(ToyBody):
+    """The toy body; its reward is the reading of the sawtooth at the state reached."""
+
+    def step(self, action: int) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(observation[SAW]), terminated, truncated, info
+
+
+class PaidWithoutDrive(PaidBody):
+    """It cannot drive to a centre."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(tells_observations=False, **arguments)
+        del self.manoeuvre_frames
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert options is None
+        observation, info = super().reset(seed=seed)
+        del self.manoeuvre_frames
+        return observation, info
+
+
+class RestorablePaidBody(PaidBody):
+    """It can be put back to a saved state."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.metadata["restorable"] = True
+
+    def save_state(self) -> State:
+        """Return its age and last action."""
+        return {"numbers": np.array([self.age, self.last_action])}
+
+    def restore_state(self, state: State) -> None:
+        """Take age and last action of a state."""
+        self.age, self.last_action = state["numbers"].tolist()
 
 
 def age_of(observation: np.ndarray) -> int:

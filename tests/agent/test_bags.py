@@ -465,7 +465,7 @@ def test_the_rows_of_a_life_teach_the_same_weights_as_json_messages(
         assert summary_of(second_run)[key] == summary_of(run)[key], key
 
 
-ROW_FIELDS = ("step", "action", "b", "phase", "flags", "policy")
+ROW_FIELDS = ("step", "action", "b", "reward", "phase", "flags", "policy")
 
 
 def messages_of(run: Path) -> Iterator[Recorded]:
@@ -475,8 +475,9 @@ def messages_of(run: Path) -> Iterator[Recorded]:
     for i, row in enumerate(stream.rows):
         time_ns = START_NS + i * SECOND_NS // 10
         facts = {name: row[name].item() for name in ROW_FIELDS}
-        if np.isnan(facts["b"]):
-            facts["b"] = None
+        for name in ("b", "reward"):
+            if np.isnan(facts[name]):
+                facts[name] = None
         yield Recorded("/row", "Row", time_ns, facts)
         readings = dict(zip(names, row["observation"].tolist(), strict=True))
         yield Recorded("/sensors", "Sensors", time_ns, readings)

@@ -18,7 +18,7 @@ from horde_agent.evaluation.verdict import WeightShare
 from horde_agent.interface import Interface
 from horde_agent.judging.recorded import recorded_data
 from horde_agent.judging.result import drawing
-from horde_agent.record import NO_ACTION, Flag, Phase, row_dtype
+from horde_agent.record import NO_ACTION, Flag, Phase, new_rows
 from horde_agent.runs.config import BadInput
 
 FAST = ["ois", "pdis", "wis", "cwpdis", "dr", "wdr", "fqe"]
@@ -200,8 +200,8 @@ def _Line(gymnasium: Any) -> Any:  # noqa: N802  it makes an environment
 
 
 def stream(phases: list[Phase], flags: list[int], rewards: list[float]) -> np.ndarray:
-    """Return rows of a recording with one channel, x, and a reward that led to each row."""
-    rows = np.zeros(len(phases), row_dtype(2))
+    """Return rows of a recording with the channels x and reward, of which the latter led to each row."""
+    rows = new_rows(len(phases), 2)
     rows["observation"] = np.column_stack([np.zeros(len(phases)), rewards])
     rows["phase"] = phases
     rows["flags"] = flags
@@ -235,6 +235,12 @@ def test_a_reward_belongs_to_the_step_that_led_to_its_row() -> None:
     assert data.episodes.is_terminated.tolist() == [True, False]
     assert data.channels == ("x",)
     assert any("1 of 2 episodes were truncated, after 2 to 2 steps" in note for note in data.notes)
+
+
+def test_the_recorded_reward_counts_before_a_channel_of_that_name() -> None:
+    rows = stream([B, B, E], [Flag.GAP, 0, 4], [9, 1, 2])
+    rows["reward"] = [np.nan, 5.0, 6.0]
+    assert recorded_data("rows", rows, HEADER).episodes.reward.tolist() == [5.0, 6.0]
 
 
 def test_what_follows_a_gap_within_an_episode_has_no_first_state() -> None:

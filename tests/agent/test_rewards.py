@@ -31,33 +31,19 @@ from horde_agent.record import Phase, Recorder
 from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
 from horde_agent.runs.data.minari import open_minari, write_minari
 from horde_agent.runs.data.tables import episodes_of
-from tests.agent.doubles import N_ACTIONS, ToyBody, constant, horde_of, live
+from tests.agent.doubles import (
+    N_ACTIONS,
+    SAW,
+    PaidBody,
+    PaidWithoutDrive,
+    ToyBody,
+    constant,
+    horde_of,
+    live,
+)
 from tests.oracles.evaluation import nmsre
 
-SAW = 1  # the channel whose reading is the reward of `PaidBody`
 EVERY_STATE = np.array([0])
-
-
-class PaidBody(ToyBody):
-    """The toy body; its reward is the reading of the sawtooth at the state reached."""
-
-    def step(self, action: int) -> Any:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float(observation[SAW]), terminated, truncated, info
-
-
-class PaidWithoutDrive(PaidBody):
-    """It cannot drive to a centre."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(tells_observations=False, **arguments)
-        del self.manoeuvre_frames
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        assert options is None
-        observation, info = super().reset(seed=seed)
-        del self.manoeuvre_frames
-        return observation, info
 
 
 FACE = Interface.of(ToyBody())

@@ -62,7 +62,7 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     if (path / _HEADER).is_file():
         header = {**_read_json(path / _HEADER), "tests_excursions": False}
         named = {name: name for name in ("action", *_OWN)}
-        if _REWARD in features:
+        if _REWARD in features and header.get("reward_known", True):
             named["next_reward"] = _REWARD
         base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
     else:

@@ -394,6 +394,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     header = {key: value for key, value in extent.header.items() if key not in _OF_FILE}
     is_life = recorded.config.backend != "replay" or recorded.replayed is not None
     header.setdefault("b_known", is_life)
+    header["reward_known"] = is_reward_known(folder.life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
         if place.exists() and (not place.is_dir() or any(place.iterdir())):

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeVar
 
+import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
@@ -77,7 +78,7 @@ def write_report(path: Path) -> Path:
     results = [folder.summary, folder.details]
     question_files = [folder.questions]
     sections = [
-        noted.drawn("The headline", results, lambda: _headline(summary, details)),
+        noted.drawn("The headline", results, lambda: _headline(summary, details, stream)),
         *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details),
         noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
         noted.drawn(
@@ -164,7 +165,9 @@ _Lines = Sequence[dict[str, str]]
 
 def _read_stream(path: Path) -> Stream:
     """Return what the page shows of the newest rows; it lists their faults itself."""
-    return read(path, newest=A_DAY, columns=("step", "pose", "flags"), on_fault=lambda _: None)
+    return read(
+        path, newest=A_DAY, columns=("step", "pose", "flags", "reward"), on_fault=lambda _: None
+    )
 
 
 def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
@@ -291,7 +294,7 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     return ["stopped early", f"Stopped early, after {steps}{total} steps: {why}."]
 
 
-def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
+def _headline(summary: dict[str, Any], details: dict[str, Any], stream: Stream | None) -> str:
     summary_of = summary.get
     diverged = summary.get("diverged") or []
     tiles = [
@@ -306,6 +309,9 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ("nearly constant", number(summary_of("n_nearly_constant"), ",")),
         ("diverged", number(len(diverged), ",")),
     ]
+    reward = _mean_reward(stream)
+    if reward:
+        tiles.append(("mean reward of a step", number(reward, ".3g")))
     meaning = NMSRE_IS
     if summary_of("n_nearly_constant"):
         meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"
@@ -314,6 +320,17 @@ def _headline(summary: dict[str, Any], details: dict[str, Any]) -> str:
     if diverged:
         parts.append(html.element("p", f"Diverged, and learn no more: {', '.join(diverged[:20])}"))
     return section("Summary", *parts)
+
+
+def _mean_reward(stream: Stream | None) -> float | None:
+    """Return the mean of the known rewards of the newest rows; None without one."""
+    if stream is None:
+        return None
+    rewards = stream.rows["reward"]
+    known = rewards[np.isfinite(rewards)]
+    if not len(known):
+        return None
+    return float(known.mean())
 
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
