@@ -275,7 +275,7 @@ def demon_bytes(
 ) -> int:
     """Return the memory of demons if every feature was active once: weights, traces or pending steps, and policies."""
     item = np.dtype(config.dtype).itemsize
-    numbers = n_features * (2 + config.vector_mspbe)
+    numbers = n_features * (2 + config.vector_mspbe + (config.average > 0.0))
     if config.needs_plain_engine:
         numbers += n_features  # the trace
     else:

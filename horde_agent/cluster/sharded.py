@@ -232,8 +232,9 @@ class ShardedHorde:
         requested = self._requested_of(ask)
         self._stream.send(verb, state, action, probability, requested, reward=reward)
         self._has_begun = not terminated
-        # Rules that catch up keep the last step
-        least = int(self.mode == "deferred" and bool(self._plan.predicted))
+        # Shards process their steps at other times, too, for predictions as cumulants and for averages
+        is_ahead = bool(self._plan.predicted) or self.config.average > 0.0
+        least = int(self.mode == "deferred" and is_ahead)
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:
             self._stream.raise_refusals()
