@@ -22,7 +22,7 @@ class EvaluateConfig:
 
     Attributes:
         data: A table (Parquet, CSV, npz, described by --columns), the folder of a LeRobot data set
-            or of a run. The reward is its channel `reward`.
+            or of a run. The reward is its `next_reward` or `reward`, or a channel `reward`.
         minari: Name of a Minari data set, NAMESPACE/NAME-v0, instead of DATA.
         columns: TOML file that maps the columns of DATA to channels; `horde columns FILE` writes
             one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,31 @@ def test_b_is_the_first_one_after_the_row_as_the_action_is(tmp_path: Path) -> No
     rows = rows_of(bag, 'b = { topic = "/b", field = "data" }' + COMMANDED)
     assert rows["action"][:3].tolist() == [1, 0, 2]
     assert rows["b"][:3].tolist() == [0.5, 0.25, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("key", "rewards"), [("next_reward", [np.nan, 5.0, 6.0, 7.0]), ("reward", [np.nan, 6.0, 7.0])]
+)
+def test_a_reward_is_that_of_the_step_to_its_row(
+    key: str, rewards: list[float], tmp_path: Path
+) -> None:
+    """Rows at 0, 1, 2, 3 s. The reward of the step from the first row is published 0.5 s after it, and so on.
+
+    As `reward`, the newest value at a row counts, so there is no row before the first one.
+    """
+    places = sent("/x", [0.0, 1.0, 2.0, 3.0], [0.0] * 4)
+    paid = sent("/reward", [0.5, 1.5, 2.5], [5.0, 6.0, 7.0])
+    bag = json_bag(tmp_path, merge(places, paid, key=lambda message: message.time_ns))
+    columns = f"""
+period_s = 1.0
+{key} = {{ topic = "/reward", field = "data" }}
+[[channel]]
+topic = "/x"
+field = "data"
+low = 0.0
+high = 1.0
+"""
+    np.testing.assert_array_equal(rows_of(bag, columns)["reward"], rewards)
 
 
 def test_bins_of_two_fields_count_the_last_one_fastest(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from horde_agent.life.life import Life
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, read
-from horde_agent.runs.storage.folder import read_csv
 from tests.agent.commands import horde, refused, summary_of
 from tests.agent.doubles import (
     N_ACTIONS,
@@ -105,19 +104,21 @@ def test_a_run_that_is_resumed_from_a_snapshot_equals_an_uninterrupted_one(
 def test_a_question_about_the_reward_added_to_a_life_learns_from_its_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one of the channel with the same readings does, to the bit."""
+    """As one of the channel with the same readings does, to the bit; offsets would begin with other readings."""
+    parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "added.toml").write_text(ADDED)
     monkeypatch.setattr(learn, "make_env", lambda _config: RestorablePaidBody())
     run = tmp_path / "run"
-    assert horde("learn --questions values --seed 1 --steps 100", f"--out {run}") == 0
+    words = "learn --questions values --offset 0 --seed 1 --steps 100"
+    assert horde(words, f"--out {run}") == 0
     added = f"--add {tmp_path / 'added.toml'} --learn-from-record"
     assert horde(f"resume {run} --steps 120", added) == 0
-    rows = {row["name"]: row for row in read_csv(run / "questions.csv")}
-    reward = rows["left/g0.5/reward"]
-    saw = rows["left/g0.5/saw"]
-    assert float(reward["mspbe_scalar"]) > 0.0
-    for name in ("nmsre", "n_tests", "mspbe_scalar", "mspbe_vector", "rupee"):
-        assert reward[name] == saw[name]
+    tables = tmp_path / "tables"
+    assert horde(f"export {run} --to parquet --predictions --out {tables}") == 0
+    table = parquet.read_table(tmp_path / "tables-predictions.parquet")
+    reward = table["left/g0.5/reward"].to_numpy()
+    assert np.abs(reward).max() > 0.01
+    np.testing.assert_array_equal(reward, table["left/g0.5/saw"].to_numpy())
 
 
 # ---- exports ---------------------------------------------------------------------------------------------------------
