@@ -85,7 +85,9 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
     interface = Interface.of(
         HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header)
     )
-    horde = horde_of(questions.excursions(interface), interface, "deferred", offset="mean", average=10_000.0)
+    horde = horde_of(
+        questions.excursions(interface), interface, "deferred", offset="mean", average=10_000.0
+    )
     observations = np.column_stack([table["x"], table["y"]])
     horde.begin(observations[0], interface.encode(observations[0]))
     for t in range(1, N):
@@ -372,7 +374,7 @@ def test_the_report_says_how_b_was_estimated(
     }
     monkeypatch.setattr(behaviour, "ENOUGH_ROWS", 8_000)
     learned(tmp_path / "run", stream(4_000), **given)
-    (note, held_out) = json.loads((tmp_path / "run/details.json").read_text())["notes"]
+    (held_out, note) = json.loads((tmp_path / "run/details.json").read_text())["notes"]
     assert "1 of 1 off-policy questions" in held_out
     assert "b was estimated from 3,999 actions" in note
     assert "effective sample size" in note

@@ -394,7 +394,7 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     complete = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert set(complete) == set(Columns.__dataclass_fields__)
     with pytest.raises(BadInput, match="reward and next_reward are both named"):
-        Columns.of(complete)
+        Columns.of(complete | {"convention": "observation"})
     del complete["next_reward"]
     assert set(complete["channel"][0]) == set(ChannelColumn._fields)
     assert Columns.of(complete | {"convention": "observation"}).channel[0].column == "x"

@@ -151,8 +151,8 @@ def test_lerobot_gets_the_rewards_and_gives_them_back(paid_run: Path, tmp_path: 
     is_learned = np.isfinite(original["reward"]) & np.append(
         False, original["phase"][:-1] == Phase.BEHAVE
     )
-    again = read(run / "log" / "life.rec").rows["reward"]
-    np.testing.assert_array_equal(again[np.isfinite(again)], original["reward"][is_learned])
+    replayed = read(run / "log" / "life.rec").rows["reward"]
+    np.testing.assert_array_equal(replayed[np.isfinite(replayed)], original["reward"][is_learned])
 
 
 @pytest.mark.parametrize("to", ["parquet", "mcap", "lerobot"])

@@ -138,9 +138,9 @@ def test_a_record_with_rewards_is_learned_from_again_to_the_bit() -> None:
     often = ExcursionConfig(0.3, 4)
     horde = horde_of(pairs(), FACE, engine="plain")
     life = live(120, PaidBody(), horde, recorder=recorder, excursions=often)
-    again = horde_of(pairs(), FACE, engine="plain")
-    student = relearn(recorder.stream(), again, FACE, excursions=often)
-    assert again.weights_sha256() == horde.weights_sha256()
+    second_horde = horde_of(pairs(), FACE, engine="plain")
+    student = relearn(recorder.stream(), second_horde, FACE, excursions=often)
+    assert second_horde.weights_sha256() == horde.weights_sha256()
     scores = life.student.errors.nmsre()
     np.testing.assert_array_equal(student.errors.nmsre(), scores)
     assert np.isfinite(scores).all()
@@ -167,13 +167,13 @@ def test_the_wall_clock_is_recorded_and_nothing_depends_on_it() -> None:
 
 def outcomes_of(life: Life) -> list[tuple[int, Any, Any]]:
     """Return step, predictions and returns of each excursion."""
-    found = []
+    outcomes_found = []
     for outcomes in life.student.errors.table.outcomes():
         if not outcomes.policy.is_behaviour:
-            found += list(
+            outcomes_found += list(
                 zip(outcomes.step.tolist(), outcomes.predictions, outcomes.returns, strict=True)
             )
-    return found
+    return outcomes_found
 
 
 def test_an_excursion_without_a_drive_follows_the_policy_learns_nothing_and_goes_on() -> None:
@@ -193,22 +193,22 @@ def test_an_excursion_without_a_drive_follows_the_policy_learns_nothing_and_goes
     assert life.student.learning_steps + in_excursion.sum() == 300
     assert body.age == 300, "the environment was never reset"
 
-    found = outcomes_of(life)
-    assert len(found) > 10
+    outcomes_found = outcomes_of(life)
+    assert len(outcomes_found) > 10
     returns = []
-    for step, _, measured in found:
+    for step, _, measured in outcomes_found:
         rewards = body_rewards(step, horizon)
         expected = float(np.sum(gamma ** np.arange(horizon) * rewards))
         np.testing.assert_allclose(measured, expected, rtol=1e-6)
         returns.append(expected)
-    predictions = np.array([prediction[0] for _, prediction, _ in found])
+    predictions = np.array([prediction[0] for _, prediction, _ in outcomes_found])
     assert life.student.errors.nmsre()[0] == pytest.approx(
         nmsre(predictions, np.array(returns))[-1]
     )
 
-    again = horde_of(questions, FACE, engine="plain", offset=0.0)
-    student = relearn(recorder.stream(), again, FACE, excursions=config)
-    assert again.weights_sha256() == horde.weights_sha256()
+    second_horde = horde_of(questions, FACE, engine="plain", offset=0.0)
+    student = relearn(recorder.stream(), second_horde, FACE, excursions=config)
+    assert second_horde.weights_sha256() == horde.weights_sha256()
     np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
 
 
@@ -225,17 +225,17 @@ def test_nothing_is_learned_across_an_excursion_without_a_drive() -> None:
     config = ExcursionConfig(0.1, 4, without_drive=True)
     live(100, PaidWithoutDrive(), horde, recorder=recorder, excursions=config)
 
-    again = horde_of(questions, FACE, engine="plain")
+    second_horde = horde_of(questions, FACE, engine="plain")
     previous = None
     for row in recorder.stream().rows:
         state = (row["observation"], FACE.encode(row["observation"]))
         if previous is not None and previous["phase"] == Phase.BEHAVE:
             action = int(previous["action"])
-            again.learn(action, float(previous["b"]), *state, reward=float(row["reward"]))
+            second_horde.learn(action, float(previous["b"]), *state, reward=float(row["reward"]))
         elif row["phase"] == Phase.BEHAVE:
-            again.begin(*state)
+            second_horde.begin(*state)
         previous = row
-    assert again.weights_sha256() == horde.weights_sha256()
+    assert second_horde.weights_sha256() == horde.weights_sha256()
 
 
 def test_the_return_is_complete_where_an_episode_terminates_in_an_excursion() -> None:
@@ -245,11 +245,11 @@ def test_the_return_is_complete_where_an_episode_terminates_in_an_excursion() ->
     for kind, is_scored in (("terminated", True), ("truncated", False)):
         body = PaidWithoutDrive(faults={3: {kind: 1}})
         life = live(4, body, horde_of(questions, FACE, engine="plain"), excursions=config)
-        found = outcomes_of(life)
-        assert len(found) == is_scored
+        outcomes_found = outcomes_of(life)
+        assert len(outcomes_found) == is_scored
         if is_scored:
             expected = (1 + 0.5 * 2 + 0.25 * 3) / 7
-            np.testing.assert_allclose(found[0][2], expected, rtol=1e-6)
+            np.testing.assert_allclose(outcomes_found[0][2], expected, rtol=1e-6)
 
 
 def test_without_a_drive_excursions_are_off_unless_asked_for() -> None:

@@ -327,10 +327,10 @@ def _mean_reward(stream: Stream | None) -> float | None:
     if stream is None:
         return None
     rewards = stream.rows["reward"]
-    known = rewards[np.isfinite(rewards)]
-    if not len(known):
+    finite_rewards = rewards[np.isfinite(rewards)]
+    if not len(finite_rewards):
         return None
-    return float(known.mean())
+    return float(finite_rewards.mean())
 
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
