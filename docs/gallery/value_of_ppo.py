@@ -36,8 +36,16 @@ class Watch(HordeCallback):
 
 
 torch.set_num_threads(1)  # a small network, beside the Horde's threads
-quick = {"n_steps": 256, "batch_size": 128, "n_epochs": 5, "learning_rate": 1e-3}
-controller = PPO("MlpPolicy", env, **quick, seed=0, device="cpu")
+controller = PPO(
+    "MlpPolicy",
+    env,
+    n_steps=256,
+    batch_size=128,
+    n_epochs=5,
+    learning_rate=1e-3,
+    seed=0,
+    device="cpu",
+)
 controller.learn(6_144, callback=Watch(horde, interface))
 env.close()
 
