@@ -123,7 +123,7 @@ def test_a_report_in_a_read_only_folder_is_refused(
 def test_a_disk_without_room_for_the_record_is_refused_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100,000 rows of 3 channels: 2 x 8 + 2 x 3 x 4 + 2 x 4 + 2 + 1 + 1 + 2 x 8 = 68 bytes each, and 2 MB for tables."""
+    """100,000 rows of 3 channels: 2 x 8 + 2 x 3 x 4 + 2 x 4 + 4 + 2 x 8 = 68 bytes each, and 2 MB for tables."""
 
     class Usage(NamedTuple):
         free: int
