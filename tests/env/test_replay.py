@@ -373,7 +373,7 @@ def test_a_damaged_row_is_dropped_and_noted(tmp_path: Path) -> None:
     assert [round(frame.t / 0.1) for frame in replay] == [k for k in range(20) if k not in (4, 11)]
     assert [round(frame.t / 0.1) for frame in replay if frame.gap] == [5, 12]
     assert len(body.notes) == 1
-    assert "1 of 11 rows and 271 further bytes" in body.notes[0]
+    assert "1 of 11 rows and 287 further bytes" in body.notes[0]
 
 
 def test_a_missing_file_between_two_others_is_a_gap_and_noted(tmp_path: Path) -> None:
