@@ -10,10 +10,12 @@ BIN := $(VENV)/bin
 # The last ones need the kernels that the learner's part compiles.
 PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
 	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
-	$(addprefix tests/agent/test_,process_env.py exports.py watch.py stop_button.py ending.py resume.py resume_bodies.py \
+	$(addprefix tests/agent/test_,process_env.py exports.py watch.py ending.py resume.py resume_bodies.py \
 	sharded_life.py compiled.py)
+# Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
+REAL_TIME := tests/agent/test_stop_button.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := $(filter-out $(PROCESSES),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
+MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
 	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -27,7 +29,7 @@ INTERPRETED = $(THREADS) NUMBA_DISABLE_JIT=1
 # Functions of scripts for a reader have few hints.
 LOOSELY = --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 
-.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-processes test-real-time test-checked test-interpreted test-all test-page check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -59,13 +61,14 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling, plain lines
 
 # The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
 # Two parts begin when it is done: the learner's has then compiled most of what they need.
-test: $(VENV)/.dev  ## Compiled, in three parts; a small subset interpreted, with coverage
+test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted, with coverage
 	@echo "four parts, two and then three at a time; each is shown when it is done, the longest after some minutes"
 	$(MAKE) --no-print-directory -j 3 --output-sync=target FIRST=test-interpreted test-learner test-interpreted \
 		test-robot test-processes
+	$(MAKE) --no-print-directory test-real-time
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(addprefix --ignore=,$(MOVED) $(PROCESSES))
+	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(addprefix --ignore=,$(MOVED) $(PROCESSES) $(REAL_TIME))
 
 test-robot: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest tests/env $(filter-out $(PROCESSES),$(wildcard tests/test_*.py)) tests/bench \
@@ -73,6 +76,9 @@ test-robot: $(VENV)/.dev $(FIRST)
 
 test-processes: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest $(PROCESSES)
+
+test-real-time: $(VENV)/.dev
+	$(COMPILED) $(BIN)/python -m pytest $(REAL_TIME)
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
