@@ -12,7 +12,7 @@ average takes out the noise that it leaves in the weights.
 
 An average lags behind a signal that drifts, such as a battery's voltage. What all states have in common
 of that lag is the shift d, a mean of (theta - theta_bar).phi: one number per demon, with little noise.
-It is sampled every 64 steps, n being an eighth of the samples so far, at most 16, a thousand steps.
+It is sampled every 128 steps, n being an eighth of the samples so far, at most 8, a thousand steps.
 
 Between two averages are 1/32 of the steps so far, at most H/10: for an hour and more the cost does
 not matter, and in the first minutes the average is hardly behind. A demon that was added predicts from
@@ -40,9 +40,11 @@ STEPS_PER_AVERAGE = 32
 """The steps so far over those until the next average."""
 AVERAGES_PER_HORIZON = 10
 """Averages in H steps, at least."""
-STEPS_PER_SAMPLE = 64
-"""Steps between two samples of the shift; a batch of deferred steps has as many."""
-N_SAMPLES = 16
+BATCH = 64
+"""Intervals of this many steps and more end at its multiples, so that deferred steps are processed in whole batches."""
+STEPS_PER_SAMPLE = 2 * BATCH
+"""Steps between two samples of the shift."""
+N_SAMPLES = 8
 """Samples that the shift is a mean of, about."""
 SAMPLES_PER_SAMPLE = 8
 """Samples so far over those of the mean, until these are `N_SAMPLES`."""
@@ -101,6 +103,8 @@ class WeightAverages:
         interval = min(max((now - self.restarted_at) // STEPS_PER_AVERAGE, 1), longest)
         self.averaged_at = now
         self.next_at = now + interval
+        if interval >= BATCH:
+            self.next_at = self.next_at // BATCH * BATCH
         return np.asarray(rates)
 
     def sample(self, difference: Floats, now: int) -> None:
@@ -108,7 +112,7 @@ class WeightAverages:
         self.n_samples += 1
         rate = 1.0 / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
         self.shift += rate * (difference - self.shift)
-        self.sample_at = now + STEPS_PER_SAMPLE
+        self.sample_at = (now // STEPS_PER_SAMPLE + 1) * STEPS_PER_SAMPLE
 
     def restart(self, now: int) -> None:
         """Begin all averages again at learning step `now`, as for weights that were set."""

@@ -60,7 +60,7 @@ class AverageByHand:
         self.average = np.zeros((horde.n_demons, N))
         self.shift = np.zeros(horde.n_demons)
         self._n_samples = 0
-        self._sample_at = 64
+        self._sample_at = 128
 
     def begin(self, *state: Any) -> None:
         self._horde.begin(*state)
@@ -78,8 +78,8 @@ class AverageByHand:
         if self._n_steps >= self._sample_at and not terminated:
             difference = (theta - self.average)[:, tiles].sum(axis=1)
             self._n_samples += 1
-            self.shift += (difference - self.shift) / min(max(self._n_samples / 8, 1), 16)
-            self._sample_at = self._n_steps + 64
+            self.shift += (difference - self.shift) / min(max(self._n_samples / 8, 1), 8)
+            self._sample_at = (self._n_steps // 128 + 1) * 128
 
 
 @IN_ALL
