@@ -281,7 +281,10 @@ def test_the_shift_follows_a_signal_that_drifts() -> None:
 
 
 def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
-    """One state, a cumulant of mean 0.5: the latest weight keeps the noise of the latest 1 / step_size readings."""
+    """One state, a cumulant of mean 0.5: the latest weight keeps the noise of the latest 1 / step_size readings.
+
+    The shift is then a mean of some six of its samples, with a sixth of their variance and less.
+    """
     horde = Horde(
         [GVF("mean", BEHAVIOUR, Channel(0), 0.0)],
         n_features=1,
@@ -296,7 +299,7 @@ def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
         latest = horde.learn(0, 1.0, rng.random(1), tiles)
         if step >= 3_000:
             squares += (np.array([latest[0], horde.predictions[0]]) - 0.5) ** 2
-    assert squares[1] < 0.1 * squares[0]
+    assert squares[1] < squares[0] / 6
 
 
 @pytest.mark.parametrize("average", [-1.0, 0.5, np.nan, np.inf])
