@@ -279,7 +279,9 @@ def _tilings(
     else:
         check_keys(table, where, _KEYS, ("group", "intervals", "tilings"))
         pairs = _channels_of_group(table, groups, where)
-        n_dims = 2 if "neighbour" in table else 1
+        n_dims = 1
+        if "neighbour" in table:
+            n_dims = 2
     intervals = table["intervals"]
     if not isinstance(intervals, list | tuple) or len(intervals) != n_dims:
         raise ValueError(

@@ -351,9 +351,12 @@ class CuriousBehaviour:
         previous_of_each = [
             previous_numbers.get(identity(policy), NO_OPTION) for policy in options.policies
         ]
-        n_followed = [
-            0 if number == NO_OPTION else self.n_followed[number] for number in previous_of_each
-        ]
+        n_followed = []
+        for number in previous_of_each:
+            n_times = 0
+            if number != NO_OPTION:
+                n_times = self.n_followed[number]
+            n_followed.append(n_times)
         is_random = self._option == len(self._options.policies)
         if is_random:
             self._option = len(previous_of_each)

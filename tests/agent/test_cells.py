@@ -396,21 +396,25 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-PYARROW_ERRORS = ("ArrowNotImplementedError", "ArrowException", "ArrowMemoryError")
+PYARROW_ERRORS = ("ArrowNotImplementedError", "ArrowException", "MemoryError")
 
 
 @pytest.mark.parametrize("name", PYARROW_ERRORS)
 def test_every_error_of_pyarrow_in_a_file_is_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage in a footer raises the first two; the second is of no other class than Exception."""
+    """Damage in a footer raises the first two; the second is of no other class than Exception.
+
+    The third is Python's own, from an allocation that failed in C++; pyarrow's is a subclass of both.
+    """
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "bad.parquet"
     pq.write_table(pa.table({"x": [1.0, 2.0]}), file)
 
     def fail(*arguments: Any, **options: Any) -> None:
-        raise getattr(pa.lib, name)("Wrapping failed")
+        error = getattr(pa.lib, name, MemoryError)
+        raise error("Wrapping failed")
 
     monkeypatch.setattr(pq, "ParquetFile", fail)
     with pytest.raises(BadInput, match=r"bad.parquet cannot be read: Wrapping failed"):
@@ -465,7 +469,9 @@ def test_a_hostile_toml_file_is_refused_at_once(
         f"--physics planar --questions {file}",
     ):
         assert cli.main(f"learn {words} --out {tmp_path / 'run'}".split()) == 2
-    assert capsys.readouterr().err.count("\n") == 3
+    lines = capsys.readouterr().err.splitlines()
+    # Without compiled kernels a process announces once that it compiles
+    assert [line[:7] for line in lines if not line.startswith("compiling, once")] == ["horde: "] * 3
     assert time.process_time() - began < 5.0
 
 

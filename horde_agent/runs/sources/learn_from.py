@@ -181,13 +181,16 @@ def learn_from(
     if is_policy(b) or (isinstance(b, str) and b == ESTIMATE):
         policy = b
         b = None
+    named_rewards = rewards
+    if _is_list_of_names(rewards) and not rewards:
+        named_rewards = None
     described_by_itself = {
         "actions": actions,
         "terminations": terminations,
         "episodes": episodes,
         "times": times,
         "channels": channels,
-        "rewards": None if _is_list_of_names(rewards) and not rewards else rewards,
+        "rewards": named_rewards,
         "action_names": action_names or None,
         "ranges": ranges,
         "tile_layout": tile_layout,
@@ -297,7 +300,9 @@ def _described_by_file(data: Any, columns: str | Path | None, others: Mapping[st
     for name, value in others.items():
         if value is not None:
             raise BadInput(f"{name} is in the columns file: leave it out")
-    columns_file = None if columns is None else Path(columns)
+    columns_file = None
+    if columns is not None:
+        columns_file = Path(columns)
     table = open_file(Path(data), columns_file)
     if table.columns.b == ESTIMATE:
         act_by(table, ESTIMATE)
