@@ -18,6 +18,9 @@ from horde_agent.policies import Greedy, Policy, is_policy
 from horde_agent.types import AlgorithmName, Tiles, real_number, whole_number
 
 MEAN: Literal["mean"] = "mean"
+READING: Literal["reading"] = "reading"
+AutomaticOffset = Literal["mean", "reading"]
+"""How a demon finds its offset, see `learning.offsets`."""
 """The offset of a demon that estimates it from its first transitions."""
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
@@ -152,8 +155,8 @@ class GVF:
             number, or a function of (observation, tiles).
         algorithm: Update rule of its demon, such as "td" or "tdrc:beta=0.5"; None is that of the
             Horde.
-        offset: What its demon adds to theta.phi, a number or "mean", as in `LearnerConfig`; None is
-            that of the Horde, 0 with a TDError as cumulant: the first errors are not typical.
+        offset: What its demon adds to theta.phi, a number, "mean" or "reading", as in
+            `LearnerConfig`; None is that of the Horde, 0 with a TDError as cumulant: the first errors are not typical.
         family: Name of the family of questions to which it belongs, such as "nexting"; for tables.
         policy_name: What tables and reports call the target policy; "" for a name by its kind.
 
@@ -183,7 +186,7 @@ class GVF:
     tested: bool = True
     interest: float | StateFunction = 1.0
     algorithm: AlgorithmName | str | None = None
-    offset: float | Literal["mean"] | None = None
+    offset: float | AutomaticOffset | None = None
     # Labels: without them it is the same question
     family: str = field(default="", compare=False)
     policy_name: str = field(default="", compare=False)
@@ -208,7 +211,7 @@ class GVF:
             object.__setattr__(self, "tested", False)
             if self.offset is None:
                 object.__setattr__(self, "offset", 0.0)
-            if self.offset == MEAN:
+            if self.offset in (MEAN, READING):
                 raise self._refused("the offset of a question about a TD error must be a number")
         for argument in ("continuation", "lam"):
             value = getattr(self, argument)
@@ -224,10 +227,10 @@ class GVF:
             raise self._refused(
                 f"algorithm must be the name of an update rule, not {self.algorithm!r}"
             )
-        if self.offset not in (None, MEAN) and not math.isfinite(
+        if self.offset not in (None, MEAN, READING) and not math.isfinite(
             self._number("offset", self.offset)
         ):
-            raise self._refused(f"offset must be finite, or {MEAN!r}, not {self.offset!r}")
+            raise self._refused(f"offset must be finite, {MEAN!r} or {READING!r}, not {self.offset!r}")
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
             raise self._refused(f"interest must be finite and at least 0, not {i!r}")

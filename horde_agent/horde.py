@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.kernels.readings import add_offsets
 from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
@@ -38,6 +39,7 @@ from horde_agent.learning.engine import (
 from horde_agent.learning.inputs import CurrentStates
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.plain import PlainEngine
+from horde_agent.learning.readings import checked_offsets
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     LearnerConfig,
@@ -48,7 +50,7 @@ from horde_agent.learning.rules import (
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
-from horde_agent.learning.values import largest_decay, refuse_misfits
+from horde_agent.learning.values import Observation, largest_decay, refuse_misfits
 from horde_agent.measures.online import RUPEE, rupee_config
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
@@ -177,7 +179,7 @@ class Horde:
             predictions = self._engine.latest
         self._current.state = state
         self._maker.begin(*state)
-        return self._with_offsets(predictions)
+        return self._with_offsets(predictions, self._maker.following.arrays.level)
 
     def learn(
         self,
@@ -247,7 +249,12 @@ class Horde:
             self._current.state = None
         else:
             self._current.state = state
-        return self._with_offsets(predictions)
+        level = maker.following.arrays.level
+        if self._batch > 1:
+            if not self._engine.n_waiting:
+                maker.following.mark_processed()
+            level = maker.following.level_processed
+        return self._with_offsets(predictions, level)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
@@ -279,19 +286,33 @@ class Horde:
         self.catch_up()
         self._engine.select_stream(stream)
         self._current.select(stream)
+        self._maker.following.select_stream(stream)
         if self._engine.flags:
             self._handle_flags()
 
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions of all demons at `tiles`, float64, shape (n_demons,), without learning.
+    def predict(self, tiles: Tiles, observation: NDArray[Any] | None = None) -> Floats:
+        """Return the predictions of all demons at a state, float64, shape (n_demons,), without learning.
 
         With `config.average` they are those of the averaged weights.
 
+        Args:
+            tiles: Its tiles, as in `begin`.
+            observation: Its observation, as in `begin`; needed if an offset follows the reading.
+
         Raises:
-            ValueError: If `tiles` has a wrong shape or type, or is out of range.
+            ValueError: If an argument is missing, has a wrong shape or type, is NaN or out of range.
         """
+        following = self._maker.following
+        if observation is not None:
+            observation, tiles = self._maker.states.checked(observation, tiles)
+            return self._with_offsets(self._predict(tiles), following.levels(observation))
         tiles = self._maker.states.tiles(tiles)
-        return self._with_offsets(self._predict(tiles))
+        if following.is_on:
+            raise ValueError(
+                "predict needs the observation, too, as offsets follow the reading: "
+                "predict(tiles, observation)"
+            )
+        return self._with_offsets(self._predict(tiles), following.arrays.level)
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
         """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
@@ -328,6 +349,7 @@ class Horde:
     def catch_up(self) -> None:
         """Process the queued steps; in eager mode there are none."""
         self._engine.catch_up()
+        self._maker.following.mark_processed()
         if self._engine.flags:
             self._handle_flags()
 
@@ -342,14 +364,26 @@ class Horde:
         """
         state = self._current.state
         if self._averages is None or state is None:
-            return self._with_offsets(self._processed().latest)
-        return self._with_offsets(self._predict(state[1]))
+            latest = self._processed().latest
+        else:
+            latest = self._predict(state[1])
+        return self._with_offsets(latest, self._maker.following.arrays.level)
 
     @property
     def offsets(self) -> Floats:
         """Offset added to theta.phi of each demon, shape (n_demons,); 0 if the demon diverged."""
         self.catch_up()
         return self._maker.offsets.added.copy()
+
+    @property
+    def reading_shares(self) -> Floats:
+        """Share of the reading's deviation that an offset follows, kappa, shape (n_demons,); 0 if it does not."""
+        return self._maker.following.shares
+
+    @property
+    def reading_sums(self) -> Floats:
+        """Sums of products and squares of readings that these shares are estimated from, shape (2, n_demons)."""
+        return self._maker.following.sums
 
     @property
     def td_error(self) -> Floats:
@@ -540,11 +574,13 @@ class Horde:
         if self._averages is not None:
             self._averages.restart(self._divergence.n_steps)
 
-    def set_offsets(self, offsets: Floats) -> None:
+    def set_offsets(self, offsets: Floats, reading_sums: Floats | None = None) -> None:
         """Set the offsets of demons that estimate theirs; they stand still from now on.
 
         Args:
             offsets: Shape (n_demons,); NaN leaves a demon's offset as it is.
+            reading_sums: `reading_sums` of a Horde that learned, shape (2, n_demons), for offsets that
+                follow the reading; NaN leaves a demon's as they are.
 
         Raises:
             ValueError: If the shape is another, a demon's offset is a given number, or demons with
@@ -552,10 +588,7 @@ class Horde:
                 different offsets; nothing has changed.
         """
         self.catch_up()
-        values = np.asarray(offsets, dtype=np.float64)
-        if values.shape != (self.n_demons,):
-            raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
-        self._maker.set_offsets(values)
+        self._maker.set_offsets(*checked_offsets(offsets, reading_sums, self.n_demons))
 
     # ---- adding and removing demons --------------------------------------------------------------
 
@@ -583,7 +616,7 @@ class Horde:
         old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
         self._change(old_index, (*self.questions, *questions), unasked)
         if current_state is not None:
-            self._maker.begin(*current_state)
+            self._maker.join(*current_state)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove the demons with these names and free their memory; the others move up and continue as in `add`.
@@ -745,7 +778,7 @@ class Horde:
         """Mark a demon as diverged: its weights are zero from now on, and so is its prediction."""
         self._engine.mark_diverged(demon)
         if self._maker.offsets.is_on:
-            self._maker.offsets.mark_diverged(demon)
+            self._maker.mark_diverged(demon)
         if self._averages is not None:
             self._averages.mark_diverged(demon)
 
@@ -868,20 +901,25 @@ class Horde:
         if n_steps >= averages.sample_at and not is_last:
             averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), n_steps)
 
-    def _with_offsets(self, values: Floats) -> Floats:
-        """Return predictions from theta.phi, shape (n_demons,), in a new array."""
-        offsets = self._maker.offsets
-        if offsets.is_on:
-            return values + offsets.added
-        return values.copy()
+    def _with_offsets(self, values: Floats, level: Floats) -> Floats:
+        """Return predictions from theta.phi, (n_demons,), in a new array; `level` is as in `ReadingArrays`."""
+        maker = self._maker
+        if not maker.offsets.is_on:
+            return values.copy()
+        predictions = np.empty(values.size)
+        add_offsets(values, maker.offsets.added, level, maker.following.place, predictions)
+        return predictions
 
-    def _prediction_of(self, demon: int, tiles: Tiles) -> float:
-        """Return a demon's prediction at `tiles`, NaN if it diverged."""
+    def _prediction_of(self, demon: int, observation: Observation, tiles: Tiles) -> float:
+        """Return a demon's prediction at a state, (n_channels,) and (n_active,), NaN if it diverged."""
         if self._divergence.is_diverged[demon]:
             return np.nan
         value = self._engine.direct.predict_one(demon, tiles)
+        if not self._engine.n_waiting:
+            self._maker.following.mark_processed()
         if self._maker.offsets.is_on:
             value += float(self._maker.offsets.added[demon])
+            value += self._maker.following.level_of(demon, observation)
         return value
 
 

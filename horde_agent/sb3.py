@@ -530,7 +530,7 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
         readings = np.asarray(observation, dtype=np.float32)
-        predicted = self._horde.predict(self._encode(readings))[self._places]
+        predicted = self._horde.predict(self._encode(readings), readings)[self._places]
         return np.concatenate([readings, predicted.astype(np.float32)])
 
 

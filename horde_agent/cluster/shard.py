@@ -260,7 +260,7 @@ class Shard:
         elif what == "reset":
             horde.reset_weights(argument)
         elif what == "offsets":
-            horde.set_offsets(argument)
+            horde.set_offsets(*argument)
         else:
             self._save(folder_of(argument, self.number))
 

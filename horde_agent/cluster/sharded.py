@@ -31,6 +31,7 @@ from horde_agent.horde import Mode, check_size
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
+from horde_agent.learning.readings import checked_offsets
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
 from horde_agent.learning.signals import check_names
 from horde_agent.saving import State, inner, nested, text, untext
@@ -303,16 +304,14 @@ class ShardedHorde:
         self.catch_up()
         self._stream.send(CHANGE, change=("reset", by_shard))
 
-    def set_offsets(self, offsets: Floats) -> None:
+    def set_offsets(self, offsets: Floats, reading_sums: Floats | None = None) -> None:
         """Set the offsets of demons that estimate theirs, (n_demons,), NaN for others: `Horde.set_offsets`."""
-        values = np.asarray(offsets, dtype=np.float64)
-        if values.shape != (self.n_demons,):
-            raise ValueError(f"offsets must have the shape ({self.n_demons},), not {values.shape}")
+        values, sums = checked_offsets(offsets, reading_sums, self.n_demons)
+        by_shard = {
+            link.number: (values[link.demons], sums[:, link.demons]) for link in self._stream.links
+        }
         self.catch_up()
-        self._stream.send(
-            CHANGE,
-            change=("offsets", {link.number: values[link.demons] for link in self._stream.links}),
-        )
+        self._stream.send(CHANGE, change=("offsets", by_shard))
 
     # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
 
@@ -337,6 +336,12 @@ class ShardedHorde:
     offsets = _of_all(
         "offsets", "Offset added to theta.phi of each demon, shape (n_demons,): `Horde.offsets`."
     )
+    reading_shares = _of_all(
+        "reading_shares", "Share of a reading that each offset follows: `Horde.reading_shares`."
+    )
+    reading_sums = _of_all(
+        "reading_sums", "What these shares are estimated from, (2, n_demons): `Horde.reading_sums`."
+    )
     shifts = _of_all(
         "shifts", "Shift of each demon's averaged prediction, shape (n_demons,): `Horde.shifts`."
     )
@@ -350,9 +355,9 @@ class ShardedHorde:
         "n_skipped", "Steps that each demon skipped, shape (n_demons,): `Horde.n_skipped`."
     )
 
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return the predictions of all demons at `tiles`, (n_active,): `Horde.predict`."""
-        return self._gathered("predict", self._inputs.tiles(tiles))  # type: ignore[no-any-return]
+    def predict(self, tiles: Tiles, observation: NDArray[Any] | None = None) -> Floats:
+        """Return the predictions of all demons at a state, (n_active,) and (n_channels,): `Horde.predict`."""
+        return self._gathered("predict", self._inputs.tiles(tiles), observation)  # type: ignore[no-any-return]
 
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's ratios since it was added, shape (3, n_demons): `Horde.ratio_totals`."""

@@ -278,7 +278,7 @@ class ShardStream:
             reward: Reward of the transition; NaN if unknown.
             change: "add", "remove", "reset", "offsets" or "save", and its argument by number of the
                 shard: pickled questions; names; theta of shape (n, n_features), or None for zeros;
-                offsets, (n,); a folder.
+                offsets, (n,), and sums, (2, n); a folder.
         """
         self.send_postponed()
         if state is not None and state[0].size != self.n_channels:

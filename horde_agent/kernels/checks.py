@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from horde_agent.kernels import readings
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
+from horde_agent.kernels.readings import ReadingArrays
 from horde_agent.types import Bools, Floats, Integers
 
 # Findings, as bits.
@@ -77,7 +79,7 @@ class SignalArrays(NamedTuple):
     z: Floats  # (d,): outcomes, shifted by the offsets
     group: Integers  # (d,): of each demon
     channel: Integers  # (n_cumulants,): channel that is each cumulant; NO_CHANNEL for a function or a prediction
-    reference: Floats  # (n_cumulants,): subtracted from each cumulant; 0 without an offset
+    reference: Floats  # (n_cumulants,): subtracted from each cumulant, 0 without an offset; see `kernels.readings`
     cumulant: Integers  # (d,): index of each demon's cumulant in `c`
     top: Floats  # (n_cumulants,): largest |c| so far, or (0,) unless all cumulants are channels
     largest: Floats  # (d,): largest |c| or |z| so far
@@ -201,15 +203,24 @@ def add_up(of: SignalArrays) -> None:
 
 @kernel
 def finish_signals(
-    of: SignalArrays, observation: Floats, tiles: Integers, action: int, probability: float
+    of: SignalArrays,
+    following: ReadingArrays,
+    observation: Floats,
+    tiles: Integers,
+    before: Floats,
+    action: int,
+    probability: float,
+    is_last: bool,
 ) -> int:
     """Complete the signals if the state reached, (n_channels,) and (n_active,), is valid, and return findings as bits.
 
-    Ratios of constant policies, channels, bounds and totals are written.
+    Ratios of constant policies, channels, bounds and totals are written. `before` is the observation
+    of the state left, (n_channels,); `is_last` at the end of a stream.
     """
     if first_wrong(observation, tiles, of.seen) != -1:
         return STATE_WRONG
     constant_ratios(of, action, probability)
+    readings.shape(following, of.reference, before, observation, is_last)
     findings = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
         signal_findings = check_signals(of)
@@ -218,4 +229,5 @@ def finish_signals(
     if findings & BOUND_RISES:
         raise_bounds(of)
     add_up(of)
+    readings.follow(following, before, observation)
     return int(findings)

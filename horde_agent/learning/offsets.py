@@ -20,6 +20,11 @@ first transitions:
 
 It moves with each of them, as a weight with the step size 1/t does, and stands still afterwards. So
 there is no jump. Before the first transition it is estimated from the first state alone.
+
+An offset that follows the reading ("reading") is this one and a share of what the cumulant's channel
+deviates from it now, v(s) = o + kappa (x(s) - r) / (1 - gamma) + theta.phi(s); `kernels.readings` has the
+equations. Questions that are not about a channel with a constant gamma below 1, and those that find a
+policy, have the mean instead.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, MEAN, Prediction
+from horde_agent.gvf import GVF, MEAN, READING, Prediction
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
@@ -82,7 +87,7 @@ class Offsets:
 
     Args:
         questions: The questions.
-        offset: Offset of the questions that name none: a number, or MEAN.
+        offset: Offset of the questions that name none: a number, MEAN or READING.
         cohort: As in `SignalMaker`.
         max_finite: Largest finite number of the engine's dtype.
 
@@ -93,6 +98,9 @@ class Offsets:
         changes_always: True if references or outcomes change with every transition, and not with
             the ends of streams.
         at_end: True if the latest transition ended a stream.
+        may_follow: Mask of the demons whose offset follows their reading, if that is a channel of the
+            observation, shape (n_demons,).
+        gamma: Their constant continuations; 0 for a function, shape (n_demons,).
         value: Offset of each demon, shape (n_demons,).
         added: What is added to each demon's theta.phi, shape (n_demons,): the offset, 0 if it
             diverged.
@@ -107,10 +115,12 @@ class Offsets:
         self._names = [question.name for question in questions]
         self._cohort = cohort
         self._max_finite = max_finite
-        self._is_automatic = np.array([one == MEAN for one in offsets], dtype=bool)
-        self.value = np.array(
-            [0.0 if one == MEAN else float(one) for one in offsets], dtype=np.float64
-        )
+        self._offsets = offsets
+        self._is_automatic = np.array([one in (MEAN, READING) for one in offsets], dtype=bool)
+        self.value = np.zeros(n)
+        for i, one in enumerate(offsets):
+            if not self._is_automatic[i]:
+                self.value[i] = float(one)
         self.added = self.value.copy()
         has_offset = self._is_automatic | (self.value != 0.0)
         self.is_on = bool(has_offset.any())
@@ -120,9 +130,14 @@ class Offsets:
             not callable(question.continuation) and not callable(question.outcome)
             for question in questions
         ]
-        self._gamma = _constants([question.continuation for question in questions])
-        self._is_centred = has_offset & np.array(has_constants, dtype=bool) & (self._gamma < 1.0)
+        self.gamma = _constants([question.continuation for question in questions])
+        self._is_centred = has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
         self._is_shifted = has_offset & ~self._is_centred
+        is_reading = [
+            one == READING and not question.finds_policy
+            for one, question in zip(offsets, questions, strict=True)
+        ]
+        self.may_follow = self._is_centred & np.array(is_reading, dtype=bool)
         self.outcome = _constants([question.outcome for question in questions])
         self._has_functions = any(callable(question.outcome) for question in questions)
 
@@ -156,9 +171,7 @@ class Offsets:
         for i, question in enumerate(questions):
             key: tuple[Hashable, ...] = (int(channel[i]),)
             if self._is_centred[i]:
-                value: float | str = MEAN
-                if not self._is_automatic[i]:
-                    value = float(self.value[i])
+                value = self._offsets[i]
                 key = (
                     int(channel[i]),
                     question.continuation,
@@ -188,7 +201,7 @@ class Offsets:
         A constant reading is subtracted to the last bit, so that nothing remains to be learned from
         its rounding.
         """
-        references = np.where(self._is_centred, (1.0 - self._gamma) * (offsets - self.outcome), 0.0)
+        references = np.where(self._is_centred, (1.0 - self.gamma) * (offsets - self.outcome), 0.0)
         is_rounding = np.abs(references - self.lowest) <= _ROUNDING * np.abs(self.lowest)
         return np.where(
             self._is_centred & (self.lowest == self.highest) & is_rounding, self.lowest, references
@@ -198,7 +211,7 @@ class Offsets:
         """Return the outcomes that the engine receives, (n_demons,); `is_last` at the end of a stream."""
         of_centred = np.zeros(self.value.size)
         if is_last:
-            of_centred = self._gamma * (self.outcome - self.value)
+            of_centred = self.gamma * (self.outcome - self.value)
         of_others = np.where(self._is_shifted, self.outcome - self.value, self.outcome)
         return np.where(self._is_centred, of_centred, of_others)
 

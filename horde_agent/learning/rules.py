@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.gvf import GVF, MEAN
+from horde_agent.gvf import GVF, MEAN, READING, AutomaticOffset
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
@@ -57,9 +57,10 @@ class LearnerConfig:
             sets parameters.
         parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name,
             such as {"beta": 0.5}; others have their defaults.
-        offset: What each demon adds to theta.phi, in the unit of its answer: a number, or "mean",
-            the answer that would be right if all states were alike, estimated from the first 500
-            transitions (`learning.offsets`). 0: none.
+        offset: What each demon adds to theta.phi, in the unit of its answer: a number; "mean", the
+            answer that would be right if all states were alike, estimated from the first 500
+            transitions; or "reading", that and a share of the reading's deviation from it, for
+            questions about a channel (`learning.offsets`). 0: none.
         average: Learning steps that the averages of the weights reach back (`learning.averages`);
             predictions are read from these, while learning goes on from the latest weights. 0: none.
 
@@ -90,7 +91,7 @@ class LearnerConfig:
     engine: Literal["auto", "span", "plain"] = "auto"
     algorithm: AlgorithmName | str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
-    offset: float | Literal["mean"] = 0.0
+    offset: float | AutomaticOffset = 0.0
     average: float = 0.0
 
     def __post_init__(self) -> None:
@@ -249,11 +250,14 @@ def _can_weight(rule: rules.Rule) -> bool:
 
 
 def check_offset(offset: Any, dtype: str) -> None:
-    """Raise ValueError if an offset is neither "mean" nor a finite number that the dtype can hold."""
-    if offset == MEAN:
+    """Raise ValueError if an offset is neither "mean" nor "reading" nor a finite number that the dtype can hold."""
+    if offset in (MEAN, READING):
         return
     largest = max_finite(np.dtype(dtype))
-    must = f'offset must be "{MEAN}" or a number of at most {largest:.3g}, as much as {dtype} can hold, not {offset!r}'
+    must = (
+        f'offset must be "{MEAN}", "{READING}" or a number of at most {largest:.3g}, as much as '
+        f"{dtype} can hold, not {offset!r}"
+    )
     try:
         number = real_number("offset", offset)
     except ValueError:

@@ -8,7 +8,7 @@ and its demons skip the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,15 @@ from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
 from horde_agent.learning.offsets import Offsets, Readings, Slots
+from horde_agent.learning.readings import ReadingOffsets
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
     PolicyTable,
+    PredictOne,
     ReturnTerms,
     StateValues,
-    TransitionTiles,
+    Transition,
     distinct,
     identity,
     number,
@@ -71,6 +73,7 @@ class SignalMaker:
         policy: Policy of each group, shape (n_groups,).
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
         offsets: The demons' offsets.
+        following: The part of them that follows a reading.
         signals: The latest signals.
         states: Checks and copies states and actions from the caller.
 
@@ -119,6 +122,14 @@ class SignalMaker:
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
+        channel = self._cumulants.channel
+        is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
+        self.following = ReadingOffsets(
+            self.offsets.may_follow & is_observed,
+            self._slots.cumulant,
+            channel,
+            self.offsets.gamma,
+        )
         self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
         if self._cumulants.has_reward:
             self._is_reward = self._slots.channel == self._cumulants.n_channels
@@ -218,6 +229,7 @@ class SignalMaker:
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
         if self.offsets.is_on:
             self.offsets.copy_from(before.offsets, old_index)
+            self.following.copy_from(before.following, old_index)
             self._write_offsets()
 
     def state(self) -> State:
@@ -233,12 +245,16 @@ class SignalMaker:
         }
         if self.offsets.is_on:
             parts["offsets"] = self.offsets.state()
+        if self.following.is_on:
+            parts["following"] = self.following.state()
         return nested(**parts)
 
     def restore(self, state: State) -> None:
         """Restore a state from a SignalMaker of the same questions."""
         if self.offsets.is_on:
             self.offsets.restore(inner(state, "offsets"))
+            if self.following.is_on:
+                self.following.restore(inner(state, "following"))
             self._outcomes = self.offsets.outcome
             self._write_offsets()
         for name, values in inner(state, "arrays").items():
@@ -285,32 +301,48 @@ class SignalMaker:
             with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
-    def set_offsets(self, values: Floats) -> None:
-        """Set offsets, (n_demons,); NaN leaves a demon's as it is."""
+    def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
+        """Set offsets, (n_demons,), and the sums of `ReadingOffsets`, (2, n_demons); NaN leaves a demon's as they are."""
         self.offsets.set(values, self.cumulant)
+        self.following.set_sums(reading_sums)
         self._write_offsets()
+
+    def mark_diverged(self, demon: int) -> None:
+        """Add nothing to the predictions of a demon that diverged."""
+        self.offsets.mark_diverged(demon)
+        self.following.mark_diverged(demon)
 
     def copy_offsets_from(self, other: SignalMaker) -> None:
         """Copy the offsets of another SignalMaker of the same questions."""
         self.offsets.copy_from(other.offsets, np.arange(self.group.size))
+        self.following.copy_estimates_from(other.following)
         self._write_offsets()
 
     def share_offsets(self, others: Sequence[SignalMaker]) -> None:
         """Average the estimated offsets of several SignalMakers of the same questions."""
         self.offsets.average([maker.offsets for maker in others])
+        self.following.average([maker.following for maker in others])
         for maker in (self, *others):
             maker._write_offsets()
 
     def _write_offsets(self) -> None:
         """Write references and outcomes from the offsets."""
-        self._arrays.reference[:] = self.offsets.references(self._slots)
+        references = self.offsets.references(self._slots)
+        self._arrays.reference[:] = references
+        self.following.set_centres(references)
         self._arrays.z[:] = self.offsets.outcomes(is_last=self.offsets.at_end)
         self._arrays.is_known[0] = 0  # these outcomes are not checked yet
 
     # ---- signals of a transition ------------------------------------------------------------------------------------
 
     def begin(self, observation: Observation, tiles: Tiles) -> None:
-        """Estimate offsets at the first state of a stream, given by an observation, (n_sensors,), and its tiles."""
+        """Begin a stream at its first state, an observation, (n_sensors,), and its tiles: estimate offsets there."""
+        self.following.begin()
+        self.join(observation, tiles)
+        self.following.mark_processed()
+
+    def join(self, observation: Observation, tiles: Tiles) -> None:
+        """Estimate the offsets of demons without a reading at the present state, as in `begin`."""
         if self.offsets.is_unread:
             arrays = self._arrays
             if self._asks_functions:
@@ -318,6 +350,8 @@ class SignalMaker:
             channels = self._cumulants.channels(observation, reward=np.nan)
             self.offsets.begin(self._readings(channels, arrays.gamma[self.group]))
             self._write_offsets()
+        if self.following.is_on:
+            self.following.join(observation)
 
     def _readings(self, channels: Observation, gamma: Floats) -> Readings:
         """Return what demons observe at a state, whose functions were evaluated; `gamma` of shape (n_demons,).
@@ -352,7 +386,7 @@ class SignalMaker:
         probability: float,
         before: tuple[Observation, Tiles],
         after: tuple[Observation, Tiles],
-        predict_one: Callable[[int, Tiles], float],
+        predict_one: PredictOne,
         *,
         terminated: bool,
         reward: float = np.nan,
@@ -360,7 +394,7 @@ class SignalMaker:
         """Compute the signals of a transition by `action`, and return the findings of `checks.finish_signals`.
 
         States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition
-        and `after` it. `predict_one` returns a demon's prediction at some tiles, NaN if the demon
+        and `after` it. `predict_one` returns a demon's prediction at a state, NaN if the demon
         diverged. Demons about the reward skip the step if it is not finite. Raise ValueError if the
         state reached is invalid; nothing has changed.
         """
@@ -371,7 +405,9 @@ class SignalMaker:
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         if self._cumulants.has_td_errors:
-            self._write_td_errors(before, after, predict_one, terminated=terminated)
+            self._write_td_errors(
+                Transition(before, after), channels, predict_one, terminated=terminated
+            )
         offsets = self.offsets
         if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
             self._move_offsets(after, channels, terminated=terminated)
@@ -387,11 +423,12 @@ class SignalMaker:
         state = (channels, after[1])
         if self.states.real_valued:
             state = (channels, NO_TILES)
+        inputs = (*state, before[0], action, probability, terminated)
         if self._finish is None:
             self._finish = bind(
-                checks.finish_signals, pack(self._arrays), like=(*state, action, probability)
+                checks.finish_signals, pack(self._arrays), pack(self.following.arrays), like=inputs
             )
-        findings = self._finish(*state, action, probability)
+        findings = self._finish(*inputs)
         if findings & checks.STATE_WRONG:
             self.states.validate(*after)
         if is_unknown:
@@ -407,7 +444,7 @@ class SignalMaker:
         self,
         observation: Observation,
         tiles: Tiles,
-        predict_one: Callable[[int, Tiles], float],
+        predict_one: PredictOne,
         *,
         terminated: bool,
     ) -> None:
@@ -423,9 +460,9 @@ class SignalMaker:
 
     def _write_td_errors(
         self,
-        before: tuple[Observation, Tiles],
-        after: tuple[Observation, Tiles],
-        predict_one: Callable[[int, Tiles], float],
+        states: Transition,
+        channels: Observation,
+        predict_one: PredictOne,
         *,
         terminated: bool,
     ) -> None:
@@ -434,9 +471,9 @@ class SignalMaker:
         if terminated:
             gamma = np.zeros(gamma.size)
         self._cumulants.write_td_errors(
-            after[0],
+            channels,
             predict_one,
-            TransitionTiles(before[1], after[1]),
+            states,
             ReturnTerms(gamma, self._outcomes),
             self._arrays.c,
         )
@@ -492,7 +529,7 @@ class SignalMaker:
         return found
 
 
-def _nothing_predicted(_demon: int, _tiles: Tiles) -> float:
+def _nothing_predicted(_demon: int, _observation: Observation, _tiles: Tiles) -> float:
     """Return NaN in the place of a prediction: before the first transition there is none to read."""
     return np.nan
 

@@ -21,6 +21,8 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Tiles
 
 Observation = NDArray[Any]
+PredictOne = Callable[[int, Observation, Tiles], float]
+"""Returns a demon's prediction at the state with an observation, (n_channels,), and its tiles, (n_active,)."""
 T = TypeVar("T")
 
 # Gibbs policies below which float64 sums from scratch on each step are fast enough
@@ -253,11 +255,11 @@ class TDErrorSource(NamedTuple):
     source: int  # the other demon
 
 
-class TransitionTiles(NamedTuple):
-    """Tiles of the two states of a transition, (n_active,) each."""
+class Transition(NamedTuple):
+    """The two states of a transition: an observation, float64, (n_channels,), and its tiles, (n_active,), each."""
 
-    before: Tiles
-    after: Tiles
+    before: tuple[Observation, Tiles]
+    after: tuple[Observation, Tiles]
 
 
 class ReturnTerms(NamedTuple):
@@ -333,7 +335,7 @@ class Cumulants:
         self,
         observation: Observation,
         tiles: Tiles,
-        predict_one: Callable[[int, Tiles], float],
+        predict_one: PredictOne,
         out: Floats,
     ) -> None:
         """Write c_{t+1} at the state reached, shape (n_demons,), except channels, which `checks.finish_signals` writes.
@@ -347,15 +349,15 @@ class Cumulants:
                 phi = np.bincount(tiles, minlength=self._n_features)
             out[self._of_feature] = phi[self._feature]
         for i, source in self._predictions:
-            out[i] = predict_one(source, tiles)
+            out[i] = predict_one(source, observation, tiles)
         for i, function in self._functions:
             out[i] = function(observation, tiles)
 
     def write_td_errors(
         self,
-        observation: Observation,
-        predict_one: Callable[[int, Tiles], float],
-        states: TransitionTiles,
+        channels: Observation,
+        predict_one: PredictOne,
+        states: Transition,
         terms: ReturnTerms,
         out: Floats,
     ) -> None:
@@ -364,21 +366,21 @@ class Cumulants:
             delta = c_{t+1} + (1 - gamma_{t+1}) z_{t+1} + gamma_{t+1} v(s_{t+1}) - v(s_t)
 
         Args:
-            observation: That of the state reached, float64, shape (n_channels,).
-            predict_one: Returns a demon's prediction at some tiles by the weights from before this
+            channels: Those of the state reached, from `channels`.
+            predict_one: Returns a demon's prediction at a state by the weights from before this
                 step's update.
-            states: Tiles of both states.
+            states: Both states.
             terms: Continuations and outcomes of the demons at the state reached.
             out: The cumulants.
         """
         for demon, source in self._td_errors:
             c = out[source]
             if self.channel[source] != checks.NO_CHANNEL:
-                c = observation[self.channel[source]]
+                c = channels[self.channel[source]]
             gamma = terms.gamma[source]
-            delta = c + (1.0 - gamma) * terms.outcome[source] - predict_one(source, states.before)
+            delta = c + (1.0 - gamma) * terms.outcome[source] - predict_one(source, *states.before)
             if gamma > 0.0:
-                delta += gamma * predict_one(source, states.after)
+                delta += gamma * predict_one(source, *states.after)
             out[demon] = delta**2
 
     @property

@@ -35,7 +35,7 @@ import numpy as np
 from horde_agent.gvf import GVF, TDError
 from horde_agent.horde import Horde
 from horde_agent.learning.engine import NEWCOMER
-from horde_agent.learning.values import distinct, identity
+from horde_agent.learning.values import Observation, distinct, identity
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.policies import Behaviour, ConstantAction, Policy, StickyRandom, draw_from
 from horde_agent.saving import State, attributes, inner, nested, put_back
@@ -65,6 +65,8 @@ _OF_DEMONS = (
     *("_n", "_mean", "_square", "_trace", "_trace_weight", "_change"),
     *("_here", "_elsewhere"),
 )
+# One entry of each for a state in which predictions are compared
+_REMEMBERED = ("_remembered", "_readings", "_predicted")
 
 
 class Options(NamedTuple):
@@ -152,6 +154,7 @@ class OptionDrive(LifeHooks):
         # Mean squared change of the predictions of remembered states between two looks
         self._change = np.zeros(n_demons)
         self._remembered = np.zeros((0, horde.n_active), dtype=np.int64)
+        self._readings = np.zeros((0, 0))
         self._predicted = np.zeros((0, n_demons))
         # Latest prediction, not below 0, and the mean of the predictions so far
         self._here = np.zeros(n_demons)
@@ -170,7 +173,7 @@ class OptionDrive(LifeHooks):
             self._elsewhere += (self._here - self._elsewhere) / np.maximum(self._n_learned, 1)
         tiles = event.life.robot_stream.tiles
         if self.kind == "change" and n_learned % _LOOK_EVERY == 0 and tiles is not None:
-            self._look(tiles)
+            self._look(tiles, event.life.robot_stream.observation.astype(np.float64))
 
     def _add_errors(self) -> None:
         """Add the latest rho delta of the demons with rho > 0."""
@@ -187,16 +190,25 @@ class OptionDrive(LifeHooks):
         step_size = is_updated * _BETA0 / np.maximum(self._trace_weight, _BETA0)
         self._trace += step_size * (error - self._trace)
 
-    def _look(self, tiles: Tiles) -> None:
+    def _look(self, tiles: Tiles, observation: Observation) -> None:
         """Add the change of the predictions of remembered states, and remember this one in place of the oldest."""
         horde = self._horde
         if len(self._remembered):
-            predicted = np.array([horde.predict(state) for state in self._remembered])
+            predicted = self._predict_remembered()
             change = ((predicted - self._predicted) ** 2).mean(axis=0)
             self._change += _CHANGE_SHARE * (change - self._change)
             self._predicted = predicted
+        here = horde.predict(tiles, observation)
         self._remembered = np.vstack([self._remembered, tiles])[-_N_REMEMBERED:]
-        self._predicted = np.vstack([self._predicted, horde.predict(tiles)])[-_N_REMEMBERED:]
+        readings = self._readings.reshape(-1, observation.size)
+        self._readings = np.vstack([readings, observation])[-_N_REMEMBERED:]
+        self._predicted = np.vstack([self._predicted, here])[-_N_REMEMBERED:]
+
+    def _predict_remembered(self) -> Floats:
+        """Return the predictions at the remembered states, shape (n_remembered, n_demons)."""
+        states = zip(self._remembered, self._readings, strict=True)
+        predicted = [self._horde.predict(tiles, observation) for tiles, observation in states]
+        return np.array(predicted).reshape(len(predicted), self._horde.n_demons)
 
     def of_demons(self) -> Floats:
         """Return each demon's drive, in [0, 1], shape (n_demons,): 1 before its second update.
@@ -245,16 +257,17 @@ class OptionDrive(LifeHooks):
             setattr(self, name, np.where(is_new, 0.0, getattr(self, name)[old_index]))
         self.options = options_of(self._horde.questions)
         self._are_about_variance = _are_about_variance(self._horde.questions)
-        predicted = [self._horde.predict(state) for state in self._remembered]
-        self._predicted = np.array(predicted).reshape(len(predicted), self._horde.n_demons)
+        self._predicted = self._predict_remembered()
 
     def state(self) -> State:
         """Return everything that later drives depend on."""
-        return attributes(self, *_OF_DEMONS, "_remembered", "_predicted", "_n_learned")
+        return attributes(self, *_OF_DEMONS, *_REMEMBERED, "_n_learned")
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions."""
-        put_back(self, state, *_OF_DEMONS, "_remembered", "_predicted", "_n_learned")
+        put_back(self, state, *_OF_DEMONS, "_n_learned")
+        if "_readings" in state:  # earlier versions remembered no readings
+            put_back(self, state, *_REMEMBERED)
 
 
 class CuriousBehaviour:

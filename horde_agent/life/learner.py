@@ -245,7 +245,7 @@ class StreamLearner:
         if self._phase is Phase.BEHAVE:
             return self.interface.encode(observation, self.predictions[self._fed_back])
         tiles = self.interface.encode(observation, self._predicted[self._fed_back])
-        self._predicted = self.horde.predict(tiles)
+        self._predicted = self.horde.predict(tiles, observation)
         return tiles
 
     def observe(
@@ -371,8 +371,8 @@ class StreamLearner:
                 return policy
         return None
 
-    def _predict_one(self, name: str, tiles: Tiles) -> float:
-        return float(self.horde.predict(tiles)[self._position[name]])
+    def _predict_one(self, name: str, observation: Observation, tiles: Tiles) -> float:
+        return float(self.horde.predict(tiles, observation)[self._position[name]])
 
     def _continue_test(
         self, observation: Observation, tiles: Tiles, flags: int, reward: float
@@ -494,6 +494,6 @@ def predict_along(
     for t, observation in enumerate(observations):
         begins = before is None or fed_back is None or broken[t]
         tiles = begin(observation) if begins else interface.encode(observation, before[fed_back])  # type: ignore[index]
-        out[t] = horde.predict(tiles)
+        out[t] = horde.predict(tiles, observation)
         before = out[t]
     return out

@@ -34,7 +34,7 @@ from horde_agent.record import NO_ACTION
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
-PredictOne = Callable[[str, Tiles], float]
+PredictOne = Callable[[str, NDArray[Any], Tiles], float]
 
 NO_CHANNEL = -1
 BEHAVIOUR = "behaviour"
@@ -371,7 +371,7 @@ def _cumulant_of(
             return float(np.count_nonzero(tiles == index))
         case Prediction(name):
             assert predict_one is not None, "a question about a prediction needs one"
-            return predict_one(name, tiles)
+            return predict_one(name, observation, tiles)
         case TDError():
             raise ValueError(f"question {question.name!r} is about a TD error and is not tested")
         case Channel(name):

@@ -100,8 +100,9 @@ class Exam(NamedTuple):
     def nmsre(self, horde: Horde, interface: Interface) -> Floats:
         """Return the NMSRE of a Horde's predictions in the start states, shape (n_questions,)."""
         n_questions = self.returns.shape[1]
-        tiles = [interface.encode(observation) for observation in self.observation]
-        predictions = np.array([horde.predict(state) for state in tiles])[:, :n_questions]
+        predictions = np.array(
+            [horde.predict(interface.encode(state), state) for state in self.observation]
+        )[:, :n_questions]
         square = ((predictions - self.returns) ** 2).mean(axis=0)
         return np.asarray(normalise(square, self.returns.var(axis=0)))
 

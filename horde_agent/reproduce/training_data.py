@@ -144,7 +144,7 @@ def learn(
             if rupee is not None:
                 rupee.begin(tiles)
         if i in tested:
-            predictions.append(horde.predict(tiles)[tested[i]])
+            predictions.append(horde.predict(tiles, observation[i])[tested[i]])
     return LearningResult(
         np.array(predictions, np.float64), time.perf_counter() - began, np.array(ms)
     )
@@ -161,7 +161,10 @@ def predict_at_tests(training_data: TrainingData, horde: Horde, interface: Inter
     observation = training_data.stream.rows["observation"]
     tested = _tested_demons(training_data, horde).items()
     return np.array(
-        [horde.predict(encode(observation[i]))[demons] for i, demons in tested], np.float64
+        [
+            horde.predict(encode(observation[i]), observation[i])[demons] for i, demons in tested
+        ],
+        np.float64,
     )
 
 

@@ -47,7 +47,9 @@ AVERAGE = 10_000.0  # learning steps: 17 minutes at 10 Hz
 FIXED = "fixed"
 """`features` without random pairs."""
 _PAIRS = re.compile(r"pairs:([1-9][0-9]{0,30})(?:,seed=([0-9]{1,30}))?")
-MEAN: Literal["mean"] = "mean"  # that of horde_agent.gvf, which imports the compiler
+# Those of horde_agent.gvf, which imports the compiler
+MEAN: Literal["mean"] = "mean"
+READING: Literal["reading"] = "reading"
 DTYPE = "float32"
 """Of the weights of a run."""
 
@@ -141,8 +143,8 @@ class LearnConfig:
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of
             active features.
-        offset: Zero point of the predictions: `mean`, estimated by each demon from its first 500
-            transitions, or a number for all.
+        offset: Zero point of the predictions: `reading`, which follows a share of the reading;
+            `mean`, estimated by each demon from its first 500 transitions; or a number for all.
         average: Learning steps that the averaged weights reach back, from which predictions are
             read; 0 for none.
         features: Tilings of the layout alone, `fixed`, or N more over random pairs of channels,
@@ -205,7 +207,7 @@ class LearnConfig:
     step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = (
         None
     )
-    offset: Annotated[str | None, _shown("mean|FLOAT", "(default: mean)")] = None
+    offset: Annotated[str | None, _shown("reading|mean|FLOAT", "(default: reading)")] = None
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
     features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
     paper: bool = False
@@ -274,7 +276,7 @@ def _offset(config: LearnConfig) -> str:
         return config.offset
     if config.paper:
         return NO_OFFSET
-    return MEAN
+    return READING
 
 
 def _average(config: LearnConfig) -> float:
@@ -375,12 +377,14 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
     return replace(config, step_size=step_size, secondary_ratio=ratio)
 
 
-def offset_of(config: LearnConfig) -> float | Literal["mean"]:
+def offset_of(config: LearnConfig) -> float | Literal["mean", "reading"]:
     """Return the offset as `LearnerConfig` takes it; 0 if it is not set, as in runs of version 0.1.0."""
     if config.offset is None:
         return 0.0
     if config.offset == MEAN:
         return MEAN
+    if config.offset == READING:
+        return READING
     return float(config.offset)
 
 
@@ -777,15 +781,16 @@ def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
 
 def _is_no_offset(offset: str | None) -> tuple[bool, str]:
     """Return whether this is no offset that the weights' type can hold, and the sentence about it."""
-    if offset is None or offset == MEAN:
+    if offset in (None, MEAN, READING):
         return False, ""
+    assert offset is not None
     largest = float(np.finfo(DTYPE).max)
     try:
         is_offset = abs(float(offset)) <= largest
     except ValueError:
         is_offset = False
     number = f"a number of at most {largest:.3g}, as much as {DTYPE} can hold"
-    return not is_offset, f"--offset must be {MEAN}, or {number}, got {offset}"
+    return not is_offset, f"--offset must be {READING}, {MEAN}, or {number}, got {offset}"
 
 
 def _is_utf8(value: object) -> bool:

@@ -242,7 +242,8 @@ class _HeldOut:
         """Return the predictions in the rows of `places`, shape (n_rows, n_demons), NaN in others."""
         out = np.full((len(self._rows), horde.n_demons), np.nan)
         for row in sorted({row for starts in places for row in starts.tolist()}):
-            out[row] = horde.predict(self._tiles_in(row))
+            observation = self._rows["observation"][row]
+            out[row] = horde.predict(self._tiles_in(row), observation)
         return out
 
     def _tiles_in(self, row: int) -> Tiles:

@@ -91,7 +91,7 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     tiles = encoder(interface)(middle)
     small.begin(middle, tiles)
     small.learn(0, 1.0, middle, tiles)
-    small.predict(tiles)
+    small.predict(tiles, middle)
     if n_streams > 1:
         for stream in (1, 0):
             small.select_stream(stream)

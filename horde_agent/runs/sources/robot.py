@@ -344,4 +344,6 @@ def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
     if horde.offsets.any() or alone.offsets.any():
         offsets = np.full(horde.n_demons, np.nan)
         offsets[added] = alone.offsets
-        horde.set_offsets(offsets)
+        sums = np.full((2, horde.n_demons), np.nan)
+        sums[:, added] = alone.reading_sums
+        horde.set_offsets(offsets, sums)
