@@ -230,7 +230,9 @@ class GVF:
         if self.offset not in (None, MEAN, READING) and not math.isfinite(
             self._number("offset", self.offset)
         ):
-            raise self._refused(f"offset must be finite, {MEAN!r} or {READING!r}, not {self.offset!r}")
+            raise self._refused(
+                f"offset must be finite, {MEAN!r} or {READING!r}, not {self.offset!r}"
+            )
         i = self.interest
         if not _is_function(i) and not 0.0 <= self._number("interest", i) < math.inf:
             raise self._refused(f"interest must be finite and at least 0, not {i!r}")

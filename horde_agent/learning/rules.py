@@ -24,8 +24,7 @@ ENGINES = ("auto", "span", "plain")
 # Steps of a trace in addition to pending ones; longer traces need the plain engine
 LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
-"""Factor of the default step size with an offset: what remains to be learned is small. Averages take out the noise of
-the whole step."""
+"""Factor of the default step size with an offset: what remains to be learned is small."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -38,7 +37,7 @@ class LearnerConfig:
 
     Attributes:
         step_size: Primary step size; alpha = step_size / number of active tiles. By default the
-            rule's, 0.1 for most, and half of it with an offset and without averages.
+            rule's, 0.1 for most, and half of it with an offset.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the
             paper's pseudo-code; the trace may have infinite variance. "capped": as "plain", but
@@ -108,7 +107,7 @@ class LearnerConfig:
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
-        step_size = default_step_size(rule, self.offset, self.average)
+        step_size = default_step_size(rule, self.offset)
         for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
@@ -266,9 +265,9 @@ def check_offset(offset: Any, dtype: str) -> None:
         raise ValueError(must)
 
 
-def default_step_size(rule: rules.Rule, offset: float | str, average: float) -> float:
-    """Return the primary step size that goes with an update rule, an offset and averages."""
-    if offset == 0.0 or average > 0.0 or rule.IGNORES_STEP_SIZE:
+def default_step_size(rule: rules.Rule, offset: float | str) -> float:
+    """Return the primary step size that goes with an update rule and an offset."""
+    if offset == 0.0 or rule.IGNORES_STEP_SIZE:
         return float(rule.STEP_SIZE)
     return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
 
@@ -346,7 +345,7 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
         config,
         algorithm=definition.name,
         parameters=parameters,
-        step_size=default_step_size(definition, config.offset, config.average),
+        step_size=default_step_size(definition, config.offset),
         secondary_ratio=definition.SECONDARY_RATIO,
         trace_rule=definition.TRACE_RULE
         or ("clipped" if config.trace_rule == "capped" else config.trace_rule),

@@ -1,8 +1,8 @@
 """Experiment `efficiency`: how much of the robot's time each lever saves.
 
-The levers are offsets, averaged weights, and tilings over random pairs of channels. Each seed's life
-is simulated once and learned from with every combination of them; beside them stands the best
-off-line linear predictor on the paper's tiles.
+The levers are offsets, offsets that follow the reading, averaged weights, and tilings over random
+pairs of channels. Each seed's life is simulated once and learned from with each of them alone, all
+but one, and all; beside them stands the best off-line linear predictor on the paper's tiles.
 
 The paper leaves better accuracy, by richer features and others, to future work (section 7). The
 settings were chosen on lives of the seeds 201 to 203; seed k of the experiment is life 300 + k.
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, AutomaticOffset
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
@@ -51,9 +51,10 @@ HOUR_S = 3_600.0
 class Levers(NamedTuple):
     """What is added to the paper's learner."""
 
-    offsets: bool
-    averages: bool
-    pairs: bool
+    offsets: bool = False
+    readings: bool = False  # offsets that follow the reading
+    averages: bool = False
+    pairs: bool = False
 
     @property
     def name(self) -> str:
@@ -62,13 +63,22 @@ class Levers(NamedTuple):
 
     def config(self) -> LearnerConfig:
         """Return the learner's options, with the step size that goes with them by default."""
-        offset: float | Literal["mean"] = 0.0
-        if self.offsets:
+        offset: float | AutomaticOffset = 0.0
+        if self.readings:
+            offset = "reading"
+        elif self.offsets:
             offset = "mean"
         average = 0.0
         if self.averages:
             average = AVERAGE
         return LearnerConfig(offset=offset, average=average, vector_mspbe=False)
+
+    def without(self, lever: str) -> Levers:
+        """Return the others; what follows the reading is an offset."""
+        others = self._replace(**{lever: False})
+        if not others.offsets:
+            others = others._replace(readings=False)
+        return others
 
     def interface(self, interface: Interface, seed: int) -> Interface:
         """Return the robot's interface with the features that are learned from."""
@@ -77,17 +87,20 @@ class Levers(NamedTuple):
         return interface
 
 
-PAPER = Levers(offsets=False, averages=False, pairs=False)
-DEFAULTS = Levers(offsets=True, averages=True, pairs=False)
-ALL = Levers(offsets=True, averages=True, pairs=True)
+PAPER = Levers()
+OFFSETS = Levers(offsets=True)
+READINGS = Levers(offsets=True, readings=True)
+DEFAULTS = Levers(offsets=True, readings=True, averages=True)
+ALL = Levers(offsets=True, readings=True, averages=True, pairs=True)
 VARIANTS = (
     PAPER,
-    Levers(offsets=True, averages=False, pairs=False),
-    Levers(offsets=False, averages=True, pairs=False),
-    Levers(offsets=False, averages=False, pairs=True),
+    OFFSETS,
+    READINGS,
+    Levers(averages=True),
+    Levers(pairs=True),
+    Levers(offsets=True, averages=True),
     DEFAULTS,
-    Levers(offsets=True, averages=False, pairs=True),
-    Levers(offsets=False, averages=True, pairs=True),
+    *(ALL.without(lever) for lever in Levers._fields if lever != "pairs"),
     ALL,
 )
 
@@ -198,7 +211,7 @@ class EfficiencyResults:
 
 
 def run(context: ExperimentContext) -> tuple[EfficiencyResults, dict[str, object]]:
-    """Simulate the lives and learn with every combination of levers; cached results are reused."""
+    """Simulate the lives and learn with the levers; cached results are reused."""
     n_steps = STEPS[context.scale]
     seeds = [SEEDS_FROM + seed for seed in context.at_least(N_SEEDS)]
     if context.is_quick:
@@ -246,17 +259,17 @@ FUTURE_WORK = "section 7, future work"
     claim="A fifth of the robot's time gives the error of the whole life with the paper's learner.",
     paper="-",
     source=FUTURE_WORK,
-    terms="Error after a fifth of the steps, all levers, over the paper's learner after all of them:",
+    terms="Error after a fifth of the steps, without other features, over the paper's learner after all of them:",
     limit=at_most(1.0),
 )
 def _a_fifth_is_enough(data: EfficiencyResults) -> Measured:
-    without_pairs = {
-        which: mean_ci(data.ratio(which, FIFTH, DEFAULTS, PAPER)) for which in ("median", "mean")
+    with_pairs = {
+        which: mean_ci(data.ratio(which, FIFTH, ALL, PAPER)) for which in ("median", "mean")
     }
-    words = ", ".join(f"{which} {value}" for which, value in without_pairs.items())
+    words = ", ".join(f"{which} {value}" for which, value in with_pairs.items())
     return Measured(
-        {which: data.ratio(which, FIFTH, ALL, PAPER) for which in ("median", "mean")},
-        f"Without pairs: {words}.",
+        {which: data.ratio(which, FIFTH, DEFAULTS, PAPER) for which in ("median", "mean")},
+        f"With pairs: {words}.",
         "see the table: error against robot time",
     )
 
@@ -265,7 +278,7 @@ def _a_fifth_is_enough(data: EfficiencyResults) -> Measured:
     claim="At the end, errors are lower by a fifth (median) and three tenths (mean) without other features.",
     paper="-",
     source=FUTURE_WORK,
-    terms="Offsets and averages over the paper's learner, at the end:",
+    terms="Offsets that follow the reading and averages over the paper's learner, at the end:",
 )
 def _errors_are_lower(data: EfficiencyResults) -> list[Number]:
     return [
@@ -278,7 +291,7 @@ def _errors_are_lower(data: EfficiencyResults) -> list[Number]:
     claim="Nearly every question is answered better than by its mean, and none diverges.",
     paper="-",
     source=FUTURE_WORK,
-    terms="Offsets and averages:",
+    terms="Offsets that follow the reading and averages:",
 )
 def _few_are_worse_than_the_mean(data: EfficiencyResults) -> list[Number]:
     below_1 = data.curves(DEFAULTS, "below_1")[:, -1]
@@ -301,22 +314,21 @@ def _few_are_worse_than_the_mean(data: EfficiencyResults) -> list[Number]:
 def _each_lever_pays(data: EfficiencyResults) -> dict[str, Floats]:
     ratios = {}
     for lever in Levers._fields:
-        all_but_one = ALL._replace(**{lever: False})
-        ratios[lever] = data.ratio("mean", 1.0, ALL, all_but_one)
+        ratios[lever] = data.ratio("mean", 1.0, ALL, ALL.without(lever))
     return ratios
 
 
 REMARKS = (
     "A life does not depend on what is learned from it, so all variants learn from the same lives; the error after "
     "a part of a life is that of its tests so far.",
-    "Each variant has the default step size that goes with it: 0.1, with offsets alone 0.05.",
+    "Each variant has the default step size that goes with it: 0.1, with offsets 0.05.",
     "The best off-line linear predictor is the better of ridge regression and LSTD for each question, on held-out "
     "excursions of the first life, from the paper's tiles.",
 )
 
 # ---- figure and tables ----------------------------------------------------------------------------------------------
 
-SHOWN = (PAPER, VARIANTS[1], DEFAULTS, ALL)
+SHOWN = (PAPER, OFFSETS, READINGS, DEFAULTS, ALL)
 
 
 def pictures(data: EfficiencyResults) -> dict[str, Picture]:
@@ -367,5 +379,5 @@ def tables(data: EfficiencyResults) -> list[Table]:
     note = f"Best off-line linear predictor: median {best.median:.3g}, mean {best.mean:.3g}."
     return [
         Table.of("Error after a share of the life", over_time, note),
-        Table.of("Every combination at the end", at_the_end),
+        Table.of("Levers at the end", at_the_end),
     ]

@@ -161,9 +161,7 @@ def predict_at_tests(training_data: TrainingData, horde: Horde, interface: Inter
     observation = training_data.stream.rows["observation"]
     tested = _tested_demons(training_data, horde).items()
     return np.array(
-        [
-            horde.predict(encode(observation[i]), observation[i])[demons] for i, demons in tested
-        ],
+        [horde.predict(encode(observation[i]), observation[i])[demons] for i, demons in tested],
         np.float64,
     )
 

@@ -369,7 +369,7 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
         raise BadInput(str(error)) from error
     step_size = config.step_size
     if step_size is None:
-        step_size = default_step_size(definition, offset_of(config), average_of(config))
+        step_size = default_step_size(definition, offset_of(config))
     if config.secondary_ratio is None:
         ratio = definition.SECONDARY_RATIO
     else:
