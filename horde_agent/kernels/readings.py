@@ -113,6 +113,6 @@ def follow(of: ReadingArrays, before: Floats, after: Floats) -> None:
 def add_offsets(
     predictions: Floats, offset: Floats, level: Floats, place: Integers, out: Floats
 ) -> None:
-    """Write predictions with their offsets, (n_demons,); `level` is as in `ReadingArrays`, `place` the demon's there."""
+    """Write predictions with their offsets, (n_demons,); `place` is each demon's in `ReadingArrays.level`."""
     for i in range(out.shape[0]):
         out[i] = predictions[i] + offset[i] + level[place[i]]

@@ -70,7 +70,8 @@ class ReadingOffsets:
     def sums(self) -> Floats:
         """Products and squares that g is estimated from, of each demon, shape (2, n_demons); 0 without g."""
         sums = np.array([self.arrays.product, self.arrays.square])
-        return np.append(sums, np.zeros((2, 1)), axis=1)[:, self.place]
+        with_none = np.append(sums, np.zeros((2, 1)), axis=1)
+        return np.asarray(with_none[:, self.place])
 
     @property
     def shares(self) -> Floats:
@@ -190,7 +191,7 @@ class ReadingOffsets:
 def checked_offsets(
     offsets: Floats, reading_sums: Floats | None, n_demons: int
 ) -> tuple[Floats, Floats]:
-    """Return arguments of `Horde.set_offsets` as arrays, (n_demons,) and (2, n_demons); raise ValueError if misshapen."""
+    """Return arguments of `Horde.set_offsets`, (n_demons,) and (2, n_demons), or raise ValueError."""
     values = np.asarray(offsets, dtype=np.float64)
     if values.shape != (n_demons,):
         raise ValueError(f"offsets must have the shape ({n_demons},), not {values.shape}")

@@ -302,7 +302,7 @@ class SignalMaker:
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
     def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
-        """Set offsets, (n_demons,), and the sums of `ReadingOffsets`, (2, n_demons); NaN leaves a demon's as they are."""
+        """Set offsets, (n_demons,), and sums of `ReadingOffsets`, (2, n_demons), where they are not NaN."""
         self.offsets.set(values, self.cumulant)
         self.following.set_sums(reading_sums)
         self._write_offsets()

@@ -7,6 +7,7 @@ import pytest
 
 from horde_agent.kernels import checks
 from horde_agent.kernels.vectors import bind, pack
+from horde_agent.learning.readings import ReadingOffsets
 from tests.oracles.checks import SlowSignals, first_wrong
 
 # Interpreted: inf * 0
@@ -80,6 +81,11 @@ def signal_arrays(
     )
 
 
+NOTHING_FOLLOWS = ReadingOffsets(
+    np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
+).arrays
+
+
 def draw_numbers(rng: np.random.Generator, arrays: checks.SignalArrays) -> None:
     """Draw ratios, continuations, trace decays, cumulants and outcomes; a few are not finite or too large."""
     n = arrays.bound.size
@@ -112,8 +118,12 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
     slow = SlowSignals(arrays)
     tiles = np.arange(N_ACTIVE)
     finish_signals = bind(
-        checks.finish_signals, pack(arrays), like=(np.zeros(N_CHANNELS), tiles, 0, 1.0)
+        checks.finish_signals,
+        pack(arrays),
+        pack(NOTHING_FOLLOWS),
+        like=(np.zeros(N_CHANNELS), tiles, np.zeros(N_CHANNELS), 0, 1.0, False),
     )
+    before = np.zeros(N_CHANNELS)
     n_broken = 0
     for t in range(300):
         observation = rng.normal(size=N_CHANNELS) * rng.choice([1e-3, 1.0, 10.0 + t])
@@ -127,7 +137,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
             a.copy() for a in (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals)
         ]
         assert (
-            finish_signals(observation, np.array([1, 2, 1]), action, probability)
+            finish_signals(observation, np.array([1, 2, 1]), before, action, probability, False)
             == checks.STATE_WRONG
         )
         for array, was in zip(
@@ -135,7 +145,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
         ):
             np.testing.assert_array_equal(array, was)
         slow.finish_signals(observation, action, probability)
-        flags = finish_signals(observation, tiles, action, probability)
+        flags = finish_signals(observation, tiles, before, action, probability, False)
         assert bool(flags & checks.BROKEN) == slow.is_broken, t
         n_broken += slow.is_broken
         for name in ("rho", "largest", "longest", "totals", "bound"):

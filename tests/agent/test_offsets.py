@@ -271,8 +271,9 @@ def test_the_error_of_a_question_does_not_depend_on_the_zero_point_or_the_unit(
         errors = (np.array(predictions)[late] - returns[late]) ** 2
         return np.asarray(errors.mean(axis=0) / returns[late].var(axis=0))
 
-    usual = error_of(1.0, 0.0, offset="mean")
-    np.testing.assert_allclose(error_of(scale, shift, offset="mean"), usual, rtol=2e-3)
+    for offset in ("mean", "reading"):
+        usual = error_of(1.0, 0.0, offset=offset)
+        np.testing.assert_allclose(error_of(scale, shift, offset=offset), usual, rtol=2e-3)
     if shift == 1e6:
         assert (error_of(scale, shift) > 1e4).all()
 
@@ -353,14 +354,15 @@ def test_a_removed_demon_leaves_the_offsets_of_the_others() -> None:
 @QUESTIONS
 @IN_ALL
 @pytest.mark.parametrize("n_steps", [20, N_READINGS + 50])
+@pytest.mark.parametrize("offset", ["mean", "reading"])
 def test_a_restored_horde_continues_to_the_bit(
-    engine: Any, mode: Any, questions: Any, n_steps: int
+    engine: Any, mode: Any, questions: Any, offset: Any, n_steps: int
 ) -> None:
     """Within the estimate and after it."""
-    horde = make(questions(), engine, mode, offset="mean")
+    horde = make(questions(), engine, mode, offset=offset)
     life = RandomLife(horde, p_break=0.05)
     life.run(n_steps)
-    twin = make(questions(), engine, mode, offset="mean")
+    twin = make(questions(), engine, mode, offset=offset)
     twin.restore(horde.state())
     life.hordes = (horde, twin)
     life.run(100)
@@ -444,7 +446,9 @@ def test_offsets_that_were_learned_elsewhere_stand_still() -> None:
 
 @pytest.mark.parametrize("offset", [np.nan, np.inf, -1e39, "median", None, True])
 def test_an_offset_that_is_no_number_of_the_dtype_is_refused(offset: Any) -> None:
-    with pytest.raises(ValueError, match=r'offset must be "mean" or a number of at most 3.4e\+38'):
+    with pytest.raises(
+        ValueError, match=r'offset must be "mean", "reading" or a number of at most'
+    ):
         LearnerConfig(offset=offset)
 
 
@@ -463,6 +467,7 @@ def test_an_offset_of_a_question_beyond_the_dtype_is_refused_by_the_horde() -> N
 def test_the_default_step_size_is_half_as_large_with_an_offset() -> None:
     assert LearnerConfig().step_size == 0.1
     assert LearnerConfig(offset="mean").step_size == 0.05
+    assert LearnerConfig(offset="reading", average=100.0).step_size == 0.05
     assert LearnerConfig(offset="mean", step_size=0.1).step_size == 0.1
     assert LearnerConfig(algorithm="swift_td", offset=1.0).step_size == 0.005
 
@@ -482,7 +487,7 @@ def test_a_rule_that_computes_its_step_size_has_none_of_an_offset() -> None:
 def test_runs_have_offsets_unless_they_are_the_papers() -> None:
     usual = resolve(LearnConfig())
     paper = resolve(LearnConfig(paper=True))
-    assert (usual.offset, usual.step_size) == ("mean", 0.1)
+    assert (usual.offset, usual.step_size) == ("reading", 0.05)
     assert (paper.offset, paper.step_size) == ("0", 0.1)
     assert resolve(replace(paper, offset="0")) == paper
     assert resolve(LearnConfig(offset="2.5", step_size=0.1)).step_size == 0.1
@@ -491,8 +496,8 @@ def test_runs_have_offsets_unless_they_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"offset": "nan"}, "--offset must be mean, or a number of at most 3.4e+38"),
-        ({"offset": "1e39"}, "--offset must be mean, or a number of at most 3.4e+38"),
+        ({"offset": "nan"}, "--offset must be reading, mean, or a number of at most 3.4e+38"),
+        ({"offset": "1e39"}, "--offset must be reading, mean, or a number of at most 3.4e+38"),
         ({"offset": "median"}, "got median"),
         (
             {"offset": "mean", "paper": True},
@@ -516,7 +521,7 @@ def test_a_run_of_an_older_version_has_no_offset(tmp_path: Path) -> None:
     settings_file = tmp_path / "own.toml"
     settings_file.write_text("steps = 100\n")
     assert offset_of(read_config(of_run)) == 0.0
-    assert offset_of(resolve(read_config(settings_file))) == "mean"
+    assert offset_of(resolve(read_config(settings_file))) == "reading"
 
 
 def test_a_question_file_sets_the_offset_of_its_questions(tmp_path: Path) -> None:
