@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, AutomaticOffset
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface
 from horde_agent.learning.rules import W_RULES
@@ -62,7 +62,7 @@ class LearnerVariant(NamedTuple):
     w_rule: str = "every-step"
     step_size: float = 0.1
     secondary_ratio: float = 0.001
-    offset: float | Literal["mean"] = 0.0
+    offset: float | AutomaticOffset = 0.0
     average: float = 0.0
 
     def config(self) -> LearnerConfig:
@@ -80,7 +80,8 @@ RULES = [
     for w_rule in W_RULES
 ]
 LARGER_STEPS = [LearnerVariant(step_size=size) for size in (0.2, 0.5, 1.0)]
-DEFAULTS = LearnerVariant(offset="mean", average=10_000.0)  # of `horde learn`
+# Those of `horde learn`
+DEFAULTS = LearnerVariant(step_size=0.05, offset="reading", average=10_000.0)
 SMALLER_RATIOS = [LearnerVariant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -586,7 +587,7 @@ def _plain_trace_does_not_diverge(data: ExcursionsResults) -> Measured:
 
 
 REMARKS = [
-    'The paper has no offsets and no averages, except in the row with offset "mean", the defaults of `horde learn`.',
+    'The paper has no offsets and no averages, except in the row with offset "reading", the defaults of `horde learn`.',
     "A life does not depend on what is learned from it, so every rule learns from the same lives.",
     "NMSRE is the trace of squared errors (10 excursions) over the variance of all returns of the question; "
     "questions set aside, because their weights passed every bound that an answer can need, are left out of means "
