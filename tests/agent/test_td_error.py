@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface, Prediction
+from horde_agent import (
+    GVF,
+    Behaviour,
+    Channel,
+    ConstantAction,
+    Interface,
+    Prediction,
+    Reward,
+)
 from horde_agent.gvf import TDError, variance_of
 from horde_agent.questions import from_file
 from tests.agent.doubles import ToyBody
@@ -31,6 +39,20 @@ def test_the_cumulant_is_the_squared_td_error_before_the_update(engine: Any) -> 
         if step == 11:
             horde.begin(np.zeros(1), TILES)
         horde.learn(0, 1.0, rng.normal(size=1), TILES, terminated=terminated)
+        expected = horde.td_error[0] ** 2
+        assert horde.predict(TILES)[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_td_error_of_a_question_about_the_reward_has_the_reward() -> None:
+    """The observation has one channel, which is 5; the reward is 0 or 1."""
+    value = GVF("value", BEHAVIOUR, Reward(), GAMMA, lam=0.0)
+    latest = GVF("latest", BEHAVIOUR, TDError("value"), 0.0, lam=0.0)
+    light = GVF("light", BEHAVIOUR, Channel(0), 0.0)
+    horde = make([value, latest, light], step_size=1.0, secondary_ratio=0.0)
+    observation = np.full(1, 5.0)
+    horde.begin(observation, TILES)
+    for step in range(10):
+        horde.learn(0, 1.0, observation, TILES, reward=float(step % 2))
         expected = horde.td_error[0] ** 2
         assert horde.predict(TILES)[1] == pytest.approx(expected, rel=1e-9)
 
