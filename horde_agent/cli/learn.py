@@ -231,7 +231,6 @@ def _log(
 
 def finish(session: Session) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
-    folder = session.run.folder
     physics = session.run.config.physics
     if physics is not None:
         why = ": PyBullet is not installed, nor needed"

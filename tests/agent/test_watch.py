@@ -35,7 +35,7 @@ from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
