@@ -17,7 +17,7 @@ import io
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -551,6 +551,8 @@ class _Ros2Folder:
             with self._opened() as reader:
                 connections = [c for c in reader.connections if c.topic in wanted]
                 for connection, time_ns, data in _each(reader.messages(connections)):
+                    # Its SQLite reader passes on cells of any type
+                    _check_types((time_ns, data), (int, bytes))
                     yield Message(connection.topic, time_ns, data)
         except Damage as error:
             self.cut = f"{self.path.name} is damaged ({error})"
@@ -590,7 +592,11 @@ class _SqliteFile:
         except Damage as error:
             self.cut = f"{self.path.name} is damaged ({error})"
         query = "SELECT id, name, type, serialization_format FROM topics"
-        for number, name, type_name, encoding in _selected(database, query, (int, str, str, str)):
+        topics = list(_selected(database, query, (int, str, str, str)))
+        numbers = {number for number, *_ in topics}
+        if len(numbers) < len(topics) or not numbers >= set(counts):
+            raise Damage("the numbers of topics do not fit the messages")
+        for number, name, type_name, encoding in topics:
             language, text = definitions.get(type_name, ("", ""))
             n_messages = counts.get(number, 0)
             if self.cut:
@@ -612,11 +618,16 @@ class _SqliteFile:
         try:
             with closing(self._opened()) as database:
                 # In the order of the rows, not of the times: an index may be lost with the end
-                query = "SELECT topic_id, timestamp, data FROM messages ORDER BY id"
-                for number, time_ns, data in _selected(database, query, (int, int, bytes)):
-                    topic = self._names.get(number)
+                query = "SELECT id, topic_id, timestamp, data FROM messages ORDER BY id"
+                previous = None
+                for row, number, time_ns, data in _selected(
+                    database, query, (int, int, int, bytes)
+                ):
+                    if previous is not None and row <= previous:
+                        raise Damage(f"row {row} follows row {previous}")
+                    previous = row
+                    topic = _entry(self._names, number, "topic")
                     if topic in wanted:
-                        assert topic is not None
                         yield Message(topic, time_ns, data)
         except Damage as error:
             self.cut = f"{self.path.name} is damaged ({error})"
@@ -629,10 +640,15 @@ def _selected(
     with _reading():
         rows = database.execute(query)
     for row in _each(rows):
-        for cell, kind in zip(row, kinds, strict=True):
-            if not isinstance(cell, kind):
-                raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
+        _check_types(row, kinds)
         yield row
+
+
+def _check_types(row: Sequence[object], kinds: Sequence[type]) -> None:
+    """Raise Damage if a cell of a row is of another type than expected."""
+    for cell, kind in zip(row, kinds, strict=True):
+        if not isinstance(cell, kind):
+            raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
 
 
 class _Files:
