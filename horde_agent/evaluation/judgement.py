@@ -239,12 +239,17 @@ def evidence_of(target: Target, config: EvaluationConfig) -> Evidence:
     episodes = target.episodes
     sizes = (effective_size(target.final_weight), per_decision_size(target, config.gamma))
     deviations = episodes.sums(target.ratio - 1.0)
+    returns = episodes.returns(config.gamma)
+    only_return = None
+    if (returns == returns[0]).all():
+        only_return = float(returns[0])
     return Evidence(
         effective_size=max(sizes),
         share=weight_share(target.final_weight),
         mean_ratio=float(target.ratio.mean()),
         mean_ratio_error=float(np.sqrt((deviations**2).sum()) / episodes.n_transitions),
         level=config.level,
+        only_return=only_return,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -338,6 +340,17 @@ def test_an_action_that_the_behaviour_lacks_is_no_judgement() -> None:
     judged = judge([target], EvaluationConfig(estimators=("cwpdis",), n_resamples=50)).judgements[0]
     assert not judged.can_judge
     assert "ratios pi/b have the mean 0.5, expected 1" in judged.verdict
+
+
+def test_returns_of_which_none_differs_are_no_judgement() -> None:
+    """Without a reward in the log, each estimate is 0 and each draw of it, whatever the policy may be worth."""
+    target = random_walk().draw(np.random.default_rng(1))
+    episodes = replace(target.episodes, reward=np.zeros(target.episodes.n_transitions))
+    unpaid = replace(target, episodes=episodes)
+    config = EvaluationConfig(estimators=("wdr",), n_resamples=50)
+    judged = judge([unpaid], config).judgements[0]
+    assert not judged.can_judge
+    assert "each of the 100 logged returns is 0, so they say nothing of another" in judged.verdict
 
 
 def test_probabilities_must_sum_to_one() -> None:

@@ -36,7 +36,7 @@ from horde_agent.tiles import TileCoder
 LEVEL = 0.95
 N_RESAMPLES = 400
 SEED = 5_200
-N_GVF_REPETITIONS = 20
+N_GVF_REPETITIONS = 8
 """Of 20,000 updates each, a second; the interval is that of `wdr`, which has all repetitions."""
 COLUMNS = (
     "problem",

@@ -348,6 +348,7 @@ _U64 = struct.Struct("<Q")
 _ROS1_TIME = struct.Struct("<II")  # s, ns
 _MESSAGE_OP = 2
 _HEADER_OP = 3
+_INDEX_OP = 4
 _CHUNK_OP = 5
 _CHUNK_INFO_OP = 6
 _CONNECTION_OP = 7
@@ -432,6 +433,8 @@ class _Ros1File:
                     elif operation == _CHUNK_OP:
                         compression = _entry(header, b"compression", "field")
                         yield from self._messages_in_chunk(_decompressed(data, compression), wanted)
+                    elif operation not in (_INDEX_OP, _CHUNK_INFO_OP, _CONNECTION_OP):
+                        raise Damage(f"a record of the unknown kind {operation}")
         except Damage as error:
             self.cut = f"{self.path.name} ends within a record ({error})"
             return
@@ -451,6 +454,8 @@ class _Ros1File:
                 if wanted is None or topic in wanted:
                     time_s, time_ns = _numbers(_ROS1_TIME, _entry(header, b"time", "field"))
                     yield Message(topic, time_s * 1_000_000_000 + time_ns, data)
+            else:
+                raise Damage(f"a record of the unknown kind {operation} in a chunk")
 
     def _add_connection(self, header: dict[bytes, bytes], data: bytes) -> None:
         description = _ros1_fields(data)
