@@ -231,7 +231,6 @@ def _log(
 
 def finish(session: Session) -> None:
     """Learn, stop the robot in any case, write the report and print a summary; the live page ends after it."""
-    folder = session.run.folder
     physics = session.run.config.physics
     if physics is not None:
         why = ": PyBullet is not installed, nor needed"
@@ -241,12 +240,21 @@ def finish(session: Session) -> None:
     with ExitStack() as at_end:
         try:
             if session.run.config.watch:
-                page = open_beside(folder.path, session.say)
+                page = _open_page(session)
                 at_end.push(lambda error, *_: _end_page(page, session, is_error=error is not None))
             summary = _learn_to_end(session)
         finally:
             session.close()
         _print_results(session, summary)
+
+
+def _open_page(session: Session) -> LivePage:
+    """Open the live page; if that fails, close the session with its recording."""
+    try:
+        return open_beside(session.run.folder.path, session.say)
+    except BaseException:
+        session.abandon()
+        raise
 
 
 def _end_page(page: LivePage, session: Session, *, is_error: bool) -> None:

@@ -3,7 +3,9 @@
     q(s, a) = theta_a . phi(s),   A theta = c
     A = sum_k phi_k (phi_k - gamma sum_a pi(a|s_{k+1}) phi(s_{k+1}, a))' + ridge I,   c = sum_k phi_k r_{k+1}
 
-The ridge shrinks theta; solving again with c + ridge theta takes most of that back.
+The ridge shrinks theta; solving again with c + ridge theta takes most of that back, where there are
+data. The Q that an estimate corrects has a larger ridge, so that an action seen once or twice stays
+near 0: noise of Q adds to the error of the corrected estimate.
 
 Features that no row has are left out. More than `MOST_FEATURES` are hashed: a tile becomes one of
 fewer features with a random sign, which keeps inner products in the mean. If episodes were
@@ -28,6 +30,7 @@ from horde_agent.evaluation.intervals import Linearised
 from horde_agent.types import Floats, Integers
 
 RIDGE = 0.1
+CROSS_FITTED_RIDGE = 3.0
 N_REFINEMENTS = 2
 MOST_FEATURES = 2_400
 """Of all actions together: the system is solved as a dense one."""
@@ -105,11 +108,29 @@ class _System:
     c: Floats
 
 
+class CrossFit(NamedTuple):
+    """A Q fitted to the episodes of the other folds, and what an episode changes in estimates through it.
+
+    Attributes:
+        function: The Q of each row.
+        influence: Influence of each episode on each of some estimates through the Q of the other
+            folds, with mean 0, shape (n_estimates, n_episodes).
+    """
+
+    function: QFunction
+    influence: Floats
+
+
 class _Solution(NamedTuple):
-    """The unknowns, shape (d,), and the inverse of A with its ridge, (d, d)."""
+    """The unknowns, shape (d,), the inverse of A with its ridge, (d, d), and the ridge."""
 
     theta: Floats
     inverse: Floats
+    ridge: float
+
+    def adjoint(self, gradient: Floats) -> Floats:
+        """Return by how much a change of c changes gradient . theta, shape (d,)."""
+        return _refined(self.inverse.T, gradient, self.ridge)
 
 
 @dataclass(frozen=True)
@@ -173,18 +194,15 @@ class FittedQ:
                     system.A[block, columns] -= phi.T @ (share[:, other, None] * following)
         return system
 
-    def _solved(self, folds: Sequence[int]) -> _Solution:
+    def _solved(self, folds: Sequence[int], ridge: float) -> _Solution:
         """Return theta and the inverse of A with its ridge, of some folds."""
-        A = RIDGE * np.eye(self.n_unknown)
+        A = ridge * np.eye(self.n_unknown)
         c = np.zeros(self.n_unknown)
         for fold in folds:
             A += self._systems[fold].A
             c += self._systems[fold].c
         inverse = _inverse(A)
-        theta = inverse @ c
-        for _ in range(N_REFINEMENTS):
-            theta = inverse @ (c + RIDGE * theta)
-        return _Solution(theta, inverse)
+        return _Solution(_refined(inverse, c, ridge), inverse, ridge)
 
     def _function(self, theta: Floats, rows: Integers) -> QFunction:
         index = self.features.index[rows]
@@ -193,26 +211,70 @@ class FittedQ:
         q = np.column_stack([(weights[index] * sign).sum(axis=1) for weights in by_action])
         return QFunction(q, (q * self.target.probabilities[rows]).sum(axis=1))
 
-    def cross_fitted(self) -> QFunction:
+    def cross_fitted(self, weights: Sequence[Floats] = ()) -> CrossFit:
         """Return the Q of each row, fitted to the episodes of the other folds.
 
-        An estimate that corrects it by a row's own reward is then unbiased.
+        An estimate that corrects it by a row's own reward is then unbiased. But episodes of two
+        folds correct each the Q of the other, which makes their errors dependent. So an episode has
+        an influence through Q: what it changes in the estimates of the other folds.
+
+        Args:
+            weights: For each estimate mean v(s_0) + sum_k weight_k delta_k, the weights of the
+                transitions' TD errors, shape (n,).
 
         Source: Chernozhukov et al. (2018), cross-fitting.
         """
         episodes = self.target.episodes
-        n_rows = len(episodes.tiles)
+        all_rows = np.arange(len(episodes.tiles))
         fold_of_row = np.repeat(self.fold, episodes.length + 1)
-        q = np.zeros((n_rows, episodes.n_actions))
-        v = np.zeros(n_rows)
+        q = np.zeros((len(all_rows), episodes.n_actions))
+        v = np.zeros(len(all_rows))
+        influence = np.zeros((len(weights), episodes.n_episodes))
+        coefficients = [self._coefficients(weight) for weight in weights]
         numbers = range(len(self._systems))
         for fold in numbers:
             rows = np.flatnonzero(fold_of_row == fold)
             other_folds = [other for other in numbers if other != fold] or [fold]
-            function = self._function(self._solved(other_folds).theta, rows)
-            q[rows] = function.q
-            v[rows] = function.v
-        return QFunction(q, v)
+            solution = self._solved(other_folds, CROSS_FITTED_RIDGE)
+            function = self._function(solution.theta, all_rows)
+            q[rows] = function.q[rows]
+            v[rows] = function.v[rows]
+            is_other = self.fold != fold
+            for psi, coefficient in zip(influence, coefficients, strict=True):
+                adjoint = solution.adjoint(self._gradient(coefficient, rows))
+                psi += is_other * self._influence(adjoint, function)
+        return CrossFit(QFunction(q, v), influence - influence.mean(axis=1, keepdims=True))
+
+    def _coefficients(self, weight: Floats) -> Floats:
+        """Return the derivative of mean v(s_0) + sum_k weight_k delta_k by q of each row, (n_rows, n_actions)."""
+        episodes = self.target.episodes
+        probabilities = self.target.probabilities
+        coefficients = np.zeros(probabilities.shape)
+        first = episodes.first_row
+        following = episodes.row + 1
+        share = self.gamma * self.continues() * weight
+        coefficients[first] += probabilities[first] / episodes.n_episodes
+        coefficients[following] += share[:, None] * probabilities[following]
+        coefficients[episodes.row, episodes.action] -= weight
+        return coefficients
+
+    def _gradient(self, coefficients: Floats, rows: Integers) -> Floats:
+        """Return the sum of coefficients times features over some rows, the derivative by theta, shape (d,)."""
+        index = self.features.index[rows]
+        sign = self.features.sign[rows]
+        blocks = []
+        for column in coefficients[rows].T:
+            summands = column[:, None] * sign
+            blocks.append(np.bincount(index.ravel(), summands.ravel(), self.features.n_features))
+        return np.concatenate(blocks)
+
+    def _influence(self, adjoint: Floats, function: QFunction) -> Floats:
+        """Return n times the sum of (adjoint . phi_k) delta_k over each episode, shape (n_episodes,)."""
+        episodes = self.target.episodes
+        leverage = self._function(adjoint, episodes.row).q
+        leverage_of_action = leverage[np.arange(episodes.n_transitions), episodes.action]
+        delta = td_errors(self.target, function, self.gamma, self.continues())
+        return episodes.n_episodes * episodes.sums(leverage_of_action * delta)
 
     def value(self) -> Linearised:
         """Return the mean of v over the first states, with the influence of each episode on it.
@@ -221,20 +283,24 @@ class FittedQ:
         v(s_0) - value + n sum_k (u . phi_k) delta_k: what its transitions change in theta.
         """
         episodes = self.target.episodes
-        solution = self._solved(range(len(self._systems)))
+        solution = self._solved(range(len(self._systems)), RIDGE)
         function = self._function(solution.theta, np.arange(len(episodes.tiles)))
         first = episodes.first_row
         phi = self.features.dense(first)
         shares = self.target.probabilities[first]
         mean = np.concatenate([(share[:, None] * phi).mean(axis=0) for share in shares.T])
-        adjoint = solution.inverse.T @ mean
-        leverage = self._function(adjoint, episodes.row).q
-        leverage_of_action = leverage[np.arange(episodes.n_transitions), episodes.action]
-        delta = td_errors(self.target, function, self.gamma, self.continues())
         start = function.v[first]
         value = float(start.mean())
-        psi = start - value + episodes.n_episodes * episodes.sums(leverage_of_action * delta)
+        psi = start - value + self._influence(solution.adjoint(mean), function)
         return Linearised(value, psi - psi.mean())
+
+
+def _refined(inverse: Floats, right_hand: Floats, ridge: float) -> Floats:
+    """Return inverse @ right_hand, of shape (d,), with most of the shrinkage by the ridge taken back."""
+    solution = inverse @ right_hand
+    for _ in range(N_REFINEMENTS):
+        solution = inverse @ (right_hand + ridge * solution)
+    return np.asarray(solution)
 
 
 def _inverse(A: Floats) -> Floats:

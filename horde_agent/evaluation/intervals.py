@@ -4,13 +4,19 @@ An estimate is a function of how often each episode was drawn. It gives its valu
 once, and the influence of each episode on it, psi_i, the derivative by the episode's share, from
 which its standard error is sqrt(sum_i psi_i^2) / n.
 
-Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 to 14 and 22.
+If few episodes carry most of the error, the draws lack those that were not recorded: bootstrap-t finds
+the skewness but too little of the spread, Student's t with fewer degrees of freedom the spread but
+not the skewness. "wider" takes at each end the one that is farther from the value.
+
+Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 to 14 and 22;
+    Satterthwaite (1946) for the degrees of freedom.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -18,10 +24,11 @@ import numpy as np
 
 from horde_agent.types import Floats
 
-METHODS = ("percentile", "bca", "studentised")
+METHODS = ("percentile", "bca", "studentised", "wider")
 N_RESAMPLES = 2_000
 _CELLS = 4_000_000  # numbers of a block of draws
 _NORMAL = NormalDist()
+_N_ANGLES = 20_000  # of the integral of Student's t
 
 
 class Interval(NamedTuple):
@@ -64,6 +71,11 @@ class Estimate(ABC):
     def standard_error(self) -> float:
         """Its standard error."""
         return float(np.sqrt((self.influence() ** 2).sum()) / self.n_episodes)
+
+    @property
+    def interval_estimate(self) -> Estimate:
+        """The estimate of the same value whose interval is given: itself, unless its draws miss an error."""
+        return self
 
 
 class Mean(Estimate):
@@ -169,6 +181,30 @@ class Linearised(Estimate):
         return self._influence
 
 
+class Biased(Linearised):
+    """A value with an error that resampling does not show; its interval is that of an estimate without it.
+
+    Args:
+        value: The value.
+        influence: psi, shape (n_episodes,); NaN if it is unknown.
+        corrected: The value minus an estimate of its error, from the same episodes.
+    """
+
+    def __init__(self, value: float, influence: Floats, corrected: Estimate) -> None:
+        super().__init__(value, influence)
+        self._corrected = corrected
+
+    @property
+    def value(self) -> float:
+        """The value from all episodes, error included."""
+        return self._value
+
+    @property
+    def interval_estimate(self) -> Estimate:
+        """The corrected value."""
+        return self._corrected
+
+
 class Difference(Estimate):
     """The difference of two estimates from the same episodes, which are drawn together."""
 
@@ -198,7 +234,8 @@ class Resampler:
         seed: Seed of the draws.
         n_resamples: Number of draws.
         level: Probability with which an interval should contain the true value, in (0, 1).
-        method: "percentile", "bca" (bias-corrected and accelerated) or "studentised" (bootstrap-t).
+        method: "percentile", "bca" (bias-corrected and accelerated), "studentised" (bootstrap-t) or
+            "wider" (the wider one of bootstrap-t and Student's t).
 
     Raises:
         ValueError: If `method` is unknown.
@@ -249,9 +286,11 @@ class Resampler:
 
     def interval(self, estimate: Estimate) -> Interval:
         """Return the interval of an estimate; both ends are NaN with fewer than two episodes."""
-        if estimate.n_episodes < 2 or not np.isfinite(estimate.value):
+        judged = estimate.interval_estimate
+        is_known = np.isfinite(estimate.value) and np.isfinite(judged.value)
+        if judged.n_episodes < 2 or not is_known:
             return Interval(np.nan, np.nan)
-        return interval_of(estimate, self.draws(estimate), self.method, self.level)
+        return interval_of(judged, self.draws(judged), self.method, self.level)
 
 
 class Draws(NamedTuple):
@@ -266,6 +305,10 @@ def interval_of(estimate: Estimate, draws: Draws, method: str, level: float) -> 
     tail = 0.5 * (1.0 - level)
     if method == "studentised":
         return _studentised(estimate, draws, tail)
+    if method == "wider":
+        skewed = _studentised(estimate, draws, tail)
+        spread = _student(estimate, level)
+        return Interval(min(skewed.low, spread.low), max(skewed.high, spread.high))
     low = tail
     high = 1.0 - tail
     if method == "bca":
@@ -284,6 +327,49 @@ def _studentised(estimate: Estimate, draws: Draws, tail: float) -> Interval:
     pivots = (draws.values[is_known] - value) / draws.errors[is_known]
     ends = np.quantile(pivots, [tail, 1.0 - tail])
     return Interval(float(value - ends[1] * error), float(value - ends[0] * error))
+
+
+def _student(estimate: Estimate, level: float) -> Interval:
+    """Return the interval by Student's t with the degrees of freedom of the influences."""
+    n = estimate.n_episodes
+    psi = estimate.influence()
+    value = estimate.value
+    error = estimate.standard_error * np.sqrt(n / (n - 1))
+    reach = float(student_t(degrees_of_freedom(psi), level) * error)
+    return Interval(value - reach, value + reach)
+
+
+def degrees_of_freedom(psi: Floats) -> int:
+    """Return how many degrees of freedom the mean square of influences has, from 1 to n - 1; psi has shape (n,).
+
+    A mean square whose variance is (kurtosis - 1) / n of its square has that of 2 n / (kurtosis - 1)
+    normal numbers.
+
+    Examples:
+        >>> degrees_of_freedom(np.array([1.0, -1.0] * 50))
+        99
+        >>> degrees_of_freedom(np.array([10.0] + [-10.0 / 99.0] * 99))
+        2
+    """
+    n = len(psi)
+    square = float((psi**2).mean())
+    if square <= 0.0:
+        return n - 1
+    kurtosis = float((psi**4).mean()) / square**2
+    excess = max(kurtosis - 1.0, 2.0 / n)
+    return max(min(round(2.0 * n / excess), n - 1), 1)
+
+
+@cache
+def student_t(degrees: int, level: float = 0.95) -> float:
+    """Return t with P(|T| < t) = `level` for Student's t with `degrees` degrees of freedom.
+
+    By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
+    """
+    edges = np.linspace(0.0, np.pi / 2, _N_ANGLES + 1)
+    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
+    below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
+    return float(np.sqrt(degrees) * np.tan(np.interp(level, below, edges)))
 
 
 def _bca_levels(estimate: Estimate, draws: Draws, tail: float) -> tuple[float, float]:

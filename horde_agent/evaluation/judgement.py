@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
+from horde_agent.evaluation.doubly_robust import (
+    doubly_robust,
+    error_weight,
+    weighted_doubly_robust,
+    weighted_error_weight,
+)
 from horde_agent.evaluation.episodes import Episodes, Target
 from horde_agent.evaluation.fitted_q import FittedQ, folds_of
-from horde_agent.evaluation.horde_value import HordeValue, horde_values
+from horde_agent.evaluation.horde_value import horde_values
 from horde_agent.evaluation.importance import (
     effective_size,
     ordinary,
@@ -22,6 +27,7 @@ from horde_agent.evaluation.importance import (
 )
 from horde_agent.evaluation.intervals import (
     N_RESAMPLES,
+    Biased,
     Difference,
     Estimate,
     Mean,
@@ -46,7 +52,9 @@ LABELS = {
 }
 HEADLINE = "wdr"
 """The estimator of the verdict: of small error in each problem of docs/results/evaluate.csv."""
-_NEEDS_Q = ("dr", "wdr", "fqe")
+BIASED = ("fqe", "gvf")
+"""Estimators with the error of the tiles, whose intervals are those of the weighted doubly robust estimate."""
+_NEEDS_Q = ("dr", "wdr", *BIASED)
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class EvaluationConfig:
     truncated: str = STRETCH
     estimators: Sequence[str] = tuple(LABELS)
     level: float = 0.95
-    method: str = "studentised"
+    method: str = "wider"
     n_resamples: int = N_RESAMPLES
     seed: int = 0
 
@@ -97,6 +105,10 @@ class EstimateLine(NamedTuple):
     `effective_size` is that of the episodes' weights for ordinary and weighted importance sampling,
     of the weights at each step for per-decision and doubly robust ones, and of the ratios of single
     steps, as a share of the episodes, for the fitted Q and the GVF.
+
+    The interval of a fitted Q and of a GVF is that of the value, after the doubly robust correction:
+    theirs may lie outside of it. `standard_error` is that of the estimate itself, without its bias,
+    NaN for a GVF.
     """
 
     estimator: str
@@ -152,20 +164,21 @@ def judge(targets: Sequence[Target], config: EvaluationConfig) -> Evaluation:
     )
     logged = Mean(episodes.returns(config.gamma))
     behaviour = _line("logged", logged, resampler, float(episodes.n_episodes))
-    horde: list[HordeValue | None] = [None] * len(targets)
+    gvf_values: list[float | None] = [None] * len(targets)
     if "gvf" in config.estimators:
-        rng = np.random.default_rng([config.seed, 1])
         continues = config.truncated == FITTED
-        horde = [*horde_values(targets, config.gamma, rng, continues_truncated=continues)]
+        gvf_values = [*horde_values(targets, config.gamma, continues_truncated=continues)]
     judgements = []
-    for target, horde_value in zip(targets, horde, strict=True):
-        estimates = estimates_of(target, config)
-        judgements.append(_judgement(target, estimates, horde_value, logged, resampler, config))
+    for target, gvf_value in zip(targets, gvf_values, strict=True):
+        estimates = estimates_of(target, config, gvf_value)
+        judgements.append(_judgement(target, estimates, logged, resampler, config))
     return Evaluation(config, episodes, behaviour, judgements)
 
 
-def estimates_of(target: Target, config: EvaluationConfig) -> dict[str, Estimate]:
-    """Return the estimates of a policy's value by key, without the GVF's."""
+def estimates_of(
+    target: Target, config: EvaluationConfig, gvf_value: float | None = None
+) -> dict[str, Estimate]:
+    """Return the estimates of a policy's value by key, the GVF's if its value is given."""
     gamma = config.gamma
     continues_truncated = config.truncated == FITTED
     episodes = target.episodes
@@ -181,11 +194,17 @@ def estimates_of(target: Target, config: EvaluationConfig) -> dict[str, Estimate
             continues_truncated=continues_truncated,
             fold=folds_of(episodes.n_episodes, rng),
         )
-        function = fitted.cross_fitted()
+        weights = [error_weight(target, gamma), weighted_error_weight(target, gamma)]
+        function, through_q = fitted.cross_fitted(weights)
         continues = fitted.continues()
-        estimates["dr"] = doubly_robust(target, function, gamma, continues)
-        estimates["wdr"] = weighted_doubly_robust(target, function, gamma, continues)
-        estimates["fqe"] = fitted.value()
+        estimates["dr"] = doubly_robust(target, function, gamma, continues, through_q[0])
+        corrected = weighted_doubly_robust(target, function, gamma, continues, through_q[1])
+        estimates["wdr"] = corrected
+        value = fitted.value()
+        estimates["fqe"] = Biased(value.value, value.influence(), corrected)
+        if gvf_value is not None:
+            unknown = np.full(episodes.n_episodes, np.nan)
+            estimates["gvf"] = Biased(gvf_value, unknown, corrected)
         if goes_on:
             extended = _with_values_at_truncations(target, function.v, gamma)
     estimates["ois"] = ordinary(extended, gamma)
@@ -215,10 +234,28 @@ def _with_values_at_truncations(target: Target, v: Floats, gamma: float) -> Targ
     return Target(target.name, longer, target.probabilities)
 
 
+def evidence_of(target: Target, config: EvaluationConfig) -> Evidence:
+    """Return the facts about the ratios by which a policy can be judged or not."""
+    episodes = target.episodes
+    sizes = (effective_size(target.final_weight), per_decision_size(target, config.gamma))
+    deviations = episodes.sums(target.ratio - 1.0)
+    returns = episodes.returns(config.gamma)
+    only_return = None
+    if (returns == returns[0]).all():
+        only_return = float(returns[0])
+    return Evidence(
+        effective_size=max(sizes),
+        share=weight_share(target.final_weight),
+        mean_ratio=float(target.ratio.mean()),
+        mean_ratio_error=float(np.sqrt((deviations**2).sum()) / episodes.n_transitions),
+        level=config.level,
+        only_return=only_return,
+    )
+
+
 def _judgement(
     target: Target,
     estimates: dict[str, Estimate],
-    horde_value: HordeValue | None,
     logged: Estimate,
     resampler: Resampler,
     config: EvaluationConfig,
@@ -231,30 +268,19 @@ def _judgement(
     lines = []
     for key, estimate in estimates.items():
         lines.append(_line(key, estimate, resampler, sizes.get(key, stepwise)))
-    if horde_value is not None:
-        lines.append(_horde_line(horde_value, single, config.level))
     difference = None
     judged_by = next((key for key in (HEADLINE, "cwpdis", "wis") if key in estimates), None)
     if judged_by is not None and config.truncated == STRETCH:
         estimate = Difference(estimates[judged_by], logged)
         difference = _line(judged_by, estimate, resampler, sizes.get(judged_by, stepwise))
-    share = weight_share(target.final_weight)
-    mean_weight = float(target.final_weight.mean())
-    deviations = episodes.sums(target.ratio - 1.0)
-    evidence = Evidence(
-        effective_size=max(whole, stepwise),
-        share=share,
-        mean_ratio=float(target.ratio.mean()),
-        mean_ratio_error=float(np.sqrt((deviations**2).sum()) / episodes.n_transitions),
-        level=config.level,
-    )
+    evidence = evidence_of(target, config)
     judged = verdict(evidence, difference)
     return Judgement(
         policy=target.name,
         lines=lines,
         difference=difference,
-        share=share,
-        mean_weight=mean_weight,
+        share=evidence.share,
+        mean_weight=float(target.final_weight.mean()),
         can_judge=judged.can_judge,
         verdict=judged.sentence,
     )
@@ -268,17 +294,5 @@ def _line(key: str, estimate: Estimate, resampler: Resampler, size: float) -> Es
         low=ends.low,
         high=ends.high,
         standard_error=estimate.standard_error,
-        effective_size=size,
-    )
-
-
-def _horde_line(horde_value: HordeValue, size: float, level: float) -> EstimateLine:
-    ends = horde_value.interval(level)
-    return EstimateLine(
-        estimator="gvf",
-        value=horde_value.value,
-        low=ends.low,
-        high=ends.high,
-        standard_error=horde_value.standard_error,
         effective_size=size,
     )

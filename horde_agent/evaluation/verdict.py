@@ -32,6 +32,7 @@ class Evidence(NamedTuple):
     mean_ratio: float  # of pi / b, expected to be 1
     mean_ratio_error: float  # its standard error
     level: float  # probability of the intervals
+    only_return: float | None = None  # of every logged episode; None if they differ
 
 
 class Compared(Protocol):
@@ -90,6 +91,12 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
         sentence = (
             f"{cannot}: its ratios pi/b have the mean {evidence.mean_ratio:.3g}, expected 1, so it "
             "takes actions that the behaviour never takes, or b is wrong"
+        )
+        return Verdict(sentence, False)
+    if evidence.only_return is not None:
+        sentence = (
+            f"{cannot}: each of the {share.n_episodes:,} logged returns is {evidence.only_return:.4g}, "
+            "so they say nothing of another one"
         )
         return Verdict(sentence, False)
     if difference is None:

@@ -69,7 +69,7 @@ def run(command: EvaluateConfig) -> None:
     from rich.console import Console
 
     from horde_agent.judging.recorded import Source
-    from horde_agent.judging.result import terminal_table, write_result
+    from horde_agent.judging.result import remarks, terminal_table, write_result
 
     _check(command)
     source = Source(data=command.data, minari=command.minari, columns=command.columns)
@@ -80,7 +80,10 @@ def run(command: EvaluateConfig) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for judgement in evaluated.evaluation.judgements:
         console.print(terminal_table(evaluated.evaluation, judgement))
-        console.print(f"{judgement.policy}: {judgement.verdict}\n")
+        console.print(f"{judgement.policy}: {judgement.verdict}")
+        for remark in remarks(judgement):
+            console.print(remark)
+        console.print()
     for note in evaluated.data.notes:
         console.print(note)
     console.print(str(page))

@@ -10,7 +10,13 @@ from typing import Any
 
 from rich.table import Table as TerminalTable
 
-from horde_agent.evaluation.judgement import LABELS, EstimateLine, Evaluation, Judgement
+from horde_agent.evaluation.judgement import (
+    BIASED,
+    LABELS,
+    EstimateLine,
+    Evaluation,
+    Judgement,
+)
 from horde_agent.evaluation.verdict import ENOUGH
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.runs.config import BadInput
@@ -29,7 +35,8 @@ EXPLANATIONS = (
     "logged return by the product of the ratios pi/b of its actions; per-decision forms weight each "
     "reward by the ratios before it only. The doubly robust forms correct a fitted Q by the weighted "
     "errors that it makes. Fitted Q and GVF use no products of ratios: their error is that of the "
-    "tiles.",
+    "tiles, which no resampling shows. So their interval is that of the weighted doubly robust "
+    "estimate.",
     f"The effective size is (sum w)^2 / sum w^2, in episodes; below {ENOUGH:g} a policy is not "
     "judged.",
 )
@@ -71,6 +78,7 @@ def _policy(judgement: Judgement) -> dict[str, Any]:
         "difference": difference,
         "weight_share": judgement.share._asdict(),
         "mean_weight": finite(judgement.mean_weight),
+        "remarks": remarks(judgement),
         "estimates": [_numbers(line) for line in judgement.lines],
     }
 
@@ -87,6 +95,21 @@ def write_result(evaluation: Evaluation, data: RecordedData, out: Path) -> Path:
     except OSError as error:
         raise BadInput(f"--out {out} cannot be written ({error.strerror})") from None
     return out / REPORT
+
+
+def remarks(judgement: Judgement) -> list[str]:
+    """Return what a reader of the estimates would miss: which values contradict their interval."""
+    names = [
+        LABELS[line.estimator]
+        for line in judgement.lines
+        if line.estimator in BIASED and (line.value < line.low or line.value > line.high)
+    ]
+    if not names:
+        return []
+    return [
+        f"Outside of the interval: {', '.join(names)}. The interval is that of the weighted doubly robust estimate; "
+        "the difference is an error of the tiles or of the learning."
+    ]
 
 
 def terminal_table(evaluation: Evaluation, judgement: Judgement) -> TerminalTable:
@@ -155,7 +178,9 @@ def _section(evaluation: Evaluation, judgement: Judgement) -> str:
     if not judgement.can_judge:
         verdict = html.notes([judgement.verdict[0].upper() + judgement.verdict[1:] + "."])
     picture = drawing(evaluation.behaviour, judgement.lines)
-    return html.section(judgement.policy, verdict, picture, html.table(head, lines))
+    table = html.table(head, lines)
+    below = "".join(html.element("p", text) for text in remarks(judgement))
+    return html.section(judgement.policy, verdict, picture, table, below)
 
 
 def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:

@@ -32,7 +32,7 @@ from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_ax
 from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import mean_ci
-from horde_agent.runs.holdout import returns_of
+from horde_agent.runs.log_nexting import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 

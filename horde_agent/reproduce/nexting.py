@@ -43,7 +43,7 @@ from horde_agent.reproduce.offline import RIDGES, LeastSquares, blocks, terms_ne
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.training_data import TrainingData, learn
-from horde_agent.runs.holdout import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.log_nexting import LEARNED_SHARE, Moments, read_log
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"

@@ -26,7 +26,7 @@ from horde_agent.record import Stream
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
 from horde_agent.reproduce.training_data import LEARN, TrainingData, learn
-from horde_agent.runs.holdout import Moments
+from horde_agent.runs.log_nexting import Moments
 from horde_agent.types import Bools, Floats, Integers
 
 TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from horde_agent.evaluation.intervals import student_t
 from horde_agent.types import Floats
 
 
@@ -44,18 +44,6 @@ def mean_ci(values: ArrayLike) -> Mean:
         return Mean(float(v[0]), math.nan)
     spread = float(v.std(ddof=1)) / math.sqrt(v.size)
     return Mean(float(v.mean()), student_t(v.size - 1) * spread)
-
-
-@cache
-def student_t(degrees: int) -> float:
-    """Return t with P(|T| < t) = .95 for Student's t with `degrees` degrees of freedom.
-
-    By t = sqrt(n) tan(u) the density becomes cos(u)^(n-1), which is summed over a fine grid of u.
-    """
-    edges = np.linspace(0.0, np.pi / 2, 20_001)
-    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
-    below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
-    return float(math.sqrt(degrees) * np.tan(np.interp(0.95, below, edges)))
 
 
 def correlation(x: Floats, y: Floats) -> float:

@@ -29,7 +29,7 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.returns import is_sum_of_channel
 from horde_agent.policies import Behaviour, Greedy
 from horde_agent.record import Flag, Phase, read_in_parts
-from horde_agent.runs.holdout import LEARNED_SHARE
+from horde_agent.runs.log_nexting import LEARNED_SHARE
 from horde_agent.runs.storage.folder import read_csv, write_csv
 from horde_agent.types import Bools, Floats, Integers, Tiles
 

@@ -128,9 +128,15 @@ class Session:
             self.signals.raise_seen()
             self.source.open()
         except BaseException:
-            self.source.abandon()
-            self.run.close()
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Close everything, the recording too; the run does not start."""
+        try:
+            self.source.abandon()
+        finally:
+            self.run.close()
 
     def learn(self) -> dict[str, Any]:
         """Learn from the source to its end, and write the tables; return the summary.

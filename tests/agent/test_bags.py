@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -16,6 +18,8 @@ import pytest
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, PolicyFunction, cli, learn_from
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data import bag_files
+from horde_agent.runs.data.bag_files import open_bag
 from horde_agent.runs.data.bags import open_bag_table
 from horde_agent.runs.data.draft import draft_columns
 from tests.agent.bags import (
@@ -289,6 +293,78 @@ def test_a_cut_mcap_file_is_read_to_its_last_whole_chunk(tmp_path: Path) -> None
     assert rows["observation"].tolist() == whole["observation"][: len(rows)].tolist()
     assert "read up to the cut" in table.remarks[0]
     assert "# The bag was cut off" in draft_columns(tmp_path / "json.mcap")
+
+
+@pytest.mark.parametrize("kind", ["MCAP", "ROS 1", "SQLite", "folder"])
+def test_a_fault_of_this_program_is_not_called_a_cut(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A KeyError of a reader is damage; one of this program would hide the messages after it."""
+    writers = {
+        "MCAP": json_bag,
+        "ROS 1": write_ros1,
+        "SQLite": crashed_sqlite,
+        "folder": write_sqlite,
+    }
+    bag = open_bag(writers[kind](tmp_path, numbers_only(3.0)))
+
+    def faulty(*_: object) -> None:
+        raise KeyError("own fault")
+
+    monkeypatch.setattr(bag_files, "Message", faulty)
+    with pytest.raises(KeyError, match="own fault"):
+        list(bag.messages(["/odom"]))
+    assert "own fault" not in bag.cut
+
+
+def damaged(content: bytes, number: int) -> bytes:
+    """Return the content cut off, with flipped bits, or with a stretch of random bytes."""
+    rng = np.random.default_rng(number)
+    place = int(rng.integers(len(content)))
+    if number % 3 == 0:
+        return content[:place]
+    changed = bytearray(content)
+    if number % 3 == 1:
+        changed[place] ^= 1 << int(rng.integers(8))
+    else:
+        stretch = content[place : place + 100]
+        changed[place : place + 100] = rng.bytes(len(stretch))
+    return bytes(changed)
+
+
+def test_a_damaged_sqlite_file_is_read_to_the_damage_or_refused(tmp_path: Path) -> None:
+    """Of 200 damaged files, none hides a message without saying so, and none raises another error."""
+    folder = write_sqlite(tmp_path, numbers_only(6.0))
+    (folder / "metadata.yaml").unlink()
+    (file,) = folder.glob("*.db3")
+    content = file.read_bytes()
+    n_messages = len(list(open_bag(file).messages(["/odom", "/battery"])))
+    n_cut = 0
+    n_refused = 0
+    for number in range(200):
+        file.write_bytes(damaged(content, number))
+        try:
+            bag = open_bag(file)
+        except BadInput:
+            n_refused += 1
+            continue
+        n_read = len(list(bag.messages(["/odom", "/battery"])))
+        assert n_read == n_messages or bag.cut
+        n_cut += bool(bag.cut)
+    assert n_cut > 5
+    assert n_refused > 30
+
+
+def test_a_cell_of_another_type_is_damage(tmp_path: Path) -> None:
+    """SQLite stores any type in any column."""
+    folder = write_sqlite(tmp_path, numbers_only(6.0))
+    (file,) = folder.glob("*.db3")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE messages SET timestamp = 'noon' WHERE id = 40")
+    bag = open_bag(file)
+    n_read = len(list(bag.messages([*bag.topics])))
+    assert n_read == 39
+    assert "a cell holds str, expected int" in bag.cut
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

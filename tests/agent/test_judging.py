@@ -17,7 +17,7 @@ from horde_agent.evaluation.judgement import LABELS
 from horde_agent.evaluation.verdict import WeightShare
 from horde_agent.interface import Interface
 from horde_agent.judging.recorded import recorded_data
-from horde_agent.judging.result import drawing
+from horde_agent.judging.result import drawing, remarks
 from horde_agent.record import NO_ACTION, Flag, Phase, new_rows
 from horde_agent.runs.config import BadInput
 
@@ -159,7 +159,26 @@ def test_the_gvf_of_the_horde_is_among_the_estimates(
     )
     judged = evaluation.judgements[0]
     assert judged.line("gvf").value == pytest.approx(judged.line("fqe").value, abs=0.1)
-    assert judged.line("gvf").low < judged.line("gvf").value < judged.line("gvf").high
+    assert judged.line("gvf").low < judged.line("gvf").high
+    assert judged.line("gvf").low == judged.line("fqe").low
+
+
+def test_a_value_outside_of_its_interval_is_remarked_with_the_reason(folder: Path) -> None:
+    """The interval is that of the corrected value, which a fitted Q with too few tiles contradicts."""
+    evaluation = evaluate(
+        folder / "log.csv",
+        "uniform",
+        columns=folder / "columns.toml",
+        estimators=("wdr", "fqe"),
+        n_resamples=50,
+    )
+    judged = evaluation.judgements[0]
+    corrected, fitted = judged.lines
+    inside = judged._replace(lines=[corrected, fitted._replace(value=corrected.value)])
+    outside = judged._replace(lines=[corrected, fitted._replace(value=fitted.high + 1.0)])
+    assert remarks(inside) == []
+    (remark,) = remarks(outside)
+    assert remark.startswith("Outside of the interval: fitted Q. The interval is that of")
 
 
 def test_a_model_of_stable_baselines_is_judged(folder: Path, tmp_path: Path) -> None:

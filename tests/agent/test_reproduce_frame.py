@@ -17,6 +17,7 @@ import numba
 import numpy as np
 import pytest
 
+from horde_agent.evaluation.intervals import student_t
 from horde_agent.reproduce.checks import (
     CheckResult,
     Measured,
@@ -33,7 +34,7 @@ from horde_agent.reproduce.checks import (
 from horde_agent.reproduce.command import say
 from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table, cached
 from horde_agent.reproduce.runner import Job, JobFailed, run_jobs
-from horde_agent.reproduce.stats import mean_ci, student_t
+from horde_agent.reproduce.stats import mean_ci
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -29,6 +29,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, read
+from horde_agent.runs.sources.data_set import open_file
 from tests.agent.commands import horde, refused, summary_of
 from tests.agent.doubles import (
     N_ACTIONS,
@@ -217,6 +218,75 @@ def test_a_reward_that_is_no_channel_is_what_policies_are_judged_by(tmp_path: Pa
     )
     values = [judgement.line("wis").value for judgement in judged.judgements]
     np.testing.assert_allclose(values, [3.0, 2.0])
+
+
+PAID = """period_s = 1.0
+episode = "episode"
+action = "a"
+actions = ["left", "right"]
+b = "b"
+next_reward = "gain"
+convention = "transition"
+[[channel]]
+column = "x"
+low = 0.0
+high = 1.0
+"""
+
+
+def write_paid_table(folder: Path, gains: list[str], columns: str = PAID, x: str = "0.5") -> None:
+    """Write log.csv with one episode, in which a row has each of the gains, and columns.toml."""
+    lines = ["episode,x,a,b,gain"]
+    lines += [f"0,{x},{i % 2},0.5,{gain}" for i, gain in enumerate(gains)]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    (folder / "columns.toml").write_text(columns)
+
+
+@pytest.mark.parametrize("command", ["learn --data", "learn --steps 20 --data", "evaluate"])
+@pytest.mark.parametrize("cell", ["nan", "", "inf"])
+def test_rewards_of_which_none_is_a_number_are_refused(
+    command: str,
+    cell: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each step of a question about the reward would be skipped; the last row of 40 leads to no row."""
+    monkeypatch.chdir(tmp_path)
+    write_paid_table(tmp_path, [cell] * 39 + ["1.0"])
+    words = f"{command} log.csv --columns columns.toml".split()
+    if command == "evaluate":
+        words += ["--policy", "uniform"]
+    assert "the column 'gain' has no reward of any of the 39 steps" in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "message"),
+    [
+        ("low = 0.0\nhigh = 1.0\n", "", "has no number in the column 'x'; its first cell is"),
+        ("[[channel]]", 'missing = "gap"\n[[channel]]', "every one lacks a number"),
+        ("[[channel]]", "[[channel]]", "row 1, column 'x'"),
+    ],
+)
+def test_a_channel_of_which_no_reading_is_a_number_is_refused(
+    replaced: str,
+    by: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_paid_table(tmp_path, ["1.0"] * 40, PAID.replace(replaced, by), x="nan")
+    words = ["learn", "--data", "log.csv", "--columns", "columns.toml"]
+    assert message in refused(words, capsys)
+
+
+def test_steps_without_a_reward_are_counted_in_the_notes(tmp_path: Path) -> None:
+    write_paid_table(tmp_path, ["1.0", "nan", "nan"] * 10)
+    table = open_file(tmp_path / "log.csv", tmp_path / "columns.toml")
+    assert sum(len(part.rows) for part in table) == 30
+    assert "19 of 29 steps have no reward in the column 'gain'" in " ".join(table.notes)
 
 
 @pytest.mark.parametrize("source", ["run", "minari"])

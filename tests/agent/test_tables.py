@@ -22,10 +22,10 @@ from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.runs import holdout
+from horde_agent.runs import log_nexting
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
-from horde_agent.runs.holdout import (
+from horde_agent.runs.log_nexting import (
     LEARNED_SHARE,
     Holdout,
     known_returns,
@@ -364,8 +364,8 @@ def learn_and_score(
     stream: Stream, student: StreamLearner, passes: int, observer: Any = None, size: int = 13
 ) -> Holdout:
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
-    holdout.learn(rows, student, passes, observer)
-    return holdout.score(rows, student)
+    log_nexting.learn(rows, student, passes, observer)
+    return log_nexting.score(rows, student)
 
 
 @pytest.mark.parametrize("flag", BROKEN)
@@ -444,7 +444,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Returns at gamma .9 run across several parts, and end at gaps; so does a prediction that is fed back."""
-    monkeypatch.setattr(holdout, "MOST_ROWS", 5)
+    monkeypatch.setattr(log_nexting, "MOST_ROWS", 5)
     rewards = np.random.default_rng(0).random(200).tolist()
     flags = {20: Flag.GAP, 160: Flag.STALE}
     stream = stream_of(rewards, flags)
@@ -468,7 +468,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
 
 def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as many rows, made when they are read; only the shown returns are kept, three numbers a row."""
-    monkeypatch.setattr(holdout, "MOST_ROWS", 50)
+    monkeypatch.setattr(log_nexting, "MOST_ROWS", 50)
     horde: Any = SpyHorde(nexting(FACE, tuple(np.linspace(0.0, 0.9, 100))))
     horde.predict = lambda tiles: np.zeros(300)
 
@@ -482,7 +482,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     peaks = []
     for n_parts in (20, 20, 80):  # the first one imports modules
         tracemalloc.start()
-        holdout.score(Log(n_parts), StreamLearner(horde, FACE))
+        log_nexting.score(Log(n_parts), StreamLearner(horde, FACE))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 2.0 * peaks[1]  # 3.6 times if each part stayed

@@ -35,7 +35,7 @@ from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
@@ -513,21 +513,34 @@ def test_the_unspecified_address_of_ipv6_stands_for_every_address() -> None:
             socket.create_connection((host, opened.getsockname()[1]), 5.0).close()
 
 
-def test_a_page_that_cannot_be_opened_stops_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The robot is open by then."""
+def test_a_page_that_cannot_be_opened_closes_the_body_and_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are open by then; without that, the recording would stay open, and its folder on a network's disk."""
 
     def refuse(*_: Any) -> None:
         raise BadInput("no port is free")
 
-    monkeypatch.setattr(learn, "open_beside", refuse)
+    class Body(ToyBody):
+        def close(self) -> None:
+            calls.append("body")
+
     calls = list[str]()
-    run = SimpleNamespace(
-        config=LearnConfig(watch=True), folder=SimpleNamespace(path=Path("run")), close=lambda: None
-    )
-    session: Any = SimpleNamespace(run=run, close=lambda: calls.append("stopped"), say=print)
-    with pytest.raises(BadInput, match="no port is free"):
-        learn.finish(session)
-    assert calls == ["stopped"]
+    close = Recorder.close
+
+    def close_and_note(recorder: Recorder) -> None:
+        calls.append("recording")
+        close(recorder)
+
+    monkeypatch.setattr(learn, "make_env", lambda _: Body())
+    monkeypatch.setattr(learn, "open_beside", refuse)
+    monkeypatch.setattr(learn, "need_extras", lambda: None)
+    monkeypatch.setattr(Recorder, "close", close_and_note)
+    out = tmp_path / "run"
+    assert cli.main(["learn", "--watch", "--steps", "20", "--out", str(out)]) == 2
+    assert "no port is free" in capsys.readouterr().err
+    assert calls == ["body", "recording"]
+    assert not out.exists()
 
 
 def await_refusal(address: str, patience_s: float = 10.0) -> None:

@@ -4,6 +4,9 @@ Read are MCAP files, `.bag` files of ROS 1, and the folders of ROS 2 (SQLite or 
 was cut off, because its recorder crashed, is read up to the cut: MCAP and `.bag` files are read
 from the front, without their index; a folder without `metadata.yaml` is read file by file.
 
+Only `Damage` ends a bag early. Errors of files and of other packages' readers become one where they
+are called (`_reading`, `_each`); every other error is a fault of this program, and is raised.
+
 Sources: the MCAP specification (mcap.dev/spec); "Bags/Format/2.0" of the ROS wiki.
 """
 
@@ -14,10 +17,11 @@ import io
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from horde_agent.runs.config import BadInput, imported
 
@@ -26,6 +30,11 @@ SUFFIXES = (".mcap", ".bag", ".db3")
 _METADATA = "metadata.yaml"
 _ROS1_MAGIC = b"#ROSBAG V2.0\n"
 _LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
+_T = TypeVar("_T")
+
+
+class Damage(Exception):
+    """A bag is damaged or cut off here; the text says how."""
 
 
 class Topic(NamedTuple):
@@ -104,8 +113,8 @@ def _opened(path: Path) -> Bag:
     if (path / _METADATA).is_file():
         try:
             return _Ros2Folder(path)
-        except _damage() as error:
-            reason = _reason(error)
+        except Damage as error:
+            reason = str(error)
     else:
         reason = f"{_METADATA} is missing, so its recorder was not closed"
     files = _bag_files(path)
@@ -128,8 +137,9 @@ def _bag_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: (len(path.name), path.name))  # part_2 before part_10
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """Return the errors that damage to a bag causes in its reader."""
+@cache
+def _reader_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that damage to a bag causes in other packages' readers."""
     errors: list[type[Exception]] = [
         OSError,
         ValueError,
@@ -149,8 +159,66 @@ def _damage() -> tuple[type[Exception], ...]:
     return tuple(errors)
 
 
+def _opened_binary(path: Path) -> IO[bytes]:
+    """Open a file; raise Damage if that fails."""
+    with _reading():
+        return path.open("rb")
+
+
+def _has_more(file: IO[bytes]) -> bool:
+    """Return whether a file has another byte."""
+    with _reading():
+        return bool(file.peek(1))  # type: ignore[attr-defined]
+
+
+def _numbers(layout: struct.Struct, content: bytes, position: int = 0) -> tuple[Any, ...]:
+    """Return the numbers at a position of some bytes; raise Damage if they are too few."""
+    if len(content) < position + layout.size:
+        n_bytes = max(len(content) - position, 0)
+        raise Damage(f"{n_bytes} of {layout.size} bytes of a number")
+    return layout.unpack_from(content, position)
+
+
+def _field(header: Mapping[bytes, bytes], name: bytes, layout: struct.Struct) -> int:
+    """Return the number of a header's field; raise Damage if there is none."""
+    number: int = _numbers(layout, _entry(header, name, "field"))[0]
+    return number
+
+
+def _entry(entries: Mapping[Any, _T], key: Any, kind: str) -> _T:
+    """Return an entry that other bytes of a bag refer to; raise Damage if there is none."""
+    if key not in entries:
+        name = key
+        if isinstance(key, bytes):
+            name = key.decode(errors="replace")
+        raise Damage(f"there is no {kind} {name}")
+    return entries[key]
+
+
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise Damage if a reader fails; it contains calls of files and of other packages only."""
+    try:
+        yield
+    except _reader_errors() as error:
+        raise Damage(_reason(error)) from error
+
+
+def _each(items: Iterable[_T]) -> Iterator[_T]:
+    """Yield the items of another package's iterator; raise Damage if it fails, not if the consumer does."""
+    with _reading():
+        iterator = iter(items)
+    while True:
+        with _reading():
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item
 
 
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
@@ -182,17 +250,20 @@ class _McapFile:
         """Read schemas and channels from the summary, return the numbers of messages; None without one."""
         reader = imported("mcap.reader", NEEDS_READERS)
         try:
-            with self.path.open("rb") as file:
+            with _reading(), self.path.open("rb") as file:
                 opened = reader.SeekingReader(file, record_size_limit=_LARGEST_RECORD)
                 summary = opened.get_summary()
-        except _damage():
+        except Damage:
             return None
         if summary is None or summary.statistics is None or not summary.channels:
+            return None
+        n_messages_of = summary.statistics.channel_message_counts
+        if not set(n_messages_of) <= set(summary.channels):
             return None
         self._schemas |= summary.schemas
         self._channels |= summary.channels
         counts = Counter[str]()
-        for number, n_messages in summary.statistics.channel_message_counts.items():
+        for number, n_messages in n_messages_of.items():
             counts[self._channels[number].topic] += n_messages
         return counts
 
@@ -219,22 +290,23 @@ class _McapFile:
         if topics is not None:
             wanted = set(topics)
         try:
-            with self.path.open("rb") as file:
+            with _opened_binary(self.path) as file:
                 reader = self._mcap.StreamReader(
                     file, emit_chunks=True, record_size_limit=_LARGEST_RECORD
                 )
-                for record in reader.records:
+                for record in _each(reader.records):
                     yield from self._messages_of(record, wanted)
-        except _damage() as error:
-            reason = _reason(error)
-            self.cut = f"{self.path.name} ends without its footer ({reason})"
+        except Damage as error:
+            self.cut = f"{self.path.name} ends without its footer ({error})"
 
     def _messages_of(self, record: Any, wanted: set[str] | None) -> Iterator[Message]:
         if isinstance(record, self._records.Chunk):
-            stream, length = self._mcap.get_chunk_data_stream(record, validate_crc=True)
-            yield from self._messages_in_chunk(stream.read(length), wanted)
+            with _reading():
+                stream, length = self._mcap.get_chunk_data_stream(record, validate_crc=True)
+                chunk = stream.read(length)
+            yield from self._messages_in_chunk(chunk, wanted)
         elif isinstance(record, self._records.Message):
-            topic = self._channels[record.channel_id].topic
+            topic = _entry(self._channels, record.channel_id, "channel").topic
             if wanted is None or topic in wanted:
                 yield Message(topic, record.log_time, record.data)
         elif isinstance(record, self._records.Schema):
@@ -246,31 +318,37 @@ class _McapFile:
         """Yield the messages of a chunk; mcap's own parser takes several times as long."""
         position = 0
         while position < len(chunk):
-            opcode, length = _MCAP_RECORD.unpack_from(chunk, position)
+            opcode, length = _numbers(_MCAP_RECORD, chunk, position)
             start = position + _MCAP_RECORD.size
             position = start + length
+            if position > len(chunk):
+                raise Damage(f"a record of {length} bytes exceeds its chunk")
             if opcode == _MESSAGE_OPCODE:
-                channel, _, log_time_ns, _ = _MCAP_MESSAGE.unpack_from(chunk, start)
-                topic = self._channels[channel].topic
+                channel, _, log_time_ns, _ = _numbers(_MCAP_MESSAGE, chunk, start)
+                topic = _entry(self._channels, channel, "channel").topic
                 if wanted is None or topic in wanted:
                     yield Message(topic, log_time_ns, chunk[start + _MCAP_MESSAGE.size : position])
             elif opcode in (_SCHEMA_OPCODE, _CHANNEL_OPCODE):
-                content = self._data_stream.ReadDataStream(io.BytesIO(chunk[start:position]))
+                kind = self._records.Channel
+                entries = self._channels
                 if opcode == _SCHEMA_OPCODE:
-                    schema = self._records.Schema.read(content)
-                    self._schemas[schema.id] = schema
-                else:
-                    new_channel = self._records.Channel.read(content)
-                    self._channels[new_channel.id] = new_channel
+                    kind = self._records.Schema
+                    entries = self._schemas
+                with _reading():
+                    content = self._data_stream.ReadDataStream(io.BytesIO(chunk[start:position]))
+                    entry = kind.read(content)
+                entries[entry.id] = entry
 
 
 # ---- ROS 1 -----------------------------------------------------------------------------------------------------------
 
+_U8 = struct.Struct("<B")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _ROS1_TIME = struct.Struct("<II")  # s, ns
 _MESSAGE_OP = 2
 _HEADER_OP = 3
+_INDEX_OP = 4
 _CHUNK_OP = 5
 _CHUNK_INFO_OP = 6
 _CONNECTION_OP = 7
@@ -314,21 +392,26 @@ class _Ros1File:
         """Read the connections from the index, return the numbers of messages; None if the bag was not closed."""
         counts = Counter[str]()
         try:
-            with self.path.open("rb") as file:
+            with _opened_binary(self.path) as file:
                 file.seek(len(_ROS1_MAGIC))
                 header, _ = _ros1_record(file)
-                index_position = _U64.unpack(header[b"index_pos"])[0]
+                index_position = _field(header, b"index_pos", _U64)
                 if not index_position:
                     return None
-                file.seek(index_position)
-                while file.peek(1):
+                with _reading():
+                    file.seek(index_position)
+                while _has_more(file):
                     header, data = _ros1_record(file)
-                    if header[b"op"][0] == _CONNECTION_OP:
+                    operation = _field(header, b"op", _U8)
+                    if operation == _CONNECTION_OP:
                         self._add_connection(header, data)
-                    elif header[b"op"][0] == _CHUNK_INFO_OP:
-                        for number, n_messages in struct.iter_unpack("<II", data):
-                            counts[self._connections[number].topic] += n_messages
-        except _damage():
+                    elif operation == _CHUNK_INFO_OP:
+                        with _reading():
+                            pairs = list(struct.iter_unpack("<II", data))
+                        for number, n_messages in pairs:
+                            topic = _entry(self._connections, number, "connection").topic
+                            counts[topic] += n_messages
+        except Damage:
             self._connections.clear()
             return None
         return counts
@@ -340,18 +423,20 @@ class _Ros1File:
             wanted = set(topics)
         is_closed = False
         try:
-            with self.path.open("rb") as file:
+            with _opened_binary(self.path) as file:
                 file.seek(len(_ROS1_MAGIC))
-                while file.peek(1):
+                while _has_more(file):
                     header, data = _ros1_record(file, may_be_short=True)
-                    operation = header[b"op"][0]
+                    operation = _field(header, b"op", _U8)
                     if operation == _HEADER_OP:
-                        is_closed = _U64.unpack(header[b"index_pos"])[0] > 0
+                        is_closed = _field(header, b"index_pos", _U64) > 0
                     elif operation == _CHUNK_OP:
-                        compression = header[b"compression"]
+                        compression = _entry(header, b"compression", "field")
                         yield from self._messages_in_chunk(_decompressed(data, compression), wanted)
-        except _damage() as error:
-            self.cut = f"{self.path.name} ends within a record ({_reason(error)})"
+                    elif operation not in (_INDEX_OP, _CHUNK_INFO_OP, _CONNECTION_OP):
+                        raise Damage(f"a record of the unknown kind {operation}")
+        except Damage as error:
+            self.cut = f"{self.path.name} ends within a record ({error})"
             return
         if not is_closed:
             self.cut = f"{self.path.name} has no index"
@@ -360,41 +445,49 @@ class _Ros1File:
         stream = io.BytesIO(chunk)
         while stream.tell() < len(chunk):
             header, data = _ros1_record(stream)
-            operation = header[b"op"][0]
+            operation = _field(header, b"op", _U8)
             if operation == _CONNECTION_OP:
                 self._add_connection(header, data)
             elif operation == _MESSAGE_OP:
-                topic = self._connections[_U32.unpack(header[b"conn"])[0]].topic
+                number = _field(header, b"conn", _U32)
+                topic = _entry(self._connections, number, "connection").topic
                 if wanted is None or topic in wanted:
-                    time_s, time_ns = _ROS1_TIME.unpack(header[b"time"])
+                    time_s, time_ns = _numbers(_ROS1_TIME, _entry(header, b"time", "field"))
                     yield Message(topic, time_s * 1_000_000_000 + time_ns, data)
+            else:
+                raise Damage(f"a record of the unknown kind {operation} in a chunk")
 
     def _add_connection(self, header: dict[bytes, bytes], data: bytes) -> None:
         description = _ros1_fields(data)
-        package, _, name = description[b"type"].decode().rpartition("/")
-        self._connections[_U32.unpack(header[b"conn"])[0]] = _Connection(
-            topic=header[b"topic"].decode(),
+        type_name = _entry(description, b"type", "field").decode(errors="replace")
+        package, _, name = type_name.rpartition("/")
+        definition = _entry(description, b"message_definition", "field")
+        self._connections[_field(header, b"conn", _U32)] = _Connection(
+            topic=_entry(header, b"topic", "field").decode(errors="replace"),
             type=f"{package}/msg/{name}",  # as in ROS 2
-            definition=description[b"message_definition"].decode(errors="replace"),
+            definition=definition.decode(errors="replace"),
         )
 
 
 def _ros1_record(
     file: IO[bytes], *, may_be_short: bool = False
 ) -> tuple[dict[bytes, bytes], bytes]:
-    """Read one record, its header and its data; raise EOFError if it is cut off, and its data may not be."""
+    """Read one record, its header and its data; raise Damage if it is cut off, and its data may not be."""
     header = _ros1_fields(_sized(file))
     return header, _sized(file, may_be_short=may_be_short)
 
 
 def _sized(file: IO[bytes], *, may_be_short: bool = False) -> bytes:
     """Read a length and so many bytes."""
-    length = _U32.unpack(file.read(_U32.size))[0]
+    with _reading():
+        size = file.read(_U32.size)
+    length = _numbers(_U32, size)[0]
     if length > _LARGEST_RECORD:
-        raise EOFError(f"a record of {length} bytes")
-    content = file.read(length)
+        raise Damage(f"a record of {length} bytes")
+    with _reading():
+        content = file.read(length)
     if len(content) < length and not may_be_short:
-        raise EOFError(f"{len(content)} of {length} bytes of a record")
+        raise Damage(f"{len(content)} of {length} bytes of a record")
     return content
 
 
@@ -404,7 +497,7 @@ def _ros1_fields(text: bytes) -> dict[bytes, bytes]:
     position = 0
     while position < len(text):
         start = position + _U32.size
-        position = start + _U32.unpack_from(text, position)[0]
+        position = start + _numbers(_U32, text, position)[0]
         name, _, value = text[start:position].partition(b"=")
         fields[name] = value
     return fields
@@ -414,10 +507,13 @@ def _decompressed(data: bytes, compression: bytes) -> bytes:
     if compression == b"none":
         return data
     if compression == b"bz2":
-        return bz2.decompress(data)
+        with _reading():
+            return bz2.decompress(data)
     if compression == b"lz4":
-        return bytes(imported("lz4.frame", NEEDS_READERS).decompress(data))
-    raise ValueError(f"unknown compression {compression.decode(errors='replace')}")
+        lz4 = imported("lz4.frame", NEEDS_READERS)
+        with _reading():
+            return bytes(lz4.decompress(data))
+    raise Damage(f"unknown compression {compression.decode(errors='replace')}")
 
 
 # ---- ROS 2 -----------------------------------------------------------------------------------------------------------
@@ -431,7 +527,7 @@ class _Ros2Folder:
         self.cut = ""
         self._rosbag2 = imported("rosbags.rosbag2", NEEDS_READERS)
         self.topics: dict[str, Topic] = {}
-        with self._rosbag2.Reader(path) as reader:
+        with self._opened() as reader:
             for connection in reader.connections:
                 self.topics[connection.topic] = Topic(
                     name=connection.topic,
@@ -442,16 +538,29 @@ class _Ros2Folder:
                     n_messages=connection.msgcount,
                 )
 
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the folder; raise Damage if that fails."""
+        with _reading():
+            reader = self._rosbag2.Reader(self.path)
+            reader.open()
+        try:
+            yield reader
+        finally:
+            reader.close()
+
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:
         """Yield the messages of some topics."""
         wanted = set(topics)
         try:
-            with self._rosbag2.Reader(self.path) as reader:
+            with self._opened() as reader:
                 connections = [c for c in reader.connections if c.topic in wanted]
-                for connection, time_ns, data in reader.messages(connections):
+                for connection, time_ns, data in _each(reader.messages(connections)):
+                    # Its SQLite reader passes on cells of any type
+                    _check_types((time_ns, data), (int, bytes))
                     yield Message(connection.topic, time_ns, data)
-        except _damage() as error:
-            self.cut = f"{self.path.name} is damaged ({_reason(error)})"
+        except Damage as error:
+            self.cut = f"{self.path.name} is damaged ({error})"
 
 
 class _SqliteFile:
@@ -465,29 +574,34 @@ class _SqliteFile:
         try:
             with closing(self._opened()) as database:
                 self._read_topics(database)
-        except sqlite3.Error as error:
-            self.cut = f"{path.name} is no SQLite file of a bag ({_reason(error)})"
+        except Damage as error:
+            self.cut = f"{path.name} is no SQLite file of a bag ({error})"
 
     def _opened(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
+        with _reading():
+            return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
 
     def _read_topics(self, database: sqlite3.Connection) -> None:
         definitions: dict[str, tuple[str, str]] = {}
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+        tables = [name for (name,) in _selected(database, "SELECT name FROM sqlite_master")]
         if "message_definitions" in tables:
             query = (
                 "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
             )
-            for type_name, language, text in database.execute(query):
+            for type_name, language, text in _selected(database, query, (str, str, str)):
                 definitions[type_name] = (language, text)
         counts: dict[int, int] = {}
         try:
             query = "SELECT topic_id, COUNT(*) FROM messages GROUP BY topic_id"
-            counts |= dict(database.execute(query))
-        except sqlite3.Error as error:
-            self.cut = f"{self.path.name} is damaged ({_reason(error)})"
+            counts |= dict(_selected(database, query, (int, int)))
+        except Damage as error:
+            self.cut = f"{self.path.name} is damaged ({error})"
         query = "SELECT id, name, type, serialization_format FROM topics"
-        for number, name, type_name, encoding in database.execute(query):
+        topics = list(_selected(database, query, (int, str, str, str)))
+        numbers = {number for number, *_ in topics}
+        if len(numbers) < len(topics) or not numbers >= set(counts):
+            raise Damage("the numbers of topics do not fit the messages")
+        for number, name, type_name, encoding in topics:
             language, text = definitions.get(type_name, ("", ""))
             n_messages = counts.get(number, 0)
             if self.cut:
@@ -509,14 +623,37 @@ class _SqliteFile:
         try:
             with closing(self._opened()) as database:
                 # In the order of the rows, not of the times: an index may be lost with the end
-                query = "SELECT topic_id, timestamp, data FROM messages ORDER BY id"
-                for number, time_ns, data in database.execute(query):
-                    topic = self._names.get(number)
+                query = "SELECT id, topic_id, timestamp, data FROM messages ORDER BY id"
+                previous = None
+                for row, number, time_ns, data in _selected(
+                    database, query, (int, int, int, bytes)
+                ):
+                    if previous is not None and row <= previous:
+                        raise Damage(f"row {row} follows row {previous}")
+                    previous = row
+                    topic = _entry(self._names, number, "topic")
                     if topic in wanted:
-                        assert topic is not None
                         yield Message(topic, time_ns, data)
-        except sqlite3.Error as error:
-            self.cut = f"{self.path.name} is damaged ({_reason(error)})"
+        except Damage as error:
+            self.cut = f"{self.path.name} is damaged ({error})"
+
+
+def _selected(
+    database: sqlite3.Connection, query: str, kinds: tuple[type, ...] = (str,)
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query; raise Damage if it fails, or a cell is of another type than expected."""
+    with _reading():
+        rows = database.execute(query)
+    for row in _each(rows):
+        _check_types(row, kinds)
+        yield row
+
+
+def _check_types(row: Sequence[object], kinds: Sequence[type]) -> None:
+    """Raise Damage if a cell of a row is of another type than expected."""
+    for cell, kind in zip(row, kinds, strict=True):
+        if not isinstance(cell, kind):
+            raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
 
 
 class _Files:

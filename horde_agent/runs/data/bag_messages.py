@@ -26,6 +26,7 @@ _MOST_DRAFTED = 8
 """Elements of a long array that a first columns file names."""
 _STAMP = struct.Struct("<II")  # s, ns
 _BIG_ENDIAN_STAMP = struct.Struct(">II")
+_STAMP_PLACE = 4  # bytes before it
 
 
 class FieldError(ValueError):
@@ -87,13 +88,15 @@ def has_stamp(topic: Topic, message: Any) -> bool:
     return hasattr(first, "stamp") and hasattr(first, "frame_id")
 
 
-def stamp_ns(topic: Topic, data: bytes) -> int:
-    """Return the time in the header of an encoded message, in ns, without decoding the rest of it."""
+def stamp_ns(topic: Topic, data: bytes) -> int | None:
+    """Return the time in the header of an encoded message, in ns, without decoding the rest; None if it is cut off."""
+    if len(data) < _STAMP_PLACE + _STAMP.size:
+        return None
     # Behind the encapsulation of CDR, or the header's sequence number of ROS 1
     kind = _STAMP
     if topic.encoding == "cdr" and not data[1] & 1:
         kind = _BIG_ENDIAN_STAMP
-    time_s, time_ns = kind.unpack_from(data, 4)
+    time_s, time_ns = kind.unpack_from(data, _STAMP_PLACE)
     return int(time_s) * 1_000_000_000 + int(time_ns)
 
 

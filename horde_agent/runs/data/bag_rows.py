@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.runs.data.bag_files import Message
-from horde_agent.runs.data.bag_messages import Decoder, number_at
+from horde_agent.runs.data.bag_messages import Decoder, FieldError, number_at
 from horde_agent.types import Floats
 
 AT = "at"
@@ -62,6 +62,7 @@ class Losses:
         n_rows: Number of rows.
         n_gaps: Number of row times without a row, by the topic that was missing.
         n_late: Number of messages that stood too late in the file.
+        n_unreadable: Number of messages that do not fit their type, of those that were decoded.
         start_ns: Time of the first message; None before it.
     """
 
@@ -69,6 +70,7 @@ class Losses:
         self.n_rows = 0
         self.n_gaps = Counter[str]()
         self.n_late = 0
+        self.n_unreadable = 0
         self.start_ns: int | None = None
 
 
@@ -177,7 +179,8 @@ class _TopicState:
         first_since_row: The message; None if there was none since the row.
     """
 
-    def __init__(self, decode: Decoder, fields: Sequence[Field]) -> None:
+    def __init__(self, decode: Decoder, fields: Sequence[Field], losses: Losses) -> None:
+        self._losses = losses
         self.newest: Message | None = None
         self.first_since_row: Message | None = None
         self._decode = decode
@@ -191,12 +194,23 @@ class _TopicState:
             self.first_since_row = message
 
     def values(self, message: Message) -> list[float]:
-        """Return the numbers of a message, decoded at most once."""
+        """Return the numbers of a message, decoded at most once; NaN if its bytes are damaged."""
         if message is not self._decoded:
-            content = self._decode(message.data)
-            self._values = [self._number(content, field) for field in self._fields]
+            self._values = self._read(message)
             self._decoded = message
         return self._values
+
+    def _read(self, message: Message) -> list[float]:
+        try:
+            content = self._decode(message.data)
+        except Exception:  # decoders are generated, and raise anything
+            self._losses.n_unreadable += 1
+            return [np.nan] * len(self._fields)
+        try:
+            return [self._number(content, field) for field in self._fields]
+        except FieldError:  # the first message of the topic has these fields
+            self._losses.n_unreadable += 1
+            return [np.nan] * len(self._fields)
 
     def _number(self, content: object, field: Field) -> float:
         number = number_at(content, field.steps)
@@ -233,7 +247,7 @@ class _Rows:
         groups: list[_TimedFields] = []
         for topic in dict.fromkeys(field.topic for field in fields):
             of_topic = [field for field in fields if field.topic == topic]
-            self._states[topic] = _TopicState(decoders[topic], of_topic)
+            self._states[topic] = _TopicState(decoders[topic], of_topic, losses)
             groups += _groups(topic, self._states[topic], of_topic, fields)
         self._at = [group for group in groups if group.timing == AT]
         self._after = [group for group in groups if group.timing == AFTER]

@@ -354,7 +354,10 @@ class _BagRows:
         for message in messages:
             if message.topic in self._stamped:
                 topic = self._bag.topics[message.topic]
-                yield message._replace(time_ns=stamp_ns(topic, message.data))
+                time_ns = stamp_ns(topic, message.data)
+                if time_ns is None:
+                    time_ns = message.time_ns
+                yield message._replace(time_ns=time_ns)
             else:
                 yield message
 
@@ -378,6 +381,10 @@ class _BagRows:
         remarks = []
         if self._bag.cut:
             remarks.append(f"The bag was cut off and is read up to the cut: {self._bag.cut}.")
+        if self._losses.n_unreadable:
+            remarks.append(
+                f"{self._losses.n_unreadable:,} messages have no value, because their bytes do not fit their type."
+            )
         n_gaps = max(self._losses.n_gaps.values(), default=0)
         if n_gaps > 0.2 * (self._losses.n_rows + n_gaps):
             remarks.append(f"Many times have no row: {self._gaps()}.")

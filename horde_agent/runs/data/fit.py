@@ -37,15 +37,23 @@ class TableFit:
         period_s: Duration of a step in seconds.
         has_action_names: Whether the names of the actions were given, so that each of them exists.
         knows_b: Whether b was given.
+        reward: Column of the rewards; None without one.
     """
 
     def __init__(
-        self, where: str, period_s: float, *, has_action_names: bool, knows_b: bool
+        self,
+        where: str,
+        period_s: float,
+        *,
+        has_action_names: bool,
+        knows_b: bool,
+        reward: str | None = None,
     ) -> None:
         self._where = where
         self._period_s = period_s
         self._has_action_names = has_action_names
         self._knows_b = knows_b
+        self._reward = reward
         self._spacings: list[Floats] = []
         self._n_spacings = 0
         self._is_time_checked = False
@@ -57,6 +65,7 @@ class TableFit:
         self._n_dropped = 0
         self._first_dropped = ""
         self._n_transitions = 0
+        self._n_rewards = 0  # of these transitions
         self._last_phase = np.array([Phase.END], dtype=np.uint8)
         self._action_counts = np.zeros(0, dtype=np.int64)
         self._n_acted = 0
@@ -92,7 +101,9 @@ class TableFit:
         self._n_rows += len(rows)
         self._n_first_rows += n_first
         came_by = np.concatenate([self._last_phase, rows["phase"]])
-        self._n_transitions += int(are_learned(came_by[:-1], rows["flags"]).sum())
+        is_learned = are_learned(came_by[:-1], rows["flags"])
+        self._n_transitions += int(is_learned.sum())
+        self._n_rewards += int(np.isfinite(rows["reward"][is_learned]).sum())
         self._last_phase = came_by[-1:]
         acted = rows[rows["phase"] == Phase.BEHAVE]
         counts = np.bincount(np.maximum(acted["action"], 0), minlength=len(self._action_counts))
@@ -102,7 +113,7 @@ class TableFit:
         self._n_sure += int((acted["b"] == 1.0).sum())
 
     def finish(self) -> None:
-        """Raise BadInput if the times do not fit the period, and NothingToLearn if there is no transition."""
+        """Raise BadInput if the times do not fit the period or no step has a reward, NothingToLearn without a step."""
         if not self._n_rows:
             if not self._n_dropped:
                 raise BadInput(f"{self._where} has no row to learn from")
@@ -116,6 +127,11 @@ class TableFit:
             raise NothingToLearn(
                 f"{self._where}: no step can be learned from, because {self._why_nothing()}"
             )
+        if self._reward is not None and not self._n_rewards:
+            raise BadInput(
+                f"{self._where}: the column {self._reward!r} has no reward of any of the {self._n_transitions:,} "
+                "steps: write numbers into it, or name no column of rewards"
+            )
 
     def notes(self) -> list[str]:
         """Return facts for the report."""
@@ -123,6 +139,12 @@ class TableFit:
         if self._n_dropped:
             facts.append(
                 f"{self._n_dropped:,} rows have no number in one of the columns and are dropped; {self._first_dropped}."
+            )
+        n_unpaid = self._n_transitions - self._n_rewards
+        if self._reward is not None and n_unpaid:
+            facts.append(
+                f"{n_unpaid:,} of {self._n_transitions:,} steps have no reward in the column {self._reward!r}; "
+                "questions about the reward skip them."
             )
         if self._n_late and not self._has_many_gaps:
             facts.append(f"{self._gaps()}.")

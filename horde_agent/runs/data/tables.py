@@ -91,6 +91,7 @@ class Table:
             self.columns.period_s,
             has_action_names=self._has_action_names,
             knows_b=knows_b,
+            reward=self.columns.next_reward or self.columns.reward,
         )
 
     @property

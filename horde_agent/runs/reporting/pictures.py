@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.record import Stream
-from horde_agent.runs.holdout import shown_demons
+from horde_agent.runs.log_nexting import shown_demons
 from horde_agent.runs.reporting.html import figure
 from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.types import Bools, Floats

@@ -11,7 +11,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.runs import holdout
+from horde_agent.runs import log_nexting
 from horde_agent.runs.config import LOG_PASSES
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source, Stopped
@@ -30,14 +30,14 @@ class _NoScores(ReturnErrors):
 def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
     """Write the log that an environment plays, up to the requested step, to the recording of a run."""
     with new_recorder(run, env, has_tests=False) as recorder:
-        holdout.read_log(env, recorder, run.config.steps)
+        log_nexting.read_log(env, recorder, run.config.steps)
 
 
 class LogSource(Source):
     """A log in the run's recording; raises ValueError if it cannot give the return of a question."""
 
     def __init__(self, run: Run) -> None:
-        holdout.known_returns(run.horde)
+        log_nexting.known_returns(run.horde)
         student = StreamLearner(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
         student.errors.table.record_to(run.folder.excursions)
@@ -60,13 +60,15 @@ class LogSource(Source):
                 raise Stopped
 
         with suppress(Stopped):
-            holdout.learn(self._rows, self.student, self.run.config.passes or LOG_PASSES, observe)
+            log_nexting.learn(
+                self._rows, self.student, self.run.config.passes or LOG_PASSES, observe
+            )
 
     def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Score the predictions of the held-out part."""
         if fault is not None:
             raise fault
-        score = holdout.score(self._rows, self.student)
+        score = log_nexting.score(self._rows, self.student)
         requested_steps = self.run.config.steps
         if self.session.is_rebuilt:
             end = ExitCause.CUT_OFF

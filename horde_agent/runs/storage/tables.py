@@ -28,7 +28,7 @@ from horde_agent.measures.returns import returns_along
 from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
 from horde_agent.record import A_DAY, Phase, Stream, read
-from horde_agent.runs import holdout
+from horde_agent.runs import log_nexting
 from horde_agent.runs.exit_reason import ExitReason
 from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
 from horde_agent.runs.storage.question_table import write_questions
@@ -68,7 +68,7 @@ class SessionOutcome(NamedTuple):
     cycle_s: Durations = Durations()  # durations of the robot's cycles
     lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
     has_tests: bool = False  # whether the environment supports test excursions
-    score: holdout.Holdout | None = None  # on the held-out part of a log; None for a life
+    score: log_nexting.Holdout | None = None  # on the held-out part of a log; None for a life
     passes: float = 0.0  # number of passes over the other part
 
 
@@ -147,7 +147,7 @@ def _newest_rows(folder: RunFolder) -> Stream | None:
         return None
 
 
-def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
+def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
     """Write the questions and traces of a log, scored on its held-out part."""
     horde = run.horde
     sound = sound_demons(run.horde)
@@ -180,7 +180,10 @@ def _held_out(run: Run, score: holdout.Holdout, passes: float) -> _Results:
 
 
 def _how_a_log_is_scored(
-    passes: float, score: holdout.Holdout, of_mean: dict[str, float | None], better: float | None
+    passes: float,
+    score: log_nexting.Holdout,
+    of_mean: dict[str, float | None],
+    better: float | None,
 ) -> str:
     share = "-"
     if better is not None:
@@ -188,7 +191,7 @@ def _how_a_log_is_scored(
     n_constant = int((score.variance < NO_VARIANCE).sum())
     mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
     return (
-        f"Learned in {passes:.3g} passes over the first {holdout.LEARNED_SHARE:.0%} of the log; scored on the "
+        f"Learned in {passes:.3g} passes over the first {log_nexting.LEARNED_SHARE:.0%} of the log; scored on the "
         f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
         f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
@@ -380,7 +383,7 @@ def excursion_traces(
             continue
         observations = stream.rows["observation"][first : first + horizon + 1]
         predictions = predict_along(stream[first : first + horizon], horde, interface)
-        for k in holdout.shown_demons(channels, policy.channel, policy.gamma):
+        for k in log_nexting.shown_demons(channels, policy.channel, policy.gamma):
             demon = int(policy.demons[k])
             channel = int(policy.channel[k])
             gamma = float(policy.gamma[k])
