@@ -77,7 +77,9 @@ RECOVERED = 1.1
 """Factor on the error before the lamp was moved at which it has recovered. 1.5, as in `curiosity`, is hardly passed:
 the present reading, which is a feature, predicts light from any lamp."""
 N_LOOKS = 5
-"""Looks at the error of which the median counts: it jumps where a demon's weights do."""
+"""Looks at the error after the move of which the median counts: it jumps where weights do."""
+N_LOOKS_BEFORE = 25
+"""The same before the move."""
 N_NOISE = 159
 """Questions about white noise: as many as a policy has about sensors."""
 NOISY_POLICY = "reverse"
@@ -363,7 +365,8 @@ def _are_about_light(interface: Interface) -> Bools:
 class LampLife(NamedTuple):
     """Result of a life in which the lamp is moved: the median NMSRE in the exam of light at each look."""
 
-    before: Floats  # at the last looks before the move, with the lamp in its place, (N_LOOKS,)
+    # At the last looks before the move, N_LOOKS_BEFORE if it lives as long, with the lamp in its place
+    before: Floats
     after: Floats  # at each look after it, with the lamp in its new place, shape (n_looks,)
     look_every: int  # steps between two looks
 
@@ -419,8 +422,9 @@ def live_with_moved_lamp(
         return np.array(errors)
 
     with robot.life as life:
-        life.run(before - N_LOOKS * look_every)
-        errors_before = looks(make_exam(context, n_states), N_LOOKS)
+        n_looks = min(N_LOOKS_BEFORE, before // look_every)
+        life.run(before - n_looks * look_every)
+        errors_before = looks(make_exam(context, n_states), n_looks)
         errors_after = looks(make_exam_with_moved_lamp(context, n_states), after // look_every)
     robot.env.close()
     return LampLife(errors_before, errors_after, look_every)
