@@ -449,12 +449,12 @@ def variance_questions(questions: Sequence[GVF]) -> dict[int, int]:
         cumulant = question.cumulant
         if not isinstance(cumulant, TDError) or cumulant.name not in numbers:
             continue
-        other = questions[numbers[cumulant.name]]
-        gamma = other.continuation
+        subject = questions[numbers[cumulant.name]]
+        gamma = subject.continuation
         if callable(gamma) or callable(question.continuation):
             continue
         is_squared = math.isclose(question.continuation, gamma**2)
-        if is_squared and identity(question.target_policy) == identity(other.target_policy):
+        if is_squared and identity(question.target_policy) == identity(subject.target_policy):
             variances[numbers[cumulant.name]] = number
     return variances
 

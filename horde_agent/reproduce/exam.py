@@ -583,8 +583,8 @@ REMARKS = (
 
 
 def pictures(data: ExamLives) -> dict[str, Picture]:
-    """Draw the errors in the exam over the steps, and the error of the changed policy."""
-    canvas, (left, right) = new_canvas(10.0, 3.6, 2)
+    """Draw the errors in the exam, the steps with the changed policy, and the errors about light."""
+    canvas, (left, middle, right) = new_canvas(14.0, 3.6, 3)
     for colour, name in zip(COLOURS, BEHAVIOURS, strict=False):
         errors = np.array([np.nanmedian(life.nmsre, axis=1) for life in data.exams[name]])
         left.plot(data.marks, errors.mean(axis=0), "o-", color=colour, label=name)
@@ -595,23 +595,37 @@ def pictures(data: ExamLives) -> dict[str, Picture]:
     for colour, name in zip(COLOURS, BEHAVIOURS, strict=False):
         if name in data.changes:
             followed = np.mean([life.is_followed for life in data.changes[name]], axis=0)
-            right.plot(np.cumsum(followed), color=colour, label=name)
+            middle.plot(np.cumsum(followed), color=colour, label=name)
     style_axes(
-        right,
+        middle,
         "after the change",
         legend=True,
         xlabel="steps since the change",
         ylabel="steps with the changed policy",
     )
+    for colour, name in zip(COLOURS, LAMP_BEHAVIOURS, strict=False):
+        lives = data.lamps[name]
+        steps = lives[0].look_every * np.arange(1, len(lives[0].after) + 1)
+        right.plot(
+            steps, np.median([life.after for life in lives], axis=0), color=colour, label=name
+        )
+    style_axes(
+        right,
+        "after the lamp was moved",
+        legend=True,
+        xlabel="steps since the move",
+        ylabel="median NMSRE about light",
+    )
     caption = (
-        "Left: median NMSRE in the fixed exam, mean over the seeds and range. Right: how often the policy with more "
-        "friction was followed since it rose, mean over the seeds."
+        "Left: median NMSRE in the fixed exam, mean over the seeds and range. Middle: how often the policy with more "
+        "friction was followed since it rose, mean over the seeds. Right: median NMSRE about light in the exam with "
+        "the moved lamp, median over the seeds."
     )
     return {"exam": Picture(canvas, caption)}
 
 
 def tables(data: ExamLives) -> list[Table]:
-    """Return the errors of each behaviour at the last mark."""
+    """Return the errors of each behaviour at the last mark, and about light after the lamp was moved."""
     rows = []
     for name in BEHAVIOURS:
         lives = data.exams[name]
@@ -628,4 +642,17 @@ def tables(data: ExamLives) -> list[Table]:
                 "share of each action": [round(float(value), 3) for value in share],
             }
         )
-    return [Table.of(f"The exam after {data.marks[-1]:,} steps", rows)]
+    lamp_rows = [
+        {
+            "behaviour": name,
+            "error before": mean_ci([np.median(life.before) for life in lives]),
+            "just after, over that before": mean_ci([life.rise for life in lives]),
+            "steps until it is back": mean_ci([life.recovered for life in lives]),
+            "error after, mean of all looks": mean_ci([life.after.mean() for life in lives]),
+        }
+        for name, lives in data.lamps.items()
+    ]
+    return [
+        Table.of(f"The exam after {data.marks[-1]:,} steps", rows),
+        Table.of("Errors about light, the lamp moved", lamp_rows),
+    ]

@@ -72,8 +72,8 @@ def test_a_change_is_found_after_a_hundred_steps_of_its_policy() -> None:
 
 def lamp_life(n_looks: int) -> LampLife:
     """Return a life whose error doubles at the move and is back after a number of looks, 200 steps apart."""
-    after = np.where(np.arange(50) < n_looks, 0.8, 0.4)
-    return LampLife(np.full(5, 0.4), after, 200)
+    errors = np.where(np.arange(50) < n_looks, 0.8, 0.4)
+    return LampLife(np.full(5, 0.4), errors, 200)
 
 
 def test_light_is_learned_again_when_most_of_five_looks_show_the_error_before() -> None:

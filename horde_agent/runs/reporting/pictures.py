@@ -386,7 +386,7 @@ def _trace_section(folder: RunFolder) -> str:
     if BAND in handles:
         explanation = (
             " The band is one standard deviation of the return to each side, as learned by the "
-            "question about its variance."
+            "question about its variance; the error of the prediction is not part of it."
         )
     return figure(
         "Predictions over time",

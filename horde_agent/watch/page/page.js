@@ -204,7 +204,8 @@ async function drawDemon() {
     if (name !== chosen) return;
     const n = told.return.filter((v) => v !== null).length;
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
-      `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known`);
+      `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
+      (told.deviation ? " · band: one learned standard deviation of the return" : ""));
     const series = ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
     const data = [told.t, told.prediction, told.return], bands = [];
