@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.gvf import GVF, Channel, Reward, variance_of
+from horde_agent.gvf import GVF, Channel, Reward, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
@@ -435,6 +435,28 @@ def _family(
         return questions
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def variance_questions(questions: Sequence[GVF]) -> dict[int, int]:
+    """Return which questions have one about the variance of their return: index of the one to that of the other.
+
+    A question about a TD error is about a variance if it has the other's policy and gamma^2, as
+    `gvf.variance_of` gives it.
+    """
+    numbers = {question.name: number for number, question in enumerate(questions)}
+    variances: dict[int, int] = {}
+    for number, question in enumerate(questions):
+        cumulant = question.cumulant
+        if not isinstance(cumulant, TDError) or cumulant.name not in numbers:
+            continue
+        subject = questions[numbers[cumulant.name]]
+        gamma = subject.continuation
+        if callable(gamma) or callable(question.continuation):
+            continue
+        is_squared = math.isclose(question.continuation, gamma**2)
+        if is_squared and identity(question.target_policy) == identity(subject.target_policy):
+            variances[numbers[cumulant.name]] = number
+    return variances
 
 
 def _asks_reward(entry: Mapping[str, Any], where: str) -> bool:

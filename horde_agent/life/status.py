@@ -32,7 +32,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
 from horde_agent.policies import Behaviour
-from horde_agent.questions import question_columns
+from horde_agent.questions import question_columns, variance_questions
 from horde_agent.types import Integers
 
 FOLDER = "live"
@@ -261,9 +261,14 @@ def shards_of(horde: AnyHorde) -> list[ShardStatus]:
 
 
 def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, Any]]:
-    """Return what facts.json says of each question; gamma, channel and action are None if not constant."""
+    """Return what facts.json says of each question; gamma, channel and action are None if not constant.
+
+    `variance` is the index of the question about the variance of its return, None without one.
+    """
     facts = []
-    for question, columns in zip(questions, question_columns(questions, interface), strict=True):
+    variances = variance_questions(questions)
+    all_columns = question_columns(questions, interface)
+    for number, (question, columns) in enumerate(zip(questions, all_columns, strict=True)):
         channel = None
         cumulant = question.cumulant
         if isinstance(cumulant, Channel) and isinstance(cumulant.index, int):
@@ -281,6 +286,7 @@ def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, 
                 "is_behaviour": isinstance(policy, Behaviour),
                 "family": columns.family,
                 "policy": columns.policy,
+                "variance": variances.get(number),
             }
         )
     return facts

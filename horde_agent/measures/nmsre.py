@@ -94,6 +94,11 @@ def nmsre_text(nmsre: float | None) -> str:
     return f"{digits}"
 
 
+def deviation_of(variance: Floats) -> Floats:
+    """Return the standard deviation by a learned variance, any shape; a variance below 0 counts as 0."""
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+
 def variance_of(returns: Floats) -> Floats:
     """Return the variance of each question's returns, shape (n,); those that are NaN are left out."""
     is_known = ~np.isnan(returns)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
+from horde_agent.measures.nmsre import deviation_of
 from horde_agent.measures.returns import returns_along
 from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots
@@ -234,7 +235,11 @@ class RunReader:
         return {"n": len(questions), "n_found": n_found, "rows": finite(rows)}
 
     def demon(self, name: str) -> Table:
-        """Return a demon's predictions over time, and the measured returns (None if not known)."""
+        """Return a demon's predictions over time, and the measured returns (None if not known).
+
+        Of a question with another one about the variance of its return, also the learned standard
+        deviation, `deviation`.
+        """
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
         if name not in names:
@@ -252,13 +257,16 @@ class RunReader:
         traced = self._traced(name)
         demons = self._demons()
         if demons and len(demons["steps"]) and not (traced["t"] and self._is_over()):
-            columns = (
-                demons["t"],
-                demons["predictions"][:, i],
-                self._returns(questions[i], demons["steps"]),
-            )
-            values = (column.astype(np.float64).tolist() for column in columns)
-            traced = dict(zip(("t", "prediction", "return"), values, strict=True))
+            predictions = demons["predictions"].astype(np.float64)
+            columns = {
+                "t": demons["t"],
+                "prediction": predictions[:, i],
+                "return": self._returns(questions[i], demons["steps"]),
+            }
+            variance = questions[i].get("variance")
+            if variance is not None:
+                columns["deviation"] = deviation_of(predictions[:, variance])
+            traced = {key: column.tolist() for key, column in columns.items()}
         shown: Table = finite(facts | traced)
         return shown
 
@@ -273,6 +281,8 @@ class RunReader:
                 "why": "this run has no predictions of this question",
             }
         columns = {"t": "t_s", "prediction": "prediction", "return": "actual"}
+        if rows[0].get("deviation"):
+            columns["deviation"] = "deviation"
         return {key: [_number(row[column]) for row in rows] for key, column in columns.items()}
 
     def _returns(self, question: Table, steps: NDArray[Any]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ import pytest
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
 from tests.agent.test_page_numbers import EVALUATED, assert_results
-from tests.agent.test_watch import lived, served
+from tests.agent.test_watch import ask_about_variance, lived, served
 
 pytestmark = pytest.mark.browser
 WIDTH = 400
@@ -330,6 +330,28 @@ def learn(*words: str) -> list[str]:
         "planar",
         *words,
     ]
+
+
+def test_a_band_is_drawn_around_a_question_whose_variance_is_learned(
+    browser: Any, tmp_path: Path
+) -> None:
+    """With it the legend of the chart has two edges; they go when a question without a variance is chosen."""
+    folder = tmp_path / "run"
+    lived(folder, 300, n_demons=2, midway=ask_about_variance)
+    legend = "[...document.querySelectorAll('#demon .u-series th')].map((e) => e.textContent)"
+    curves = ["robot time (s)", "prediction", "return"]
+    with served(folder) as address, opened(browser, address) as page:
+        for name, edges in (("saw-0", 2), ("saw-1", 0), ("saw-0", 2)):
+            page.focus("#find")
+            page.keyboard.press("ControlOrMeta+a")
+            page.keyboard.type(name)
+            page.wait_for_function("() => document.querySelectorAll('#found li').length > 0")
+            page.keyboard.press("ArrowDown")
+            page.keyboard.press("Enter")
+            await_text(page, "#demon-said", f"left/{name} ")
+            page.wait_for_function(f"(n) => ({legend}).length === n", arg=3 + edges)
+            assert page.evaluate(legend)[:3] == curves
+            assert page.locator("#demon canvas").count() == 1
 
 
 def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(

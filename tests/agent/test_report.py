@@ -95,6 +95,30 @@ def test_the_report_shows_every_picture_and_the_worst_questions(toy_run: Path) -
     assert "trace_rule" in html
 
 
+@pytest.mark.usefixtures("pictures")
+def test_a_band_around_the_predictions_over_time_shows_the_learned_deviation(
+    toy_run: Path, tmp_path: Path
+) -> None:
+    """Without a deviation in traces.csv, or with that of an older version, the picture has no band."""
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    lines = lines_of(run / "traces.csv")
+    pages = []
+    images = []
+    for deviations in ({}, {"deviation": ""}, {"deviation": "0.25"}):
+        rows = [{**line, **deviations} for line in lines]
+        if not deviations:
+            rows = [{k: v for k, v in line.items() if k != "deviation"} for line in lines]
+        with (run / "traces.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+        pages.append("one standard deviation" in write_report(run).read_text(encoding="utf-8"))
+        images.append((run / "traces.png").read_bytes())
+    assert pages == [False, False, True]
+    assert images[0] == images[1] != images[2]
+
+
 def test_questions_are_grouped_by_what_they_ask_and_not_by_their_names(tmp_path: Path) -> None:
     """Three questions of one policy and time scale, two of another; their names have one to four parts."""
     rng = np.random.default_rng(3)

@@ -15,12 +15,14 @@ from horde_agent.reproduce.exam import (
     ALIKE,
     BEHAVIOURS,
     CHANGE,
+    LAMP_BEHAVIOURS,
     RANDOM,
     UDE,
     ChangedLife,
     Exam,
     ExamLife,
     ExamLives,
+    LampLife,
     make_exam,
 )
 from horde_agent.reproduce.experiment import ExperimentContext
@@ -68,13 +70,29 @@ def test_a_change_is_found_after_a_hundred_steps_of_its_policy() -> None:
     assert ChangedLife(every_other[:150]).found == 150
 
 
+def lamp_life(n_looks: int) -> LampLife:
+    """Return a life whose error doubles at the move and is back after a number of looks, 200 steps apart."""
+    errors = np.where(np.arange(50) < n_looks, 0.8, 0.4)
+    return LampLife(np.full(5, 0.4), errors, 200)
+
+
+def test_light_is_learned_again_when_most_of_five_looks_show_the_error_before() -> None:
+    """Twenty looks are bad; with three more, three of the latest five are good. One good look is no recovery."""
+    life = lamp_life(20)
+    assert life.rise == 2.0
+    assert life.recovered == 23 * 200
+    life.after[10] = 0.4
+    assert life.recovered == 23 * 200
+    assert LampLife(life.before, life.after[:20], 200).recovered == 20 * 200
+
+
 def changed_life(n_steps: int) -> ChangedLife:
     """Return a life that finds the change after a number of steps."""
     return ChangedLife(np.arange(1_000) >= n_steps - 100)
 
 
 def data_of(
-    ude: float = 0.8, change: float = 0.8, found: int = 300, noisy: float = 0.2
+    ude: float = 0.8, change: float = 0.8, found: int = 300, lamp: int = 10, noisy: float = 0.2
 ) -> ExamLives:
     """Return lives in which the errors of random and alike are 1 and .9, and shares of actions .2."""
     errors = {RANDOM: 1.0, ALIKE: 0.9, UDE: ude, CHANGE: change}
@@ -85,18 +103,21 @@ def data_of(
         ALIKE: [changed_life(500)],
         UDE: [changed_life(found)],
     }
+    lamps = {name: [lamp_life(lamp)] for name in LAMP_BEHAVIOURS}
+    lamps[RANDOM] = [lamp_life(20)]
     noise = [ExamLife(np.full((1, 4), 1.0), np.full((1, 5), noisy), 0)]
-    return ExamLives(lives, changes, noise, 1, (600,))
+    return ExamLives(lives, changes, lamps, noise, 1, (600,))
 
 
 @pytest.mark.parametrize(
     ("data", "verdicts"),
     [
-        (data_of(), "rrrr"),
-        (data_of(ude=0.95), "pprr"),
-        (data_of(ude=0.95, change=1.0), "nnrr"),
-        (data_of(found=450), "rrnr"),
-        (data_of(noisy=0.5), "rrrn"),
+        (data_of(), "rrrrr"),
+        (data_of(ude=0.95), "pprrr"),
+        (data_of(ude=0.95, change=1.0), "nnrrr"),
+        (data_of(found=450), "rrnrr"),
+        (data_of(lamp=19), "rrrnr"),
+        (data_of(noisy=0.5), "rrrrn"),
     ],
 )
 def test_the_verdicts(data: ExamLives, verdicts: str) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, Interface
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface
+from horde_agent.gvf import variance_of
 from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.timing import Durations
@@ -298,12 +299,25 @@ def life(n_excursions: int, last: int = HORIZON) -> Stream:
     return recorder.stream()
 
 
-def trace_lines(n_excursions: int, last: int = HORIZON) -> list[dict[str, Any]]:
+def trace_lines(
+    n_excursions: int, last: int = HORIZON, variance: float = 0.25
+) -> list[dict[str, Any]]:
+    """Return the lines of traces.csv; the saw alone has a question about its variance."""
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
     course = PolicyScores(0, POLICY)
     course.add(starts, np.zeros((n_excursions, 3)), np.zeros((n_excursions, 3)))
+    saw = GVF("saw/.25", ConstantAction(1, 3), Channel(1), 0.25)
+    questions = [
+        GVF("age/0", ConstantAction(1, 3), Channel(0), 0.0),
+        GVF("age/.5", ConstantAction(1, 3), Channel(0), 0.5),
+        saw,
+        variance_of(saw),
+    ]
     horde: Any = SimpleNamespace(
-        names=["age/0", "age/.5", "saw/.25"], n_demons=3, predict=lambda _: [1.0, 2.0, 3.0]
+        questions=questions,
+        names=[question.name for question in questions],
+        n_demons=4,
+        predict=lambda _: [1.0, 2.0, 3.0, variance],
     )
     traces = tables.excursion_traces(life(n_excursions, last), horde, FACE, [course], HORIZON)
     return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in traces]
@@ -323,6 +337,7 @@ def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
         "t_s": 0.0,
         "prediction": 2.0,
         "actual": pytest.approx(actual_return, rel=1e-6),
+        "deviation": "",
     }
     assert [line["t_s"] for line in age[:3]] == pytest.approx([0.0, 0.1, 0.2])
 
@@ -333,6 +348,13 @@ def test_a_return_is_shown_while_little_of_it_lies_beyond_the_end() -> None:
     assert sum(line["channel"] == "age" for line in shown) == HORIZON - 4
     assert sum(line["channel"] == "saw" for line in shown) == HORIZON - 2
     assert {line["prediction"] for line in shown if line["channel"] == "saw"} == {3.0}
+
+
+def test_the_deviation_is_the_root_of_the_variance_that_another_question_has_learned() -> None:
+    """A variance of .25 gives .5; a learned one may be below 0, which counts as 0."""
+    for variance, deviation in ((0.25, 0.5), (-0.25, 0.0)):
+        saw = [line for line in trace_lines(1, variance=variance) if line["channel"] == "saw"]
+        assert {line["deviation"] for line in saw} == {deviation}
 
 
 def test_an_excursion_that_is_not_recorded_to_its_end_is_passed_over() -> None:

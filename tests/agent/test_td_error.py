@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from horde_agent import (
     Reward,
 )
 from horde_agent.gvf import TDError, variance_of
-from horde_agent.questions import from_file
+from horde_agent.questions import from_file, variance_questions
 from tests.agent.doubles import ToyBody
 from tests.agent.hordes import BEHAVIOUR, BOTH, N_ACTIVE, make
 
@@ -144,3 +145,21 @@ def test_a_question_file_asks_for_variances(tmp_path: Path) -> None:
 def test_a_behaviour_question_has_a_variance_too() -> None:
     question = variance_of(GVF("q", Behaviour(), Channel(0), 0.5), name="spread")
     assert question.name == "spread"
+
+
+def test_the_question_about_a_variance_is_found_by_what_it_asks() -> None:
+    """It needs gamma^2 and the other's policy; the name is free. The TD error itself is another question."""
+    left = GVF("left", ConstantAction(0, 2), Channel(0), GAMMA)
+    by_a_function = replace(left, name="by a function", continuation=lambda _o, _t: GAMMA)
+    questions = [
+        variance_of(LIGHT, "spread of light"),
+        LIGHT,
+        left,
+        replace(variance_of(left), target_policy=ConstantAction(1, 2)),
+        GVF("error of left", left.target_policy, TDError("left"), GAMMA),
+        GVF("variance of nothing", BEHAVIOUR, TDError("nothing"), GAMMA**2),
+        by_a_function,
+        GVF("about a function", left.target_policy, TDError("by a function"), GAMMA**2),
+    ]
+    assert variance_questions(questions) == {1: 0}
+    assert variance_questions([*questions, variance_of(left, "spread of left")]) == {1: 0, 2: 8}

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.interface import Interface
 from horde_agent.life.life import Life
 from horde_agent.life.status import LiveStatusWriter, checksum_of
@@ -344,6 +344,43 @@ def test_added_demons_are_on_the_page(tmp_path: Path) -> None:
     demon = RunReader(tmp_path / "run").demon("new")
     assert 13 <= len(demon["t"]) <= 16
     assert any(value is not None for value in demon["return"])
+
+
+def ask_about_variance(life: Life) -> None:
+    """Add a question about the variance of the first question's return."""
+    life.add([variance_of(life.horde.questions[0])])
+
+
+def test_a_question_whose_variance_is_learned_has_a_deviation(tmp_path: Path) -> None:
+    """The root of what the question about the variance predicts, which counts as 0 below 0; no other has one."""
+    lived(tmp_path / "run", 300, n_demons=2, midway=ask_about_variance)
+    reader = RunReader(tmp_path / "run")
+    demon = reader.demon("left/saw-0")
+    variance = np.array(reader.demon("left/saw-0/variance")["prediction"])
+    assert variance.max() > 0.0
+    np.testing.assert_allclose(demon["deviation"], np.sqrt(np.maximum(variance, 0.0)))
+    assert "deviation" not in reader.demon("left/saw-1")
+    assert "deviation" not in reader.demon("left/saw-0/variance")
+
+
+def test_the_deviations_of_a_finished_run_are_those_of_its_tables(
+    run: Path, tmp_path: Path
+) -> None:
+    """traces.csv of the version before has no such column, and a question without a variance no number there."""
+    head = "question,channel,panel,t_s,prediction,actual"
+    tables = {
+        f"{head}\nleft/saw-0,saw,left,0,1,2\n": None,
+        f"{head},deviation\nleft/saw-0,saw,left,0,1,2,\n": None,
+        f"{head},deviation\nleft/saw-0,saw,left,0,1,2,.5\n": [0.5],
+    }
+    for number, (table, deviation) in enumerate(tables.items()):
+        folder = tmp_path / f"{number}"
+        shutil.copytree(run, folder)
+        (folder / "summary.json").write_text("{}", encoding="utf-8")
+        (folder / "traces.csv").write_text(table, encoding="utf-8")
+        shown = RunReader(folder).demon("left/saw-0")
+        assert shown["prediction"] == [1.0]
+        assert shown.get("deviation") == deviation
 
 
 def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path) -> None:

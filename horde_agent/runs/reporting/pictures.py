@@ -33,6 +33,8 @@ _Lines = Sequence[dict[str, str]]
 
 COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
+BAND = "± one deviation, learned"
+"""Label of the band around a prediction."""
 
 
 def new_canvas(
@@ -322,43 +324,75 @@ def scatter_groups(
 
 def _trace_section(folder: RunFolder) -> str:
     """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
-    lines: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    lines: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     for line in read_csv(folder.traces):
-        values = (float(line["t_s"]), float(line["prediction"]), float(line["actual"]))
+        deviation = float(line.get("deviation") or "nan")
+        values = (
+            float(line["t_s"]),
+            float(line["prediction"]),
+            float(line["actual"]),
+            deviation,
+        )
         lines.setdefault((line["channel"], line["panel"]), []).append(values)
     if not lines:
         return ""
     panels = {key: np.array(values).T for key, values in lines.items()}
     sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
+    curves_of: dict[str, list[Floats]] = {}
+    for (sensor, _), (_, prediction, actual, deviation) in panels.items():
+        curves_of.setdefault(sensor, []).extend(
+            [actual, prediction, prediction - deviation, prediction + deviation]
+        )
     size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
     canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
     grid = canvas.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
-    for (sensor, column), (t_s, prediction, actual) in panels.items():
+    for (sensor, column), (t_s, prediction, actual, deviation) in panels.items():
         i = sensors.index(sensor)
         j = columns.index(column)
         axes = grid[i, j]
         axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="return")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
-        style_axes(
-            axes,
-            ylim=_limits(
-                [v for (s, _), (_, p, a) in panels.items() if s == sensor for v in (p, a)]
-            ),
-        )
+        if np.isfinite(deviation).any():
+            axes.fill_between(
+                t_s,
+                prediction - deviation,
+                prediction + deviation,
+                color=COLOURS[1],
+                alpha=0.2,
+                linewidth=0,
+                label=BAND,
+            )
+        style_axes(axes, ylim=_limits(curves_of[sensor]))
         if i == 0:
             axes.set_title(column, fontsize=9)
         if i == len(sensors) - 1:
             axes.set_xlabel("time (s)")
         if j == 0:
             axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    handles: dict[str, Any] = {}
+    for axes in grid.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    canvas.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside upper right",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+    )
     save(canvas, folder.path / "traces.png")
+    explanation = ""
+    if BAND in handles:
+        explanation = (
+            " The band is one standard deviation of the return to each side, as learned by the "
+            "question about its variance; the error of the prediction is not part of it."
+        )
     return figure(
         "Predictions over time",
         "traces.png",
         "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
-        "along observations that were not learned from.",
+        "along observations that were not learned from." + explanation,
     )
 
 

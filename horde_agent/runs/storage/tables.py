@@ -19,6 +19,7 @@ from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
     NO_VARIANCE,
     are_nearly_constant,
+    deviation_of,
     final_nmsre,
     nmsre_text,
     quantisation_steps,
@@ -27,6 +28,7 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import returns_along
 from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
+from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs import log_nexting
 from horde_agent.runs.exit_reason import ExitReason
@@ -35,7 +37,7 @@ from horde_agent.runs.storage.question_table import write_questions
 from horde_agent.runs.storage.run import Run
 from horde_agent.types import Bools, Floats, Integers
 
-TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual")
+TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual", "deviation")
 CURVE_COLUMNS = (
     "excursion",
     "step",
@@ -372,9 +374,10 @@ def excursion_traces(
 
     Nothing is learned in an excursion, so these observations are new to the Horde. The longest time
     scale is shown. An excursion that is not fully recorded, for example because the disk was full,
-    is skipped.
+    is skipped. The deviation is that of the question about the variance, "" without one.
     """
     lines: list[list[object]] = []
+    variances = variance_questions(horde.questions)
     channels = [channel.name for channel in interface.channels]
     for course in tested:
         policy = course.policy
@@ -391,11 +394,13 @@ def excursion_traces(
             n_shown = len(actual) - (
                 0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma))
             )
+            deviation: list[object] = [""] * len(actual)
+            if demon in variances:
+                deviation = deviation_of(predictions[:, variances[demon]]).tolist()
+            names = [horde.names[demon], channels[channel], policy.label(interface.actions)]
             for t in range(max(n_shown, 0)):
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
-                lines.append(
-                    [horde.names[demon], channels[channel], policy.label(interface.actions), *facts]
-                )
+                lines.append([*names, *facts, deviation[t]])
     return lines
 
 
@@ -416,7 +421,10 @@ def holdout_traces(
     channels: Sequence[str],
     period_s: float,
 ) -> list[list[object]]:
-    """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,)."""
+    """Return the predictions and the returns of `Holdout.shown`; `channel` is of each demon, shape (n_demons,).
+
+    There are no deviations: a log has no questions about variances.
+    """
     return [
         [
             horde.names[demon],
@@ -425,6 +433,7 @@ def holdout_traces(
             t * period_s,
             prediction,
             actual,
+            "",
         ]
         for demon, rows in shown.items()
         for t, prediction, actual in rows.tolist()

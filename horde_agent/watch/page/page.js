@@ -172,14 +172,17 @@ function logMarks(low, high) {
   return DECADES.flatMap((decade) => [decade, 2 * decade, 5 * decade]).filter(isShown);
 }
 
-function chart(id, title, series, data, log = false) {
+// Draw a chart. `bands` are pairs of numbers of series, the upper one first, between which it is filled.
+function chart(id, title, series, data, log = false, bands = []) {
   const place = $(id), width = place.clientWidth || 300;
   const axis = { stroke: css("--muted"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
   const labels = { values: (_, marks) => formatAxis(marks, false) };
   const logLabels = { values: (_, marks) => formatAxis(marks, true), filter: (_, marks) => marks, splits: (_, __, low, high) => logMarks(low, high) };
   const withValue = (one, before = "") => ({ ...one, value: (_, v) => v === null || v === undefined ? "" : before + formatNumber(v) });
+  if (plots[id] && plots[id].series.length !== series.length) { plots[id].destroy(); delete plots[id]; }
   if (!plots[id]) {
     plots[id] = new uPlot({
+      bands: bands.map((pair) => ({ series: pair, fill: css("--band") })),
       title, width, height: 220, series: [withValue({ label: series[0] }, "at "), ...series.slice(1).map((one) => withValue(one))], cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
       axes: [{ ...axis, ...labels, label: series[0], labelSize: 18 }, { ...axis, ...(log ? logLabels : labels), size: 66 }],
@@ -201,10 +204,19 @@ async function drawDemon() {
     if (name !== chosen) return;
     const n = told.return.filter((v) => v !== null).length;
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
-      `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known`);
-    chart("demon", "", ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
-      { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }],
-      [told.t, told.prediction, told.return]);
+      `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
+      (told.deviation ? " · band: one learned standard deviation of the return" : ""));
+    const series = ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
+      { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
+    const data = [told.t, told.prediction, told.return], bands = [];
+    if (told.deviation) {
+      const edge = (sign) => told.prediction.map((v, k) => v === null || told.deviation[k] === null ? null : v + sign * told.deviation[k]);
+      const style = { stroke: css("--one"), width: .5, points: { show: false } };
+      series.push({ label: "+ deviation", ...style }, { label: "− deviation", ...style });
+      data.push(edge(1), edge(-1));
+      bands.push([3, 4]);
+    }
+    chart("demon", "", series, data, false, bands);
   } catch (error) { say("demon-said", error.message); }
 }
 async function drawCurves() {
