@@ -78,7 +78,7 @@ class ReadingOffsets:
         """Share of a deviation that lasts, kappa, of each demon; 0 without one or if it diverged, shape (n_demons,)."""
         arrays = self.arrays
         kappa = arrays.gain * (1.0 - arrays.gamma)
-        return np.append(kappa, 0.0)[self.place]
+        return np.asarray(np.append(kappa, 0.0)[self.place])
 
     def levels(self, observation: Observation) -> Floats:
         """Return what is added at a state with this observation, (n_channels,): shape (k + 1,), the last one 0."""
