@@ -91,7 +91,6 @@ if os.environ.get("HORDE_PLAIN_KERNELS") != "1":
     _INTERNAL = {"_nrt": False, "forceinline": True}
 
 
-
 class _PartLibrary(JITCodeLibrary):
     """Code of a kernel for kernels that call it: they contain a copy, so that it need not be translated.
 
@@ -176,9 +175,12 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
         source_file = function.__code__.co_filename
         file._source_stamp = (_digest(source_file), _digest(__file__), *options)
         cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
-    if isinstance(compiled, CPUDispatcher) and "forceinline" in options:
+    is_compiled = isinstance(compiled, CPUDispatcher)  # not with NUMBA_DISABLE_JIT
+    if is_compiled and "forceinline" in options:
         compiled.__class__ = _KernelWithPart
-        compiled.part = numba.njit(error_model="numpy", nogil=True, **options, **_OF_PARTS)(function)
+        compiled.part = numba.njit(error_model="numpy", nogil=True, **options, **_OF_PARTS)(
+            function
+        )
     return compiled  # type: ignore[no-any-return]
 
 
