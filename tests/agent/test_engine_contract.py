@@ -43,7 +43,7 @@ TINY = 1e-9  # a bound that each weight passes
 SCRATCH = {"run_time", "run_place"}
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 # Interpreted, a step takes 100 times as long
-SHORTER = 1 + 6 * IS_INTERPRETED
+SHORTER = 1 + 4 * IS_INTERPRETED
 
 
 # ---- engines and their references -------------------------------------------------------------------------------
