@@ -17,6 +17,9 @@ REAL_TIME := tests/agent/test_stop_button.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
 MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
 	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
+# They compile what the robot's part needs too: first, so that it is not compiled twice at the same time.
+SHARED := tests/agent/test_cli.py tests/agent/test_bench.py
+LEARNER := $(filter-out $(SHARED) $(MOVED) $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_*.py))
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Processes that tests start read byte code instead of compiling the packages, a fifth of their time, wherever `make` runs.
@@ -68,7 +71,7 @@ test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted, with
 	$(MAKE) --no-print-directory test-real-time
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest tests/agent horde_agent $(addprefix --ignore=,$(MOVED) $(PROCESSES) $(REAL_TIME))
+	$(COMPILED) $(BIN)/python -m pytest $(SHARED) $(LEARNER) horde_agent
 
 test-robot: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest tests/env $(filter-out $(PROCESSES),$(wildcard tests/test_*.py)) tests/bench \

@@ -14,13 +14,18 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import IRLegalization
 from numba.extending import intrinsic
 from numba.np.random import _constants as tables
 from numba.np.random import generator_core
@@ -86,6 +91,68 @@ if os.environ.get("HORDE_PLAIN_KERNELS") != "1":
     _INTERNAL = {"_nrt": False, "forceinline": True}
 
 
+class _PartLibrary(JITCodeLibrary):
+    """Code of a kernel for kernels that call it: they contain a copy, so that it need not be translated.
+
+    Numba would optimise it and translate it to machine code at each level of calls, which takes
+    most of the time of compiling.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave the code as it is: the kernels that contain it are optimised as a whole."""
+
+    def _optimize_final_module(self) -> None:
+        """Do nothing, as above."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    @property
+    def codegen(self) -> Any:
+        """An object with a `set_env` that does nothing: only machine code has an environment."""
+        return SimpleNamespace(set_env=lambda *_: None)
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _ChooseLibrary(AnalysisPass):
+    _name = "horde_env_part_library"
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        library: Any = _PartLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+class _PartCompiler(CompilerBase):
+    def define_pipelines(self) -> list[Any]:
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_ChooseLibrary, IRLegalization)
+        passes.finalize()
+        return [passes]
+
+
+# Kernels that call it need no wrappers for Python, which unpack each array of each record.
+_OF_PARTS: dict[str, Any] = {
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": _PartCompiler,
+}
+
+
+class _KernelWithPart(CPUDispatcher):
+    """A kernel that Python calls, compiled apart from its copies in the kernels that call it."""
+
+    part: Any
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Numba's type of the function that kernels call."""
+        return types.Dispatcher(self.part)
+
+
 @functools.cache
 def _digest(file: str) -> str:
     """Return the SHA-256 of a source file."""
@@ -108,6 +175,12 @@ def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
         source_file = function.__code__.co_filename
         file._source_stamp = (_digest(source_file), _digest(__file__), *options)
         cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
+    is_compiled = isinstance(compiled, CPUDispatcher)  # not with NUMBA_DISABLE_JIT
+    if is_compiled and "forceinline" in options:
+        compiled.__class__ = _KernelWithPart
+        compiled.part = numba.njit(error_model="numpy", nogil=True, **options, **_OF_PARTS)(
+            function
+        )
     return compiled  # type: ignore[no-any-return]
 
 

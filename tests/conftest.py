@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 # A first call may compile, on a busy machine
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
+
+# Compiling creates millions of objects that live on: collections at the usual thresholds take a
+# tenth of its time.
+gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,8 @@ Python object (`register_model`, `type_callable`, `lower_builtin`, `intrinsic`).
 
 **Packed arrays.** Numba inspects each array argument of a kernel, for 0.3 us, and passes a tuple of arrays between
 kernels by value, which takes most of the compile time. `PackedArrays` writes addresses and shapes into a table once;
-kernels receive its address and read `packed.theta` as from the tuple, without reference counts. This relies on
+kernels receive its address and read `packed.theta` as from the tuple, without reference counts. A kernel that
+receives a `generalise`d one is compiled once for all update rules, since its type has no constants. This relies on
 `unbox`, `lower_getattr_generic`, `populate_array`, and on C-contiguous arrays.
 
 **Entries.** Numba compiles the body of each parallel loop five times. `on_threads` is one parallel loop for all
@@ -21,6 +22,7 @@ HORDE_PLAIN_KERNELS=1 compiles `portable.py` instead: slower, and equal except f
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import operator
@@ -342,32 +344,59 @@ class PackedArrays:
 
     Args:
         parts: The tuple.
+
+    Attributes:
+        address: Address of the table.
+        numba_type: Type for which kernels are compiled.
     """
 
     def __init__(self, parts: Any) -> None:
         table: list[int] = []
         items: dict[str, tuple[int, Any]] = {}
+        constants: dict[str, Constant] = {}
+        tuples: dict[str, Any] = {}
         for name, part in zip(parts._fields, parts, strict=True):
             first = len(table)
             if isinstance(part, np.ndarray):
                 items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
                 table += [part.ctypes.data, *part.shape]
             elif isinstance(part, Constant):
-                items[name] = int(part), Constant
+                constants[name] = part
             elif isinstance(part, tuple):
-                items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
-                table += np.array(part, dtype=np.float64).view(np.int64).tolist()
+                tuples[name] = part
             else:
                 is_whole = isinstance(part, int | np.integer | np.bool_)
                 items[name] = first, types.int64 if is_whole else types.float64
                 table.append(int(part) if is_whole else int(np.float64(part).view(np.int64)))
+
+        # At the end, so that positions of the other items are the same in both types
+        general_items = dict(items)
+        for name, constant in constants.items():
+            items[name] = int(constant), Constant
+            general_items[name] = len(table), types.int64
+            table.append(int(constant))
+        for name, part in tuples.items():
+            items[name] = len(table), numba.typeof(part)  # type: ignore[no-untyped-call]
+            table += np.array(part, dtype=np.float64).view(np.int64).tolist()
         self._parts = parts
         self._table = np.array(table, dtype=np.int64)
+        self._general_type = PackedType(general_items)
         self.numba_type = PackedType(items)
         self.address = self._table.ctypes.data
 
+    def general(self) -> PackedArrays:
+        """Return the same arrays for kernels that read constants as numbers, and no tuples."""
+        of_general_type = copy.copy(self)
+        of_general_type.numba_type = self._general_type
+        return of_general_type
+
 
 pack = PackedArrays
+
+
+def generalise(packed: PackedArrays) -> PackedArrays:
+    """Return packed arrays of a type that depends neither on their constants nor on their tuples."""
+    return packed.general()
 
 
 def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any]:

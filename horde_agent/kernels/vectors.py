@@ -31,6 +31,7 @@ prefetch = _of.prefetch
 by_most_lanes = _of.by_most_lanes
 lanes_of = _of.lanes_of
 pack = _of.pack
+generalise = _of.generalise
 bind = _of.bind
 entry_of = _of.entry_of
 on_threads = _of.on_threads

@@ -16,6 +16,7 @@ from horde_agent.kernels import control, plain
 from horde_agent.kernels.checks import DEMON_DIVERGED, Signals
 from horde_agent.kernels.plain import Demons, Phi
 from horde_agent.kernels.rules import Rule, learn_all, rule
+from horde_agent.kernels.vectors import pack
 from horde_agent.learning.engine import (
     LARGEST_STEP,
     SMALLEST_SHARED_WORK,
@@ -127,6 +128,8 @@ class PlainEngine:
             cumulant = np.arange(group.size)
         self._set_groups(group, policy, cumulant)
         self._demons = self._allocate(self.n_demons)
+        self._packed: Any = None  # the arrays `_packed_of` in native form
+        self._packed_of: Demons | None = None
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
         self._demons.alpha[:] = alpha
         self._demons.alpha_w[:] = alpha_w
@@ -136,6 +139,18 @@ class PlainEngine:
         self.stream = 0
         self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
         self.latest: Floats = np.zeros(self.n_demons)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes except addresses, which are invalid in a copy or another process."""
+        return vars(self) | {"_packed": None, "_packed_of": None}
+
+    @property
+    def _native(self) -> Any:
+        """The demons' arrays in native form."""
+        if self._packed_of is not self._demons:
+            self._packed = pack(self._demons)
+            self._packed_of = self._demons
+        return self._packed
 
     @property
     def _rule(self) -> Rule:
@@ -217,7 +232,7 @@ class PlainEngine:
         of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(
-            self._parameters, self._demons, self._phi, phi, skips, parts, n_threads=self._n_threads
+            self._parameters, self._native, self._phi, phi, skips, parts, n_threads=self._n_threads
         )
         self._check_some_demons()
         return self._move_to(phi)
@@ -234,7 +249,7 @@ class PlainEngine:
         step = self._n_steps % self.config.check_every
         n_steps = self.config.check_every
         first, last = (self.n_demons * k // n_steps for k in (step, step + 1))
-        plain.look_for_unbounded(self._demons, first, last, n_threads=self._n_threads)
+        plain.look_for_unbounded(self._native, first, last, n_threads=self._n_threads)
         self._n_steps += 1
 
     def catch_up(self) -> None:

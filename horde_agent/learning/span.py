@@ -167,10 +167,10 @@ class SpanEngine:
             n_steps = self.n_waiting
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
-        native = memory.native
-        if self._step is None or native is not self._step_of:
-            self._step_of = native
-            step = bind(transition.step, native, memory.entry, pack(signals), like=arguments)
+        general = memory.general
+        if self._step is None or general is not self._step_of:
+            self._step_of = general
+            step = bind(transition.step, general, memory.entry, pack(signals), like=arguments)
             self._step = one_at_a_time(step, memory.span.n_threads)
         findings = self._step(*arguments)
         if n_steps:
@@ -179,9 +179,9 @@ class SpanEngine:
 
     def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
         """Call a kernel that starts parallel loops."""
-        native = self.memory.native
+        general = self.memory.general
         call = one_at_a_time(parallel_kernel, self.memory.span.n_threads)
-        return call(native, self.memory.entry, *arguments)
+        return call(general, self.memory.entry, *arguments)
 
     def _check_shapes(self, signals: Signals) -> None:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
@@ -227,7 +227,7 @@ class SpanEngine:
         self.memory.select_stream(stream)
         if self._now >= 0 and self.arrays.has_w:
             sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
-            sum_traces(self.memory.native, self.memory.entry_of(transition.sum_trace_task))
+            sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
         self._sum_bases()
 
     def copy_weights_from(self, other: SpanEngine) -> None:  # noqa: ARG002 - the protocol's arguments
@@ -392,7 +392,7 @@ class SpanEngine:
             )
             if self._now >= 0:
                 if g != listed:
-                    transition.list_group(self.memory.native, g)
+                    transition.list_group(self.memory.general, g)
                 transition.read_block(self.memory.native, b, theta, w, m)
                 listed = g
             yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]

@@ -32,7 +32,7 @@ from horde_agent.kernels.span.arrays import (
     TREE_BACKUP,
     SpanArrays,
 )
-from horde_agent.kernels.vectors import entry_of, pack
+from horde_agent.kernels.vectors import entry_of, generalise, pack
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -625,6 +625,7 @@ class SpanMemory:
         self.stream = 0
         self.others = dict[int, State]()
         self._packed: Any = None
+        self._general: Any = None
         self.entry: Any = None
         self._lay_out(demons, 0)
 
@@ -635,11 +636,22 @@ class SpanMemory:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
-        return vars(self) | {"_packed": None, "entry": None}
+        return vars(self) | {"_packed": None, "_general": None, "entry": None}
 
     @property
     def native(self) -> Any:
         """The arrays in native form, for one thread if the work is small or the process was forked; sets `entry`."""
+        self._pack()
+        return self._packed
+
+    @property
+    def general(self) -> Any:
+        """The same for kernels that are compiled once for all update rules; sets `entry`."""
+        self._pack()
+        return self._general
+
+    def _pack(self) -> None:
+        """Pack the arrays if they were replaced, or if the number of threads changes."""
         n_read = (
             self.layout.n_lanes * self.span.n_active * self.batch
         )  # numbers read per call, approximately
@@ -650,8 +662,8 @@ class SpanMemory:
         if self._packed is None or n_threads != self.span.n_threads:
             self.span = self.span._replace(n_threads=n_threads)
             self._packed = pack(self.span)
+            self._general = generalise(self._packed)
             self.entry = self.entry_of(transition.do_task)
-        return self._packed
 
     def entry_of(self, task: Any) -> Any:
         """Return the address by which kernels call a task on each thread."""

@@ -208,8 +208,8 @@ def test_rules_in_one_horde_have_the_averages_that_each_has_alone() -> None:
     def asked(algorithm: str) -> list[GVF]:
         return [ask(f"{algorithm} {k}", cumulant=Channel(k), algorithm=algorithm) for k in range(2)]
 
-    together = make([*asked("td"), *asked("tidbd")], average=HORIZON, engine="auto")
-    alone = [make(asked(name), average=HORIZON, engine="auto") for name in ("td", "tidbd")]
+    together = make([*asked("tdrc"), *asked("tidbd")], average=HORIZON, engine="auto")
+    alone = [make(asked(name), average=HORIZON, engine="auto") for name in ("tdrc", "tidbd")]
     RandomLife(together, *alone).run(150)
     expected = np.concatenate([horde.averaged_weights() for horde in alone])
     np.testing.assert_allclose(together.averaged_weights(), expected, rtol=0, atol=1e-12)

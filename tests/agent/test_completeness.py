@@ -38,7 +38,10 @@ MAY_DIFFER = {
     "StreamLearner._untimed_s": "a time measured in this process",
     **dict.fromkeys(
         (
+            "PlainEngine._packed",
+            "PlainEngine._packed_of",
             "SpanMemory._packed",
+            "SpanMemory._general",
             "SpanMemory.entry",
             "SpanEngine._step",
             "SpanEngine._step_of",

@@ -203,7 +203,7 @@ def is_same(path):
     from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
 
     example = runpy.run_path(path)
-    walk = example["random_walk"](150, np.random.default_rng(1))
+    walk = example["random_walk"](80, np.random.default_rng(1))
     config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
     question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
     horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)

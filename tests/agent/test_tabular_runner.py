@@ -168,7 +168,7 @@ def test_the_last_errors_of_a_run_are_those_at_its_end(share_last: float, n_last
 def test_a_question_learns_where_its_policy_is_defined_and_nowhere_else() -> None:
     """Eight questions in the rooms, each against a twin that clears its trace outside."""
     problem = rooms(high_variance=True)
-    trajectory = simulate(problem, np.random.default_rng(2), 750)
+    trajectory = simulate(problem, np.random.default_rng(7), 250)
     errors = errors_of(problem, trajectory, RuleVariant("td"))
     assert len(set(problem.behaviour[trajectory[0], trajectory[1]])) == 3
     for question in range(8):

@@ -263,6 +263,37 @@ def test_a_held_tuple_is_read_like_the_tuple(module: str, is_odd: bool) -> None:
     assert out[1] == -7
 
 
+class Setting(NamedTuple):
+    """What a rule has: a constant that kernels are compiled for, and parameters."""
+
+    has_w: Constant
+    parameters: tuple[float, ...]
+    rows: NDArray[np.float64]
+
+
+@IN_BOTH
+def test_generalised_arrays_are_those_of_the_tuple_and_their_constants_are_numbers(
+    module: str,
+) -> None:
+    """A kernel that reads no parameters is compiled once for rules that differ in both."""
+    implementation = MODULES[module]
+
+    @njit
+    def call(packed: Any, out: NDArray[np.float64]) -> None:
+        out[0] = packed.has_w
+        packed.rows[1] += 1.0
+
+    for has_w, parameters in ((0, ()), (1, (0.5,)), (1, (0.5, 2.0))):
+        rows = np.arange(3.0)
+        out = np.zeros(1)
+        packed = implementation.pack(Setting(Constant(has_w), parameters, rows))
+        call(implementation.generalise(packed), out)
+        assert out[0] == has_w
+        assert rows.tolist() == [0.0, 2.0, 2.0]
+    if module == "native":
+        assert len(call.signatures) == 1
+
+
 def record_visit(packed: Parts, thread: int, task: int) -> int:
     packed.visits[thread, 0] += 1
     packed.visits[thread, 1] = thread

@@ -132,7 +132,7 @@ def list_history(span: SpanArrays, g: int, last: int) -> None:
     """
     first = span.tail_from[g]
     mask = span.bits.shape[0] - 1
-    n = 0
+    n = np.int64(0)  # not a literal, for which callees would be compiled once more
     has_learned = False
     for time in range(first, last + 1):
         span.run_place[time - first] = n

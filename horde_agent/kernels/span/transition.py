@@ -322,7 +322,7 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Process the last `n_steps` queued steps for all demons, and return flags."""
     first_time = span.clock[NOW] - n_steps
-    longest = 0
+    longest = np.int64(0)
     for g in range(span.flushed_at.shape[0]):
         if decide(span, g, first_time, n_steps):
             longest = max(longest, flush_group(span, entry, g, first_time))
@@ -371,7 +371,7 @@ def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
 @kernel
 def flush(span: SpanArrays, entry: Any) -> int:
     """Write all pending updates, and return flags."""
-    longest = 0
+    longest = np.int64(0)
     for g in range(span.flushed_at.shape[0]):
         drop_idle_tail(span, g, span.clock[NOW])
         if span.n_pending[g] > 0:

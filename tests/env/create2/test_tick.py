@@ -64,6 +64,9 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
     place: tuple[float, float, float] | None,
 ) -> None:
     """Steps of 6 and 7 ticks among walls, onto the dock, the rug and the mat; lifts, buttons and dirt by the dozen."""
+    n_steps = 600
+    if IS_INTERPRETED:  # a step takes 100 times as long
+        n_steps = 200
     one = robot(LIVELY)
     twin = robot(LIVELY)
     for firmware in (one, twin):
@@ -76,7 +79,7 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
     n_happened = 0
     n_docked = 0
     wheels = Wheels(0, 0)
-    for k in range(600):
+    for k in range(n_steps):
         if k % 8 == 0:
             wheels = Wheels(*rng.integers(-199, 200, 2).tolist())
         if k < 40 and place is not None:
@@ -104,7 +107,7 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
     np.testing.assert_array_equal(one.machine.state, twin.machine.state)
     assert one.machine._rng.bit_generator.state == twin.machine._rng.bit_generator.state
     assert modes == {PASSIVE, SAFE}
-    assert n_happened > 100
+    assert n_happened > n_steps // 6
     assert n_docked > 0 or place is None or place[0] != 0.0
 
 
