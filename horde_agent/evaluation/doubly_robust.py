@@ -70,7 +70,10 @@ def weighted_doubly_robust(
     continues: Floats,
     through_q: Floats | None = None,
 ) -> Ratios:
-    """Return the estimate with the corrections of each step divided by its total weight; arguments as above."""
+    """Return the estimate with the corrections of each step divided by its total weight.
+
+    `continues` has the shape (n_transitions,), `through_q` (n_episodes,); arguments as above.
+    """
     delta = td_errors(target, function, gamma, continues)
     weight, correction = by_step(target, delta)
     discount = np.asarray(gamma ** np.arange(weight.shape[1]), dtype=np.float64)

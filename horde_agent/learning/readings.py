@@ -120,7 +120,7 @@ class ReadingOffsets:
         self.place[demon] = self.arrays.cumulant.size
 
     def set_sums(self, sums: Floats) -> None:
-        """Set the products and squares of demons with a g, as `sums` returned them, and g; NaN leaves them."""
+        """Set products, squares and g of demons with a g from `sums`, shape (2, n_demons); NaN leaves them."""
         arrays = self.arrays
         k = arrays.cumulant.size
         for demon in np.flatnonzero((self.place < k) & np.isfinite(sums).all(axis=0)).tolist():
@@ -175,16 +175,16 @@ class ReadingOffsets:
     def state(self) -> State:
         """Return copies of the state, by name."""
         selected = attributes(self.arrays, *_OF_CUMULANTS, *_OF_STREAM)
-        own = {"place": self.place.copy(), "level_processed": self.level_processed.copy()}
+        demons = attributes(self, "place", "level_processed")
         streams = streams_state(self._stream, self._other_streams)
-        return nested(arrays=selected, own=own, streams=streams)
+        return nested(arrays=selected, demons=demons, streams=streams)
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         for name, values in inner(state, "arrays").items():
             getattr(self.arrays, name)[:] = values
-        self.place[:] = state["own/place"]
-        self.level_processed[:] = state["own/level_processed"]
+        self.place[:] = state["demons/place"]
+        self.level_processed[:] = state["demons/level_processed"]
         self._stream, self._other_streams = restored_streams(inner(state, "streams"))
 
 

@@ -342,7 +342,7 @@ class SignalMaker:
         self.following.mark_processed()
 
     def join(self, observation: Observation, tiles: Tiles) -> None:
-        """Estimate the offsets of demons without a reading at the present state, as in `begin`."""
+        """Estimate offsets of demons without a reading; shapes are (n_sensors,) and (n_active,)."""
         if self.offsets.is_unread:
             arrays = self._arrays
             if self._asks_functions:

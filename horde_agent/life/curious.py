@@ -198,11 +198,11 @@ class OptionDrive(LifeHooks):
             change = ((predicted - self._predicted) ** 2).mean(axis=0)
             self._change += _CHANGE_SHARE * (change - self._change)
             self._predicted = predicted
-        here = horde.predict(tiles, observation)
+        predictions = horde.predict(tiles, observation)
         self._remembered = np.vstack([self._remembered, tiles])[-_N_REMEMBERED:]
         readings = self._readings.reshape(-1, observation.size)
         self._readings = np.vstack([readings, observation])[-_N_REMEMBERED:]
-        self._predicted = np.vstack([self._predicted, here])[-_N_REMEMBERED:]
+        self._predicted = np.vstack([self._predicted, predictions])[-_N_REMEMBERED:]
 
     def _predict_remembered(self) -> Floats:
         """Return the predictions at the remembered states, shape (n_remembered, n_demons)."""

@@ -75,10 +75,10 @@ class Levers(NamedTuple):
 
     def without(self, lever: str) -> Levers:
         """Return the others; what follows the reading is an offset."""
-        others = self._replace(**{lever: False})
-        if not others.offsets:
-            others = others._replace(readings=False)
-        return others
+        levers = self._replace(**{lever: False})
+        if not levers.offsets:
+            levers = levers._replace(readings=False)
+        return levers
 
     def interface(self, interface: Interface, seed: int) -> Interface:
         """Return the robot's interface with the features that are learned from."""

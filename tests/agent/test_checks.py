@@ -123,7 +123,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
         pack(NOTHING_FOLLOWS),
         like=(np.zeros(N_CHANNELS), tiles, np.zeros(N_CHANNELS), 0, 1.0, False),
     )
-    before = np.zeros(N_CHANNELS)
+    readings = np.zeros(N_CHANNELS)
     n_broken = 0
     for t in range(300):
         observation = rng.normal(size=N_CHANNELS) * rng.choice([1e-3, 1.0, 10.0 + t])
@@ -137,7 +137,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
             a.copy() for a in (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals)
         ]
         assert (
-            finish_signals(observation, np.array([1, 2, 1]), before, action, probability, False)
+            finish_signals(observation, np.array([1, 2, 1]), readings, action, probability, False)
             == checks.STATE_WRONG
         )
         for array, was in zip(
@@ -145,7 +145,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
         ):
             np.testing.assert_array_equal(array, was)
         slow.finish_signals(observation, action, probability)
-        flags = finish_signals(observation, tiles, before, action, probability, False)
+        flags = finish_signals(observation, tiles, readings, action, probability, False)
         assert bool(flags & checks.BROKEN) == slow.is_broken, t
         n_broken += slow.is_broken
         for name in ("rho", "largest", "longest", "totals", "bound"):

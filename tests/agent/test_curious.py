@@ -58,7 +58,7 @@ class Stream:
         self.n_steps += 1
         life = SimpleNamespace(
             student=SimpleNamespace(learning_steps=self.n_steps),
-            robot_stream=SimpleNamespace(tiles=HERE[1]),
+            robot_stream=SimpleNamespace(tiles=HERE[1], observation=HERE[0]),
         )
         self.drive.after_step(SimpleNamespace(life=life))  # type: ignore[arg-type]
 

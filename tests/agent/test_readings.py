@@ -119,22 +119,22 @@ def test_the_td_error_is_that_of_the_whole_prediction(engine: Any, mode: Any) ->
     state = rng.random(4), rng.choice(25, N_ACTIVE, replace=False)
     horde.begin(*state)
     for t in range(120):
-        after = walk(rng, state[0]), rng.choice(25, N_ACTIVE, replace=False)
+        next_state = walk(rng, state[0]), rng.choice(25, N_ACTIVE, replace=False)
         is_last = t % 20 == 19
         if t == 60:
             horde.set_offsets(horde.offsets)  # from here on they stand still
-        before = horde.predict(state[1], state[0])
-        later = horde.predict(after[1], after[0])
-        horde.learn(0, 0.5, *after, terminated=is_last)
+        prediction = horde.predict(state[1], state[0])
+        next_prediction = horde.predict(next_state[1], next_state[0])
+        horde.learn(0, 0.5, *next_state, terminated=is_last)
         gamma = np.array([0.0 if is_last else q.continuation for q in questions])
         z = np.array([q.outcome for q in questions])
-        cumulant = after[0][[0, 0, 1]]
-        expected = cumulant + (1.0 - gamma) * z + gamma * later - before
+        cumulant = next_state[0][[0, 0, 1]]
+        expected = cumulant + (1.0 - gamma) * z + gamma * next_prediction - prediction
         if t >= 60:
             np.testing.assert_allclose(horde.td_error, expected, rtol=1e-9, atol=1e-9)
         if is_last:
-            horde.begin(*after)
-        state = after
+            horde.begin(*next_state)
+        state = next_state
     assert horde.reading_shares[0] > 0.1
 
 
