@@ -285,8 +285,8 @@ class Horde:
             return
         self.catch_up()
         self._engine.select_stream(stream)
+        self._maker.following.select_stream(stream, before=self.stream)
         self._current.select(stream)
-        self._maker.following.select_stream(stream)
         if self._engine.flags:
             self._handle_flags()
 

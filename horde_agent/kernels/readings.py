@@ -98,6 +98,9 @@ def follow(of: ReadingArrays, before: Floats, after: Floats) -> None:
         x_t = before[of.channel[j]]
         x_tp1 = after[of.channel[j]]
         gamma = of.gamma[j]
+        if of.n_read[j] == 0.0:
+            of.mean[j] = x_t
+            of.n_read[j] = 1.0
         deviation = x_t - of.mean[j]
         of.past[j] = gamma * of.past[j] + deviation
         of.weight[j] = gamma * of.weight[j] + deviation * deviation

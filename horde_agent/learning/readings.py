@@ -58,7 +58,6 @@ class ReadingOffsets:
         self.level_processed = np.zeros(k + 1)
         self.place = np.full(follows.size, k)
         self.place[demons] = np.searchsorted(cumulants, cumulant[demons])
-        self._stream = 0
         self._other_streams: dict[int, State] = {}
 
     @property
@@ -100,12 +99,8 @@ class ReadingOffsets:
         self.arrays.weight[:] = 0.0
 
     def join(self, observation: Observation) -> None:
-        """Take the first reading of cumulants without one, and set the levels, at an observation, (n_channels,)."""
-        arrays = self.arrays
-        is_first = arrays.n_read == 0.0
-        arrays.mean[is_first] = observation[arrays.channel][is_first]
-        arrays.n_read[is_first] = 1.0
-        arrays.level[:] = self.levels(observation)
+        """Set the levels at the current state, with this observation, (n_channels,)."""
+        self.arrays.level[:] = self.levels(observation)
 
     def set_centres(self, references: Floats) -> None:
         """Set r from the constant part of each reference, (n_cumulants,)."""
@@ -128,17 +123,18 @@ class ReadingOffsets:
             arrays.product[j], arrays.square[j] = sums[:, demon]
         write_gains(arrays)
 
-    def select_stream(self, stream: int) -> None:
-        """Continue with the means and sums of another stream."""
+    def select_stream(self, stream: int, before: int) -> None:
+        """Continue with the means and sums of another stream; those of the one `before` it are kept."""
+        if not self.is_on:
+            return
         arrays = self.arrays
-        self._other_streams[self._stream] = attributes(arrays, *_OF_STREAM)
+        self._other_streams[before] = attributes(arrays, *_OF_STREAM)
         state = self._other_streams.pop(stream, {})
         for name in _OF_STREAM:
             values = getattr(arrays, name)
             values[:] = 0.0
             if name in state:
                 values[:] = state[name]
-        self._stream = stream
         self.mark_processed()
 
     def copy_from(self, before: ReadingOffsets, old_index: Integers) -> None:
@@ -153,7 +149,6 @@ class ReadingOffsets:
             values[has_source] = getattr(before.arrays, name)[source[:k][has_source]]
         for stream, state in before._other_streams.items():
             self._other_streams[stream] = _rearranged(state, source, has_source)
-        self._stream = before._stream
         self.mark_processed()
 
     def copy_estimates_from(self, other: ReadingOffsets) -> None:
@@ -176,7 +171,7 @@ class ReadingOffsets:
         """Return copies of the state, by name."""
         selected = attributes(self.arrays, *_OF_CUMULANTS, *_OF_STREAM)
         demons = attributes(self, "place", "level_processed")
-        streams = streams_state(self._stream, self._other_streams)
+        streams = streams_state(0, self._other_streams)
         return nested(arrays=selected, demons=demons, streams=streams)
 
     def restore(self, state: State) -> None:
@@ -185,7 +180,7 @@ class ReadingOffsets:
             getattr(self.arrays, name)[:] = values
         self.place[:] = state["demons/place"]
         self.level_processed[:] = state["demons/level_processed"]
-        self._stream, self._other_streams = restored_streams(inner(state, "streams"))
+        _, self._other_streams = restored_streams(inner(state, "streams"))
 
 
 def checked_offsets(

@@ -311,7 +311,7 @@ def test_an_impossible_reach_is_refused(average: float) -> None:
 
 
 REACHES: list[tuple[dict[str, Any], float, float]] = [
-    ({}, 10_000.0, 0.1),
+    ({}, 10_000.0, 0.05),
     ({"paper": True}, 0.0, 0.1),
     ({"average": 0.0}, 0.0, 0.05),
     ({"average": 500.0, "step_size": 0.2}, 500.0, 0.2),

@@ -40,7 +40,7 @@ class ScriptedHorde:
         self.answers = np.zeros(self.n_demons)
         self.predictions = np.zeros(self.n_demons)
 
-    def predict(self, _tiles: Any) -> np.ndarray:
+    def predict(self, _tiles: Any, _observation: Any = None) -> np.ndarray:
         return self.answers.copy()
 
 

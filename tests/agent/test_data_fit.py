@@ -252,7 +252,8 @@ def test_rows_of_transitions_are_learned_with_their_last_reward(kind: str, tmp_p
         run = learn_from(source, "a", **arguments)
     assert run.summary["learning_steps"] == 2_000
     values = [
-        run.horde.predict(run.interface.encode(np.append(state, 0.0)))[0] for state in np.eye(5)
+        run.horde.predict(run.interface.encode(reading), reading)[0]
+        for reading in np.column_stack([np.eye(5), np.zeros(5)])
     ]
     np.testing.assert_allclose(values, 0.9 ** np.arange(4, -1, -1), atol=0.01)
 

@@ -152,7 +152,9 @@ def test_the_return_of_a_feature_or_a_prediction_sums_its_values() -> None:
     requests = []
     for tiles, made in (([3, 5], 2.0), ([4, 5], 4.0), ([3, 6], 8.0)):
 
-        def predict_one(name: str, tiles: np.ndarray, made: float = made) -> float:
+        def predict_one(
+            name: str, observation: np.ndarray, tiles: np.ndarray, made: float = made
+        ) -> float:
             requests.append((name, tiles.tolist()))
             return made
 

@@ -381,7 +381,7 @@ FOLDERS = [
     Case(
         "resume run --steps 1300",
         "config.toml was changed after the run began",
-        edit("config.toml", lambda text: text.replace("step_size = 0.1", "step_size = 0.2")),
+        edit("config.toml", lambda text: text.replace("step_size = 0.05", "step_size = 0.2")),
     ),
     Case(
         "resume run --steps 1300",

@@ -67,7 +67,7 @@ def test_the_summary_agrees_with_the_record(toy_run: Path) -> None:
 
 
 def test_an_mspbe_that_is_not_yet_valid_is_marked(toy_run: Path) -> None:
-    """It takes 10,000 updates. The questions' updates add up to what the summary says of all."""
+    """It takes 20,000 updates. The questions' updates add up to what the summary says of all."""
     questions = lines_of(toy_run / "questions.csv")
     summary = summary_of(toy_run)
     facts = json.loads((toy_run / "details.json").read_text())["mspbe"]
@@ -76,7 +76,7 @@ def test_an_mspbe_that_is_not_yet_valid_is_marked(toy_run: Path) -> None:
     assert (facts["n_valid"], facts["n_not_yet_valid"], facts["valid_after_updates"]) == (
         0,
         27,
-        pytest.approx(1e4),
+        pytest.approx(2e4),
     )
     assert facts["scalar_mean_of_valid"] is None
     n_updates = sum(int(q["n_updates"]) for q in questions)
@@ -188,8 +188,8 @@ def test_questions_of_several_rules_have_the_estimates_of_their_own(
     assert float(curve[-1]["mspbe_scalar_mean"]) == pytest.approx(summary["mspbe_scalar_mean"])
     facts = json.loads((run / "details.json").read_text())["mspbe"]
     assert (facts["n_valid"], facts["n_not_yet_valid"], facts["n_without_estimate"]) == (3, 3, 3)
-    assert facts["valid_after_updates_least"] == pytest.approx(10.0)
-    assert facts["valid_after_updates"] == pytest.approx(10_000.0)
+    assert facts["valid_after_updates_least"] == pytest.approx(20.0)
+    assert facts["valid_after_updates"] == pytest.approx(20_000.0)
 
 
 @pytest.mark.usefixtures("pictures")

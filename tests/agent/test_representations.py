@@ -94,7 +94,7 @@ def test_a_data_set_has_a_prediction_for_each_row(tmp_path: Path) -> None:
     predictions = learned.predictions()
     assert predictions.shape == (300, 2)
     float32 = observations.astype(np.float32)
-    expected = [learned.horde.predict(learned.interface.encode(row)) for row in float32]
+    expected = [learned.horde.predict(learned.interface.encode(row), row) for row in float32]
     np.testing.assert_array_equal(predictions, expected)
     np.testing.assert_array_equal(learned.predictions(observations[:40]), predictions[:40])
     assert predictions.std() > 0.0

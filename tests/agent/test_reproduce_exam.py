@@ -35,7 +35,7 @@ class MeanHorde:
     def __init__(self, predictions: np.ndarray) -> None:
         self.answers = predictions
 
-    def predict(self, _tiles: object) -> np.ndarray:
+    def predict(self, _tiles: object, _observation: object) -> np.ndarray:
         return self.answers
 
 

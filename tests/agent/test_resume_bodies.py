@@ -482,7 +482,7 @@ def test_a_changed_setting_or_question_is_noticed_by_resume_report_and_replay(
         shutil.rmtree("a/checkpoint")
     changed = Path("a") / file
     text = changed.read_text()
-    changed.write_text(text.replace("step_size = 0.1", "step_size = 0.3").replace("0.5", "0.6"))
+    changed.write_text(text.replace("step_size = 0.05", "step_size = 0.3").replace("0.5", "0.6"))
     assert changed.read_text() != text
     assert toy("report a") == 0
     assert f"{file} was changed after the run began" in Path("a/report.html").read_text()
@@ -508,7 +508,7 @@ def test_settings_that_are_changed_while_a_run_goes_on_are_noticed_after_it(
 
     def edit(age: int) -> None:
         if age == 50:
-            config.write_text(config.read_text().replace("step_size = 0.1", "step_size = 0.3"))
+            config.write_text(config.read_text().replace("step_size = 0.05", "step_size = 0.3"))
 
     assert toy(f"learn --steps 100 {TOY}", on_step=edit) == 0
     assert "a/config.toml was changed after the run began" in reports(

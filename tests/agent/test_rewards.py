@@ -378,7 +378,9 @@ def test_the_reward_of_a_terminal_transition_is_learned(tmp_path: Path) -> None:
     )
     assert run.summary["learning_steps"] == N_ROWS
     np.testing.assert_allclose(
-        run.horde.predict(run.interface.encode(np.ones(1, np.float32))), 5.0, atol=0.2
+        run.horde.predict(run.interface.encode(np.ones(1, np.float32)), np.ones(1)),
+        5.0,
+        atol=0.2,
     )
 
 

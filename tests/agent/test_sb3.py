@@ -510,7 +510,7 @@ def test_predictions_are_appended_for_the_controller_only() -> None:
     ppo(env).learn(128, callback=HordeCallback(horde, face))
     assert len(horde.seen) > 100
     observation, _ = env.reset(seed=0)
-    predicted = horde.predict(face.encode(observation[:1]))[0]
+    predicted = horde.predict(face.encode(observation[:1]), observation[:1])[0]
     assert observation[1] == np.float32(predicted)
     assert predicted != 0.0
 

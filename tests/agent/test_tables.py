@@ -317,7 +317,7 @@ def trace_lines(
         questions=questions,
         names=[question.name for question in questions],
         n_demons=4,
-        predict=lambda _: [1.0, 2.0, 3.0, variance],
+        predict=lambda *_: [1.0, 2.0, 3.0, variance],
     )
     traces = tables.excursion_traces(life(n_excursions, last), horde, FACE, [course], HORIZON)
     return [dict(zip(tables.TRACE_COLUMNS, line, strict=True)) for line in traces]
@@ -411,7 +411,7 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
     A pass does not continue from the last row of the one before, though no row is flagged as a gap.
     """
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
-    horde.predict = lambda tiles: np.zeros(3)
+    horde.predict = lambda *_: np.zeros(3)
     seen: list[int] = []
     student = StreamLearner(horde, FACE)
     stream = stream_of([0.1] * n, {0: Flag.NONE})
@@ -430,7 +430,7 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
 def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     """Row 30 is broken in the part that is learned, row 80 in the other: the row before each leads nowhere."""
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
-    horde.predict = lambda tiles: np.zeros(3)
+    horde.predict = lambda *_: np.zeros(3)
     student = StreamLearner(horde, FACE)
     score = learn_and_score(stream_of([1.0] * 100, {30: flag, 80: flag}), student, passes=1)
     assert [call[1] for call in horde.learned] == [k for k in range(69) if k != 29]
@@ -447,7 +447,7 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
     readings = [0.5] * 70 + [float(k % 2) for k in range(30)]
     readings[90] = 0.9
     horde: Any = SpyHorde([GVF("next", Behaviour(), Channel(1), 0.0)])
-    horde.predict = lambda tiles: np.full(1, 0.75)
+    horde.predict = lambda *_: np.full(1, 0.75)
     score = learn_and_score(
         stream_of(readings, {90: Flag.GAP}), StreamLearner(horde, FACE), passes=1
     )
@@ -471,7 +471,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     flags = {20: Flag.GAP, 160: Flag.STALE}
     stream = stream_of(rewards, flags)
     horde: Any = SpyHorde(nexting(FACE, (0.5, 0.9)))
-    horde.predict = lambda tiles: np.full(6, 0.3)
+    horde.predict = lambda *_: np.full(6, 0.3)
     score = learn_and_score(stream, StreamLearner(horde, FACE), 0, size=size)
     learned = stream[:140]
     held_out = stream[140:]
@@ -492,7 +492,7 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     """Four times as many rows, made when they are read; only the shown returns are kept, three numbers a row."""
     monkeypatch.setattr(log_nexting, "MOST_ROWS", 50)
     horde: Any = SpyHorde(nexting(FACE, tuple(np.linspace(0.0, 0.9, 100))))
-    horde.predict = lambda tiles: np.zeros(300)
+    horde.predict = lambda *_: np.zeros(300)
 
     class Log:
         def __init__(self, n_parts: int) -> None:

@@ -60,7 +60,7 @@ def error(seed: int, how: str) -> float:
         )
     at = np.linspace(0, 1, N_PLACES)
     predictions = np.array(
-        [learned.horde.predict(learned.interface.encode(np.array([x]))) for x in at]
+        [learned.horde.predict(learned.interface.encode(np.array([x])), np.array([x])) for x in at]
     )
     truth = np.array([values(right) for right in RIGHT]).T
     share = (

@@ -16,21 +16,24 @@ class SlowReading:
 
     def __init__(self, gamma: float) -> None:
         self._gamma = gamma
+        self._first = 0.0  # reading at which the latest stretch begins
         self._n_read = 0
         self._mean = 0.0
         self._deviations: list[list[float]] = []  # x_t - m_t of each stretch
         self._pairs: list[tuple[int, int, float]] = []  # stretch, t, x_{t+1} - m_t
 
     def begin(self, reading: float) -> None:
-        """Begin a stretch; only the first reading of all is one of the mean."""
-        if self._n_read == 0:
-            self._read(reading)
+        """Begin a stretch; of the first readings of stretches only the very first one is one of the mean."""
+        self._first = reading
         self._deviations.append([reading - self._mean])
 
     def learn(self, reading: float) -> None:
         """Add the next reading of the stretch."""
         stretch = len(self._deviations) - 1
         deviations = self._deviations[stretch]
+        if self._n_read == 0:
+            self._read(self._first)
+            deviations[0] = 0.0
         self._pairs.append((stretch, len(deviations) - 1, reading - self._mean))
         self._read(reading)
         deviations.append(reading - self._mean)
