@@ -142,6 +142,8 @@ class ReadingOffsets:
         k = self.arrays.cumulant.size
         source = np.full(k + 1, before.arrays.cumulant.size)
         is_old = old_index != NEWCOMER
+        had_none = before.place[old_index] == before.arrays.cumulant.size
+        self.place[is_old & had_none] = k  # also of a demon that diverged
         source[self.place[is_old]] = before.place[old_index[is_old]]
         has_source = source[:k] < before.arrays.cumulant.size
         for name in (*_OF_CUMULANTS, *_OF_STREAM):

@@ -348,6 +348,10 @@ def test_a_demon_that_diverged_predicts_zero() -> None:
     assert horde.reading_shares[3] == 0.0
     assert horde.predict(TILES, reading)[3] == 0.0
     assert np.isfinite(horde.predictions).all()
+    horde.add([ask("new", BEHAVIOUR, Channel(3), 0.5)])
+    horde.learn(0, 1.0, np.full(4, 0.3), TILES)
+    assert horde.predictions[3] == 0.0
+    assert horde.reading_shares[3] == 0.0
 
 
 def test_what_was_learned_elsewhere_is_taken_over_with_its_share() -> None:
