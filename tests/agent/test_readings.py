@@ -349,7 +349,9 @@ def test_a_demon_that_diverged_predicts_zero() -> None:
     assert horde.predict(TILES, reading)[3] == 0.0
     assert np.isfinite(horde.predictions).all()
     horde.add([ask("new", BEHAVIOUR, Channel(3), 0.5)])
-    horde.learn(0, 1.0, np.full(4, 0.3), TILES)
+    for step in range(20):
+        horde.learn(0, 1.0, np.full(4, float(step)), TILES)
+    assert horde.reading_shares[4] > 0.5
     assert horde.predictions[3] == 0.0
     assert horde.reading_shares[3] == 0.0
 
