@@ -38,8 +38,8 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.inputs import CurrentStates
 from horde_agent.learning.mixed import MixedEngine
+from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.readings import checked_offsets
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     LearnerConfig,

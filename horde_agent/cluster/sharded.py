@@ -31,7 +31,7 @@ from horde_agent.horde import Mode, check_size
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
-from horde_agent.learning.readings import checked_offsets
+from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
 from horde_agent.learning.signals import check_names
 from horde_agent.saving import State, inner, nested, text, untext

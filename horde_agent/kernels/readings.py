@@ -36,7 +36,7 @@ N_MEAN = 300.0
 
 
 class ReadingArrays(NamedTuple):
-    """The k cumulants whose offset follows their reading.
+    """The k cumulants with an offset that follows the reading.
 
     Numbers of each stream are exchanged by `learning.readings` when another one is selected.
     """

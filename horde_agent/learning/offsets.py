@@ -98,7 +98,7 @@ class Offsets:
         changes_always: True if references or outcomes change with every transition, and not with
             the ends of streams.
         at_end: True if the latest transition ended a stream.
-        may_follow: Mask of the demons whose offset follows their reading, if that is a channel of the
+        may_follow: Mask of the demons with an offset that follows the reading, if that is a channel of the
             observation, shape (n_demons,).
         gamma: Their constant continuations; 0 for a function, shape (n_demons,).
         value: Offset of each demon, shape (n_demons,).
@@ -341,6 +341,21 @@ class Offsets:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
         self.changes_always = self.is_moving or self._has_functions
+
+
+def checked_offsets(
+    offsets: Floats, reading_sums: Floats | None, n_demons: int
+) -> tuple[Floats, Floats]:
+    """Return arguments of `Horde.set_offsets`, (n_demons,) and (2, n_demons), or raise ValueError."""
+    values = np.asarray(offsets, dtype=np.float64)
+    if values.shape != (n_demons,):
+        raise ValueError(f"offsets must have the shape ({n_demons},), not {values.shape}")
+    sums = np.full((2, n_demons), np.nan)
+    if reading_sums is not None:
+        sums = np.asarray(reading_sums, dtype=np.float64)
+    if sums.shape != (2, n_demons):
+        raise ValueError(f"reading_sums must have the shape (2, {n_demons}), not {sums.shape}")
+    return values, sums
 
 
 def _constants(values: Sequence[object]) -> Floats:

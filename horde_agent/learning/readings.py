@@ -1,4 +1,4 @@
-"""The cumulants whose offset follows their reading: what `kernels.readings` computes with, for each stream.
+"""Cumulants with an offset that follows the reading: the arrays of `kernels.readings`, for each stream.
 
 The products from which g is estimated are of all streams; the means and discounted sums of a stream
 are its own, so that robots with other sensors may take turns.
@@ -24,7 +24,7 @@ class ReadingOffsets:
     """Offsets that follow a reading.
 
     Args:
-        follows: Mask of the demons whose offset follows the reading, shape (n_demons,).
+        follows: Mask of the demons with an offset that follows the reading, shape (n_demons,).
         cumulant: Cumulant of each demon among those that the engine receives, shape (n_demons,).
         channel: Channel of each demon's cumulant, shape (n_demons,).
         gamma: Constant continuation of each demon, shape (n_demons,).
@@ -183,21 +183,6 @@ class ReadingOffsets:
         self.place[:] = state["demons/place"]
         self.level_processed[:] = state["demons/level_processed"]
         _, self._other_streams = restored_streams(inner(state, "streams"))
-
-
-def checked_offsets(
-    offsets: Floats, reading_sums: Floats | None, n_demons: int
-) -> tuple[Floats, Floats]:
-    """Return arguments of `Horde.set_offsets`, (n_demons,) and (2, n_demons), or raise ValueError."""
-    values = np.asarray(offsets, dtype=np.float64)
-    if values.shape != (n_demons,):
-        raise ValueError(f"offsets must have the shape ({n_demons},), not {values.shape}")
-    sums = np.full((2, n_demons), np.nan)
-    if reading_sums is not None:
-        sums = np.asarray(reading_sums, dtype=np.float64)
-    if sums.shape != (2, n_demons):
-        raise ValueError(f"reading_sums must have the shape (2, {n_demons}), not {sums.shape}")
-    return values, sums
 
 
 def _rearranged(state: State, source: Integers, has_source: Bools) -> State:

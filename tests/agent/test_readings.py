@@ -126,7 +126,9 @@ def test_the_td_error_is_that_of_the_whole_prediction(engine: Any, mode: Any) ->
         prediction = horde.predict(state[1], state[0])
         next_prediction = horde.predict(next_state[1], next_state[0])
         horde.learn(0, 0.5, *next_state, terminated=is_last)
-        gamma = np.array([0.0 if is_last else q.continuation for q in questions])
+        gamma = np.array([q.continuation for q in questions])
+        if is_last:
+            gamma[:] = 0.0
         z = np.array([q.outcome for q in questions])
         cumulant = next_state[0][[0, 0, 1]]
         expected = cumulant + (1.0 - gamma) * z + gamma * next_prediction - prediction
