@@ -179,7 +179,7 @@ class Horde:
             predictions = self._engine.latest
         self._current.state = state
         self._maker.begin(*state)
-        return self._with_offsets(predictions, self._maker.following.arrays.level)
+        return self._with_offsets(predictions, self._maker.following.arrays.added)
 
     def learn(
         self,
@@ -249,12 +249,12 @@ class Horde:
             self._current.state = None
         else:
             self._current.state = state
-        level = maker.following.arrays.level
+        added = maker.following.arrays.added
         if self._batch > 1:
             if not self._engine.n_waiting:
                 maker.following.mark_processed()
-            level = maker.following.level_processed
-        return self._with_offsets(predictions, level)
+            added = maker.following.added_processed
+        return self._with_offsets(predictions, added)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
@@ -305,14 +305,14 @@ class Horde:
         following = self._maker.following
         if observation is not None:
             observation, tiles = self._maker.states.checked(observation, tiles)
-            return self._with_offsets(self._predict(tiles), following.levels(observation))
+            return self._with_offsets(self._predict(tiles), following.added_at(observation))
         tiles = self._maker.states.tiles(tiles)
         if following.is_on:
             raise ValueError(
                 "predict needs the observation, too, as offsets follow the reading: "
                 "predict(tiles, observation)"
             )
-        return self._with_offsets(self._predict(tiles), following.arrays.level)
+        return self._with_offsets(self._predict(tiles), following.arrays.added)
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
         """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
@@ -367,7 +367,7 @@ class Horde:
             latest = self._processed().latest
         else:
             latest = self._predict(state[1])
-        return self._with_offsets(latest, self._maker.following.arrays.level)
+        return self._with_offsets(latest, self._maker.following.arrays.added)
 
     @property
     def offsets(self) -> Floats:
@@ -901,13 +901,13 @@ class Horde:
         if n_steps >= averages.sample_at and not is_last:
             averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), n_steps)
 
-    def _with_offsets(self, values: Floats, level: Floats) -> Floats:
-        """Return predictions from theta.phi, (n_demons,), in a new array; `level` is as in `ReadingArrays`."""
+    def _with_offsets(self, values: Floats, added: Floats) -> Floats:
+        """Return predictions from theta.phi, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
         maker = self._maker
         if not maker.offsets.is_on:
             return values.copy()
         predictions = np.empty(values.size)
-        add_offsets(values, maker.offsets.added, level, maker.following.place, predictions)
+        add_offsets(values, added, maker.following.place, predictions)
         return predictions
 
     def _prediction_of(self, demon: int, observation: Observation, tiles: Tiles) -> float:
@@ -917,10 +917,7 @@ class Horde:
         value = self._engine.direct.predict_one(demon, tiles)
         if not self._engine.n_waiting:
             self._maker.following.mark_processed()
-        if self._maker.offsets.is_on:
-            value += float(self._maker.offsets.added[demon])
-            value += self._maker.following.level_of(demon, observation)
-        return value
+        return value + self._maker.following.added_to(demon, observation)
 
 
 def check_size(n_features: int, n_active: int, mode: str) -> None:

@@ -220,7 +220,7 @@ def finish_signals(
     if first_wrong(observation, tiles, of.seen) != -1:
         return STATE_WRONG
     constant_ratios(of, action, probability)
-    readings.shape(following, of.reference, before, observation, is_last)
+    readings.follow(following, of.reference, before, observation, is_last)
     findings = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
         signal_findings = check_signals(of)
@@ -229,5 +229,4 @@ def finish_signals(
     if findings & BOUND_RISES:
         raise_bounds(of)
     add_up(of)
-    readings.follow(following, before, observation)
     return int(findings)

@@ -24,35 +24,44 @@ stays as it is, and noise on it would be predicted to stay.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Floats
 
 N_MEAN = 300.0
 """Readings that the mean is taken over."""
 
+FOLLOWER = np.dtype(
+    [
+        ("cumulant", np.int64),  # index among the cumulants that the engine receives
+        ("channel", np.int64),  # channel of the observation
+        ("gamma", np.float64),  # continuation
+        ("offset", np.float64),  # o
+        ("centre", np.float64),  # r, in the unit of the channel
+        ("gain", np.float64),  # g
+        ("product", np.float64),  # sum of products of a reading and those before it, discounted
+        ("square", np.float64),  # sum of their squares, discounted alike
+        # Of the stream; `learning.readings` exchanges them when another one is selected
+        ("level", np.float64),  # g (x - r) at the current state
+        ("recent_mean", np.float64),  # of the latest readings, m
+        ("n_read", np.float64),  # number of readings
+        ("past", np.float64),  # discounted sum of the deviations x - m
+        ("weight", np.float64),  # discounted sum of their squares
+    ]
+)
+"""A cumulant with an offset that follows the reading. One record, since a step finds them in no cache."""
+Followers: TypeAlias = "np.recarray[Any, Any]"
+
 
 class ReadingArrays(NamedTuple):
-    """The k cumulants with an offset that follows the reading.
+    """The k cumulants with an offset that follows the reading, and what is added to predictions."""
 
-    Numbers of each stream are exchanged by `learning.readings` when another one is selected.
-    """
-
-    cumulant: Integers  # (k,): index among the cumulants that the engine receives
-    channel: Integers  # (k,): channel of the observation
-    gamma: Floats  # (k,): continuation
-    centre: Floats  # (k,): r, in the unit of the channel
-    product: Floats  # (k,): sum of products of a reading and those before it, discounted
-    square: Floats  # (k,): sum of their squares, discounted alike
-    gain: Floats  # (k,): g
-    level: Floats  # (k + 1,): g (x - r) at the current state of the stream; the last one is 0
-    mean: Floats  # (k,): of the stream's latest readings, m
-    n_read: Floats  # (k,): number of the stream's readings
-    past: Floats  # (k,): discounted sum of the stream's deviations x - m
-    weight: Floats  # (k,): discounted sum of their squares
+    follower: Followers  # (k,)
+    added: Floats  # (n_added,), n_added > k: o + g (x - r) at the current state of the stream, then other offsets, then 0
 
 
 @inlined
@@ -67,55 +76,49 @@ def gain_of(product: float, square: float, gamma: float) -> float:
 
 
 @kernel
-def write_gains(of: ReadingArrays) -> None:
-    """Write g from the sums of products and squares."""
-    for j in range(of.gain.shape[0]):
-        of.gain[j] = gain_of(of.product[j], of.square[j], of.gamma[j])
+def write_gains(follower: Followers) -> None:
+    """Write g from the sums of products and squares, (k,)."""
+    for j in range(follower.shape[0]):
+        one = follower[j]
+        one.gain = gain_of(one.product, one.square, one.gamma)
 
 
 @inner_kernel
-def shape(
+def follow(
     of: ReadingArrays, reference: Floats, before: Floats, after: Floats, is_last: bool
 ) -> None:
-    """Write the references, (n_cumulants,), of a transition between two observations, (n_channels,) each.
+    """Write what a transition between two observations, (n_channels,) each, subtracts from cumulants; learn g from it.
 
-    At the end of a stream, `is_last`, gamma' is 0.
+    References are of shape (n_cumulants,). At the end of a stream, `is_last`, gamma' is 0.
     """
-    for j in range(of.cumulant.shape[0]):
-        r = of.centre[j]
-        y_t = before[of.channel[j]] - r
-        y_tp1 = after[of.channel[j]] - r
-        gamma_tp1 = of.gamma[j]
+    for j in range(of.follower.shape[0]):
+        one = of.follower[j]
+        x_t = before[one.channel]
+        x_tp1 = after[one.channel]
+        y_t = x_t - one.centre
+        y_tp1 = x_tp1 - one.centre
+        gamma_tp1 = one.gamma
         if is_last:
             gamma_tp1 = 0.0
-        reference[of.cumulant[j]] = r - of.gain[j] * (gamma_tp1 * y_tp1 - y_t)
+        reference[one.cumulant] = one.centre - one.gain * (gamma_tp1 * y_tp1 - y_t)
 
-
-@inner_kernel
-def follow(of: ReadingArrays, before: Floats, after: Floats) -> None:
-    """Learn g from a transition between two observations, (n_channels,) each, and write the levels after it."""
-    for j in range(of.cumulant.shape[0]):
-        x_t = before[of.channel[j]]
-        x_tp1 = after[of.channel[j]]
-        gamma = of.gamma[j]
-        if of.n_read[j] == 0.0:
-            of.mean[j] = x_t
-            of.n_read[j] = 1.0
-        deviation = x_t - of.mean[j]
-        of.past[j] = gamma * of.past[j] + deviation
-        of.weight[j] = gamma * of.weight[j] + deviation * deviation
-        of.product[j] += (x_tp1 - of.mean[j]) * of.past[j]
-        of.square[j] += of.weight[j]
-        of.n_read[j] += 1.0
-        of.mean[j] += (x_tp1 - of.mean[j]) / min(of.n_read[j], N_MEAN)
-        of.gain[j] = gain_of(of.product[j], of.square[j], gamma)
-        of.level[j] = of.gain[j] * (x_tp1 - of.centre[j])
+        if one.n_read == 0.0:
+            one.recent_mean = x_t
+            one.n_read = 1.0
+        deviation = x_t - one.recent_mean
+        one.past = one.gamma * one.past + deviation
+        one.weight = one.gamma * one.weight + deviation * deviation
+        one.product += (x_tp1 - one.recent_mean) * one.past
+        one.square += one.weight
+        one.n_read += 1.0
+        one.recent_mean += (x_tp1 - one.recent_mean) / min(one.n_read, N_MEAN)
+        one.gain = gain_of(one.product, one.square, one.gamma)
+        one.level = one.gain * y_tp1
+        of.added[j] = one.offset + one.level
 
 
 @kernel
-def add_offsets(
-    predictions: Floats, offset: Floats, level: Floats, place: Integers, out: Floats
-) -> None:
-    """Write predictions with their offsets, (n_demons,); `place` is each demon's in `ReadingArrays.level`."""
+def add_offsets(predictions: Floats, added: Floats, place: NDArray[np.int32], out: Floats) -> None:
+    """Write predictions with their offsets, (n_demons,); `place` is each demon's in `ReadingArrays.added`."""
     for i in range(out.shape[0]):
-        out[i] = predictions[i] + offset[i] + level[place[i]]
+        out[i] = predictions[i] + added[place[i]]

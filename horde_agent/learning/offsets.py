@@ -93,6 +93,7 @@ class Offsets:
 
     Attributes:
         is_on: True unless all offsets are 0.
+        has_offset: Mask of the demons whose offset is not 0 for good, shape (n_demons,).
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
         changes_always: True if references or outcomes change with every transition, and not with
@@ -122,8 +123,8 @@ class Offsets:
             if not self._is_automatic[i]:
                 self.value[i] = float(one)
         self.added = self.value.copy()
-        has_offset = self._is_automatic | (self.value != 0.0)
-        self.is_on = bool(has_offset.any())
+        self.has_offset = self._is_automatic | (self.value != 0.0)
+        self.is_on = bool(self.has_offset.any())
 
         # Demons with a reference; the others with an offset receive z - o.
         has_constants = [
@@ -131,8 +132,8 @@ class Offsets:
             for question in questions
         ]
         self.gamma = _constants([question.continuation for question in questions])
-        self._is_centred = has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
-        self._is_shifted = has_offset & ~self._is_centred
+        self._is_centred = self.has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
+        self._is_shifted = self.has_offset & ~self._is_centred
         is_reading = [
             one == READING and not question.finds_policy
             for one, question in zip(offsets, questions, strict=True)

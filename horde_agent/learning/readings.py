@@ -1,7 +1,8 @@
-"""Cumulants with an offset that follows the reading: the arrays of `kernels.readings`, for each stream.
+"""What is added to the predictions of each demon: its offset, which may follow a reading.
 
-The products from which g is estimated are of all streams; the means and discounted sums of a stream
-are its own, so that robots with other sensors may take turns.
+The arrays are those of `kernels.readings`, for each stream. The products from which g is estimated are
+of all streams; the means and discounted sums of a stream are its own, so that robots with other
+sensors may take turns.
 """
 
 from __future__ import annotations
@@ -10,178 +11,203 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from horde_agent.kernels.readings import ReadingArrays, write_gains
+from horde_agent.kernels.readings import FOLLOWER, ReadingArrays, write_gains
 from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import Observation
 from horde_agent.saving import State, attributes, inner, nested
 from horde_agent.types import Bools, Floats, Integers
 
 _OF_CUMULANTS = ("product", "square", "gain")
-_OF_STREAM = ("level", "mean", "n_read", "past", "weight")
+_OF_STREAM = ("level", "recent_mean", "n_read", "past", "weight")
 
 
 class ReadingOffsets:
-    """Offsets that follow a reading.
+    """Offsets as they are added to predictions, and those that follow a reading.
 
     Args:
         follows: Mask of the demons with an offset that follows the reading, shape (n_demons,).
+        has_offset: Mask of the demons with an offset, shape (n_demons,).
         cumulant: Cumulant of each demon among those that the engine receives, shape (n_demons,).
         channel: Channel of each demon's cumulant, shape (n_demons,).
         gamma: Constant continuation of each demon, shape (n_demons,).
 
     Attributes:
         arrays: What the kernels read and write, of k cumulants.
-        place: Each demon's place in `arrays.level`, k without one, shape (n_demons,).
-        level_processed: The levels at the latest state that the engine has processed, shape (k + 1,).
+        place: Each demon's place in `arrays.added`, shape (n_demons,).
+        added_processed: `arrays.added` at the latest state that the engine has processed.
     """
 
     def __init__(
-        self, follows: Bools, cumulant: Integers, channel: Integers, gamma: Floats
+        self,
+        follows: Bools,
+        has_offset: Bools,
+        cumulant: Integers,
+        channel: Integers,
+        gamma: Floats,
     ) -> None:
         demons = np.flatnonzero(follows)
         cumulants, firsts = np.unique(cumulant[demons], return_index=True)
         k = cumulants.size
-        self.arrays = ReadingArrays(
-            cumulant=cumulants,
-            channel=channel[demons][firsts],
-            gamma=gamma[demons][firsts],
-            centre=np.zeros(k),
-            product=np.zeros(k),
-            square=np.zeros(k),
-            gain=np.zeros(k),
-            level=np.zeros(k + 1),
-            mean=np.zeros(k),
-            n_read=np.zeros(k),
-            past=np.zeros(k),
-            weight=np.zeros(k),
-        )
-        self.level_processed = np.zeros(k + 1)
-        self.place = np.full(follows.size, k)
+        follower = np.zeros(k, dtype=FOLLOWER).view(np.recarray)
+        follower.cumulant = cumulants
+        follower.channel = channel[demons][firsts]
+        follower.gamma = gamma[demons][firsts]
+        self._leaders = demons[firsts]  # a demon of each of these cumulants
+        self._others = np.flatnonzero(has_offset & ~follows)
+        self.arrays = ReadingArrays(follower, added=np.zeros(k + self._others.size + 1))
+        self.added_processed = self.arrays.added.copy()
+        self.place = np.full(follows.size, self._nowhere, dtype=np.int32)
         self.place[demons] = np.searchsorted(cumulants, cumulant[demons])
+        self.place[self._others] = k + np.arange(self._others.size)
         self._other_streams: dict[int, State] = {}
+
+    @property
+    def _nowhere(self) -> int:
+        """The place of a demon to whose predictions nothing is added."""
+        return self.arrays.added.size - 1
 
     @property
     def is_on(self) -> bool:
         """True if a demon's offset follows its reading."""
-        return bool(self.arrays.cumulant.size)
+        return bool(self.arrays.follower.size)
+
+    def _of_demons(self, of_followers: Floats) -> Floats:
+        """Return numbers of the k cumulants, (..., k), for each demon, (..., n_demons); 0 where nothing follows."""
+        n_places = self.arrays.added.size
+        of_places = np.zeros((*of_followers.shape[:-1], n_places))
+        of_places[..., : of_followers.shape[-1]] = of_followers
+        return np.asarray(of_places[..., self.place])
 
     @property
     def sums(self) -> Floats:
         """Products and squares that g is estimated from, of each demon, shape (2, n_demons); 0 without g."""
-        sums = np.array([self.arrays.product, self.arrays.square])
-        with_none = np.append(sums, np.zeros((2, 1)), axis=1)
-        return np.asarray(with_none[:, self.place])
+        follower = self.arrays.follower
+        return self._of_demons(np.array([follower.product, follower.square]))
 
     @property
     def shares(self) -> Floats:
         """Share of a deviation that lasts, kappa, of each demon; 0 without one or if it diverged, shape (n_demons,)."""
-        arrays = self.arrays
-        kappa = arrays.gain * (1.0 - arrays.gamma)
-        return np.asarray(np.append(kappa, 0.0)[self.place])
+        follower = self.arrays.follower
+        return self._of_demons(follower.gain * (1.0 - follower.gamma))
 
-    def levels(self, observation: Observation) -> Floats:
-        """Return what is added at a state with this observation, (n_channels,): shape (k + 1,), the last one 0."""
-        arrays = self.arrays
-        deviation = observation[arrays.channel] - arrays.centre
-        return np.append(arrays.gain * deviation, 0.0)
+    def added_at(self, observation: Observation) -> Floats:
+        """Return what is added at a state with this observation, (n_channels,), by place."""
+        follower = self.arrays.follower
+        added = self.arrays.added.copy()
+        deviation = observation[follower.channel] - follower.centre
+        added[: follower.size] = follower.offset + follower.gain * deviation
+        return added
 
-    def level_of(self, demon: int, observation: Observation) -> float:
+    def added_to(self, demon: int, observation: Observation) -> float:
         """Return what is added to one demon's prediction at a state with this observation, (n_channels,)."""
-        j = int(self.place[demon])
-        arrays = self.arrays
-        if j == arrays.cumulant.size:
-            return 0.0
-        return float(arrays.gain[j] * (observation[arrays.channel[j]] - arrays.centre[j]))
+        place = int(self.place[demon])
+        if place >= self.arrays.follower.size:
+            return float(self.arrays.added[place])
+        one = self.arrays.follower[place]
+        return float(one.offset + one.gain * (observation[one.channel] - one.centre))
 
     def begin(self) -> None:
         """Begin a stream: no later reading belongs to a return from before."""
-        self.arrays.past[:] = 0.0
-        self.arrays.weight[:] = 0.0
+        self.arrays.follower.past[:] = 0.0
+        self.arrays.follower.weight[:] = 0.0
 
     def join(self, observation: Observation) -> None:
-        """Set the levels at the current state, with this observation, (n_channels,)."""
-        self.arrays.level[:] = self.levels(observation)
+        """Set what is added at the current state, with this observation, (n_channels,)."""
+        follower = self.arrays.follower
+        follower.level[:] = follower.gain * (observation[follower.channel] - follower.centre)
+        self._write_added()
 
-    def set_centres(self, references: Floats) -> None:
-        """Set r from the constant part of each reference, (n_cumulants,)."""
-        self.arrays.centre[:] = references[self.arrays.cumulant]
+    def set_offsets(self, offsets: Floats, added: Floats, references: Floats) -> None:
+        """Set o and r from the demons' offsets and the constant parts of the references, (n_cumulants,).
+
+        Offsets are of shape (n_demons,): as estimated, and as `added`, which are 0 for a demon that diverged.
+        """
+        follower = self.arrays.follower
+        follower.offset[:] = offsets[self._leaders]
+        follower.centre[:] = references[follower.cumulant]
+        self.arrays.added[follower.size : self._nowhere] = added[self._others]
+        self._write_added()
+
+    def _write_added(self) -> None:
+        follower = self.arrays.follower
+        self.arrays.added[: follower.size] = follower.offset + follower.level
 
     def mark_processed(self) -> None:
-        """Keep the levels of the current state: the engine has processed everything up to it."""
-        self.level_processed[:] = self.arrays.level
+        """Keep what is added at the current state: the engine has processed everything up to it."""
+        self.added_processed[:] = self.arrays.added
 
     def mark_diverged(self, demon: int) -> None:
         """Add nothing to the predictions of a demon that diverged."""
-        self.place[demon] = self.arrays.cumulant.size
+        self.place[demon] = self._nowhere
 
     def set_sums(self, sums: Floats) -> None:
         """Set products, squares and g of demons with a g from `sums`, shape (2, n_demons); NaN leaves them."""
-        arrays = self.arrays
-        k = arrays.cumulant.size
-        for demon in np.flatnonzero((self.place < k) & np.isfinite(sums).all(axis=0)).tolist():
-            j = int(self.place[demon])
-            arrays.product[j], arrays.square[j] = sums[:, demon]
-        write_gains(arrays)
+        follower = self.arrays.follower
+        is_set = (self.place < follower.size) & np.isfinite(sums).all(axis=0)
+        for demon in np.flatnonzero(is_set).tolist():
+            one = follower[self.place[demon]]
+            one.product, one.square = sums[:, demon]
+        write_gains(follower)
 
     def select_stream(self, stream: int, before: int) -> None:
         """Continue with the means and sums of another stream; those of the one `before` it are kept."""
         if not self.is_on:
             return
-        arrays = self.arrays
-        self._other_streams[before] = attributes(arrays, *_OF_STREAM)
+        follower = self.arrays.follower
+        self._other_streams[before] = attributes(follower, *_OF_STREAM)
         state = self._other_streams.pop(stream, {})
         for name in _OF_STREAM:
-            values = getattr(arrays, name)
-            values[:] = 0.0
+            follower[name] = 0.0
             if name in state:
-                values[:] = state[name]
+                follower[name] = state[name]
+        self._write_added()
         self.mark_processed()
 
     def copy_from(self, before: ReadingOffsets, old_index: Integers) -> None:
         """Copy what remaining demons' cumulants have; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        k = self.arrays.cumulant.size
-        source = np.full(k + 1, before.arrays.cumulant.size)
+        follower = self.arrays.follower
+        earlier = before.arrays.follower
         is_old = old_index != NEWCOMER
-        had_none = before.place[old_index] == before.arrays.cumulant.size
-        self.place[is_old & had_none] = k  # also of a demon that diverged
-        source[self.place[is_old]] = before.place[old_index[is_old]]
-        has_source = source[:k] < before.arrays.cumulant.size
+        had_diverged = before.place[old_index] == before._nowhere
+        self.place[is_old & had_diverged] = self._nowhere
+        source = np.full(follower.size, earlier.size)
+        follows = is_old & (self.place < follower.size)
+        source[self.place[follows]] = before.place[old_index[follows]]
+        has_source = source < earlier.size
         for name in (*_OF_CUMULANTS, *_OF_STREAM):
-            values = getattr(self.arrays, name)[:k]
-            values[has_source] = getattr(before.arrays, name)[source[:k][has_source]]
+            follower[name][has_source] = earlier[name][source[has_source]]
         for stream, state in before._other_streams.items():
             self._other_streams[stream] = _rearranged(state, source, has_source)
-        self.mark_processed()
 
     def copy_estimates_from(self, other: ReadingOffsets) -> None:
         """Copy g and the products behind it from the same demons; means and sums of the stream do not change."""
         for name in _OF_CUMULANTS:
-            getattr(self.arrays, name)[:] = getattr(other.arrays, name)
+            self.arrays.follower[name] = other.arrays.follower[name]
         self.place[:] = other.place
 
     def average(self, others: Sequence[ReadingOffsets]) -> None:
         """Average the products of several Hordes of the same demons, in place, and set g from them."""
-        alike = (self, *others)
+        followers = [one.arrays.follower for one in (self, *others)]
         for name in ("product", "square"):
-            mean = np.mean([getattr(one.arrays, name) for one in alike], axis=0)
-            for one in alike:
-                getattr(one.arrays, name)[:] = mean
-        for one in alike:
-            write_gains(one.arrays)
+            mean = np.mean([follower[name] for follower in followers], axis=0)
+            for follower in followers:
+                follower[name] = mean
+        for follower in followers:
+            write_gains(follower)
 
     def state(self) -> State:
         """Return copies of the state, by name."""
-        selected = attributes(self.arrays, *_OF_CUMULANTS, *_OF_STREAM)
-        demons = attributes(self, "place", "level_processed")
+        cumulants = attributes(self.arrays.follower, *_OF_CUMULANTS, *_OF_STREAM)
+        demons = attributes(self, "place", "added_processed")
         streams = streams_state(0, self._other_streams)
-        return nested(arrays=selected, demons=demons, streams=streams)
+        return nested(arrays=cumulants, demons=demons, streams=streams)
 
     def restore(self, state: State) -> None:
-        """Restore a state of the same demons."""
+        """Restore a state of the same demons, whose offsets are set next."""
         for name, values in inner(state, "arrays").items():
-            getattr(self.arrays, name)[:] = values
+            self.arrays.follower[name] = values
         self.place[:] = state["demons/place"]
-        self.level_processed[:] = state["demons/level_processed"]
+        self.added_processed[:] = state["demons/added_processed"]
         _, self._other_streams = restored_streams(inner(state, "streams"))
 
 
@@ -189,9 +215,6 @@ def _rearranged(state: State, source: Integers, has_source: Bools) -> State:
     """Return a stream's state for other cumulants: `source` is the place of each before, where it has one."""
     rearranged: State = {}
     for name, values in state.items():
-        size = has_source.size
-        if name == "level":
-            size += 1
-        rearranged[name] = np.zeros(size)
-        rearranged[name][: has_source.size][has_source] = values[source[:-1][has_source]]
+        rearranged[name] = np.zeros(has_source.size)
+        rearranged[name][has_source] = values[source[has_source]]
     return rearranged

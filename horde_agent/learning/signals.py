@@ -73,7 +73,7 @@ class SignalMaker:
         policy: Policy of each group, shape (n_groups,).
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
         offsets: The demons' offsets.
-        following: The part of them that follows a reading.
+        following: What they add to predictions; some follow a reading.
         signals: The latest signals.
         states: Checks and copies states and actions from the caller.
 
@@ -125,10 +125,11 @@ class SignalMaker:
         channel = self._cumulants.channel
         is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
         self.following = ReadingOffsets(
-            self.offsets.may_follow & is_observed,
-            self._slots.cumulant,
-            channel,
-            self.offsets.gamma,
+            follows=self.offsets.may_follow & is_observed,
+            has_offset=self.offsets.has_offset,
+            cumulant=self._slots.cumulant,
+            channel=channel,
+            gamma=self.offsets.gamma,
         )
         self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
         if self._cumulants.has_reward:
@@ -231,6 +232,7 @@ class SignalMaker:
             self.offsets.copy_from(before.offsets, old_index)
             self.following.copy_from(before.following, old_index)
             self._write_offsets()
+            self.following.mark_processed()
 
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
@@ -329,7 +331,7 @@ class SignalMaker:
         """Write references and outcomes from the offsets."""
         references = self.offsets.references(self._slots)
         self._arrays.reference[:] = references
-        self.following.set_centres(references)
+        self.following.set_offsets(self.offsets.value, self.offsets.added, references)
         self._arrays.z[:] = self.offsets.outcomes(is_last=self.offsets.at_end)
         self._arrays.is_known[0] = 0  # these outcomes are not checked yet
 
