@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
-from horde_agent.kernels.readings import add_offsets
 from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
@@ -903,12 +902,9 @@ class Horde:
 
     def _with_offsets(self, values: Floats, added: Floats) -> Floats:
         """Return predictions from theta.phi, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
-        maker = self._maker
-        if not maker.offsets.is_on:
+        if not self._maker.offsets.is_on:
             return values.copy()
-        predictions = np.empty(values.size)
-        add_offsets(values, added, maker.following.place, predictions)
-        return predictions
+        return self._maker.following.with_offsets(values, added)
 
     def _prediction_of(self, demon: int, observation: Observation, tiles: Tiles) -> float:
         """Return a demon's prediction at a state, (n_channels,) and (n_active,), NaN if it diverged."""
