@@ -14,7 +14,7 @@ An average lags behind a signal that drifts, such as a battery's voltage. What a
 of that lag is the shift d, a mean of (theta - theta_bar).phi: one number per demon, with little noise.
 It is sampled every 128 steps, n being an eighth of the samples so far, at most 8, a thousand steps.
 
-Between two averages are 1/32 of the steps so far, at most H/10: for an hour and more the cost does
+Between two averages are 1/16 of the steps so far, at most H/10: for an hour and more the cost does
 not matter, and in the first minutes the average is hardly behind. A demon that was added predicts from
 its weights until its first average.
 
@@ -36,7 +36,7 @@ from horde_agent.types import Bools, Floats, Integers
 
 DECAY = 8
 """Power of the step that is a step's share in the average: eta."""
-STEPS_PER_AVERAGE = 32
+STEPS_PER_AVERAGE = 16
 """The steps so far over those until the next average."""
 AVERAGES_PER_HORIZON = 10
 """Averages in H steps, at least."""

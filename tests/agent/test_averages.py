@@ -40,10 +40,10 @@ def rate(before: int, now: int) -> float:
 
 
 def steps_of_averages(n_steps: int) -> list[int]:
-    """Return the learning steps after which weights are averaged: every 1/32 of the steps so far, at most H/10."""
+    """Return the learning steps after which weights are averaged: every 1/16 of the steps so far, at most H/10."""
     steps = [1]
     while True:
-        interval = min(max(steps[-1] // 32, 1), int(HORIZON) // 10)
+        interval = min(max(steps[-1] // 16, 1), int(HORIZON) // 10)
         if steps[-1] + interval > n_steps:
             return steps
         steps.append(steps[-1] + interval)
@@ -150,7 +150,7 @@ def test_a_restored_horde_continues_its_averages_to_the_bit(engine: Any, mode: A
 def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_its_own_age(
     engine: Any, mode: Any
 ) -> None:
-    """From learning step 320 on there are 10 steps between two averages; the demon is born at step 400."""
+    """From learning step 160 on there are 10 steps between two averages; the demon is born at step 400."""
     horde = make(questions(), engine, mode, average=HORIZON)
     life = RandomLife(horde)
     life.run(400)
