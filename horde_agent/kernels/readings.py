@@ -58,10 +58,16 @@ Followers: TypeAlias = "np.recarray[Any, Any]"
 
 
 class ReadingArrays(NamedTuple):
-    """The k cumulants with an offset that follows the reading, and what is added to predictions."""
+    """The k cumulants with an offset that follows the reading, and what is added to predictions.
 
-    follower: Followers  # (k,)
-    added: Floats  # (n_added,), n_added > k: o + g (x - r) at the current state of the stream, then other offsets, then 0
+    Attributes:
+        follower: Records `FOLLOWER`, shape (k,).
+        added: First o + g (x - r) of each of them at the current state of the stream, then other
+            offsets, then 0 for demons without one, shape (n_added,).
+    """
+
+    follower: Followers
+    added: Floats
 
 
 @inlined

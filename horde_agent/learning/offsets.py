@@ -132,7 +132,9 @@ class Offsets:
             for question in questions
         ]
         self.gamma = _constants([question.continuation for question in questions])
-        self._is_centred = self.has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
+        self._is_centred = (
+            self.has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
+        )
         self._is_shifted = self.has_offset & ~self._is_centred
         is_reading = [
             one == READING and not question.finds_policy
