@@ -217,27 +217,14 @@ class Horde:
             raise RuntimeError(
                 "no stream to learn from: call begin(observation, tiles) first, and after a termination"
             )
-        maker = self._maker
-        divergence = self._divergence
-        action, probability = maker.states.action(action, probability)
-        state = maker.states.copied(observation, tiles)
-        divergence.begin_step()
-        if self._share.predicted:
-            self._engine.catch_up(self._share.predicted)
-        findings = maker.make(
-            action,
-            probability,
-            previous_state,
-            state,
-            self._prediction_of,
-            terminated=terminated,
-            reward=reward,
+        action, probability = self._maker.states.action(action, probability)
+        state = self._maker.states.copied(observation, tiles)
+        self._write_signals(
+            action, probability, previous_state, state, terminated=terminated, reward=reward
         )
-        self._mark_all_diverged(maker.misfits(), divergence.n_steps + 1)
-        if findings:
-            self._handle_findings(findings)
+        divergence = self._divergence
         engine = self._engine.direct
-        predictions = engine.learn(state[1], maker.signals, is_last=terminated)
+        predictions = engine.learn(state[1], self._maker.signals, is_last=terminated)
         divergence.n_steps += 1
         if engine.flags:
             self._handle_flags()
@@ -248,12 +235,40 @@ class Horde:
             self._current.state = None
         else:
             self._current.state = state
-        added = maker.following.arrays.added
+        following = self._maker.following
+        added = following.arrays.added
         if self._batch > 1:
             if not self._engine.n_waiting:
-                maker.following.mark_processed()
-            added = maker.following.added_processed
+                following.mark_processed()
+            added = following.added_processed
         return self._with_offsets(predictions, added)
+
+    def _write_signals(
+        self,
+        action: int,
+        probability: float,
+        previous_state: tuple[Observation, Tiles],
+        state: tuple[Observation, Tiles],
+        *,
+        terminated: bool,
+        reward: float,
+    ) -> None:
+        """Write the signals of a transition between two states; mark demons that skip it or diverged."""
+        self._divergence.begin_step()
+        if self._share.predicted:
+            self._engine.catch_up(self._share.predicted)
+        findings = self._maker.make(
+            action,
+            probability,
+            previous_state,
+            state,
+            self._prediction_of,
+            terminated=terminated,
+            reward=reward,
+        )
+        self._mark_all_diverged(self._maker.misfits(), self._divergence.n_steps + 1)
+        if findings:
+            self._handle_findings(findings)
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.

@@ -122,15 +122,7 @@ class SignalMaker:
         self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
         if self._cumulants.is_read_off:
             self._slots = self.offsets.slots(questions, self._cumulants.channel)
-        channel = self._cumulants.channel
-        is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
-        self.following = ReadingOffsets(
-            follows=self.offsets.may_follow & is_observed,
-            has_offset=self.offsets.has_offset,
-            cumulant=self._slots.cumulant,
-            channel=channel,
-            gamma=self.offsets.gamma,
-        )
+        self.following = self._new_following()
         self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
         if self._cumulants.has_reward:
             self._is_reward = self._slots.channel == self._cumulants.n_channels
@@ -154,6 +146,18 @@ class SignalMaker:
         leaders = [questions[i] for i in firsts]
         self.policy, _ = number([identity(q.target_policy) for q in leaders])
         return leaders
+
+    def _new_following(self) -> ReadingOffsets:
+        """Return what the offsets add to predictions, before any reading."""
+        channel = self._cumulants.channel
+        is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
+        return ReadingOffsets(
+            follows=self.offsets.may_follow & is_observed,
+            has_offset=self.offsets.has_offset,
+            cumulant=self._slots.cumulant,
+            channel=channel,
+            gamma=self.offsets.gamma,
+        )
 
     def _has_functions(self) -> bool:
         """Return True if a value is computed in Python."""

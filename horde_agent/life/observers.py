@@ -422,7 +422,7 @@ class Follower(LifeHooks):
 
     def _follow(self) -> None:
         try:
-            while (row := self._rows.get()) is not None:
+            for row in iter(self._rows.get, None):
                 fields = (
                     row.observation,
                     row.action,

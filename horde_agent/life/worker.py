@@ -44,7 +44,7 @@ class Worker:
 
     def _work(self) -> None:
         with one_core_spared():
-            while (job := self._jobs.get()) is not None:
+            for job in iter(self._jobs.get, None):
                 error: BaseException | None = None
                 try:
                     job()
