@@ -1,11 +1,11 @@
 """Averages of the weights: what is read of a Horde, while learning goes on from the latest weights.
 
     theta_bar := theta_bar + r (theta - theta_bar)
-    r = max(1 - (t / t')^9, 1 - exp(-(t' - t) / H))
+    r = max(1 - (t / t')^5, 1 - exp(-(t' - t) / H))
     prediction = theta_bar.phi + d,  d := d + (1/n) ((theta - theta_bar).phi_t - d)
 
 at learning step t', the latest average being of step t. The first term is polynomial-decay averaging,
-in which the weights of step s count as much as s^8: the latest tenth of a life counts most, however
+in which the weights of step s count as much as s^4: the latest fifth of a life counts most, however
 long the life is. The second one bounds the memory to the latest H steps, so that a world that has
 changed is learned anew in the same time at any age. A large step size keeps up with the world; the
 average takes out the noise that it leaves in the weights.
@@ -20,7 +20,7 @@ its weights until its first average.
 
 Source: Polyak & Juditsky (1992), Acceleration of stochastic approximation by averaging; Shamir & Zhang
 (2013), Stochastic gradient descent for non-smooth optimization, section 4: theta_bar_t = (1 - (eta +
-1) / (t + eta)) theta_bar_{t-1} + (eta + 1) / (t + eta) theta_t, here with eta = 8 and over more than one
+1) / (t + eta)) theta_bar_{t-1} + (eta + 1) / (t + eta) theta_t, here with eta = 4 and over more than one
 step, as the limit of many small ones. The shift is this program's own.
 """
 
@@ -34,7 +34,7 @@ from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
-DECAY = 8
+DECAY = 4
 """Power of the step that is a step's share in the average: eta."""
 STEPS_PER_AVERAGE = 16
 """The steps so far over those until the next average."""

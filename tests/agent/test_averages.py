@@ -34,7 +34,7 @@ def questions() -> list[GVF]:
 
 def rate(before: int, now: int) -> float:
     """Return the rate of an average of learning step `now` after one of step `before`."""
-    of_decay = 1.0 - (before / now) ** 9
+    of_decay = 1.0 - (before / now) ** 5
     of_horizon = 1.0 - np.exp(-(now - before) / HORIZON)
     return max(of_decay, float(of_horizon))
 
