@@ -1,4 +1,4 @@
-"""Averages of the weights: what is read of a Horde, while learning goes on from the latest weights.
+"""Averages of the weights: predictions are read from them, while learning continues from the latest weights.
 
     theta_bar := theta_bar + r (theta - theta_bar)
     r = max(1 - (t / t')^5, 1 - exp(-(t' - t) / H))
@@ -7,7 +7,7 @@
 at learning step t', the latest average being of step t. The first term is polynomial-decay averaging,
 in which the weights of step s count as much as s^4: the latest fifth of a life counts most, however
 long the life is. The second one bounds the memory to the latest H steps, so that a world that has
-changed is learned anew in the same time at any age. A large step size keeps up with the world; the
+changed is learned again in the same time at any age. A large step size keeps up with the world; the
 average takes out the noise that it leaves in the weights.
 
 An average lags behind a signal that drifts, such as a battery's voltage. What all states have in common

@@ -3,9 +3,8 @@
     delta = c' + (1 - gamma') z' + gamma' (o + theta.phi') - (o + theta.phi)
           = c' + (1 - gamma') (z' - o) + gamma' theta.phi' - theta.phi
 
-An engine learns theta and knows no offset: it receives the outcome z' - o, and o is added to what
-    it predicts. If gamma
-and z are constant, it receives the same sum as a cumulant less a reference, c' - r with r = (1 -
+An engine learns theta alone: it receives the outcome z' - o, and o is added to its predictions. If
+gamma and z are constant, it receives the same sum as a cumulant less a reference, c' - r with r = (1 -
 gamma) (o - z), and no outcome; only at the end of a stream, where gamma' = 0, the outcome is -gamma
 (o - z). The reference is subtracted in float64, so that rounding to the engine's dtype is relative
 to the changes of a signal and not to its size.
@@ -53,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 _ROUNDING = 1e-12  # of a mean of equal readings, relative to them
-_NO_SOURCE = -1  # in the place of the demon whose prediction is the cumulant
+_NO_SOURCE = -1  # in place of the demon that predicts the cumulant
 
 
 class Slots(NamedTuple):
@@ -93,7 +92,7 @@ class Offsets:
 
     Attributes:
         is_on: True unless all offsets are 0.
-        has_offset: Mask of the demons whose offset is not 0 for good, shape (n_demons,).
+        has_offset: Mask of the demons with an offset that is not fixed at 0, shape (n_demons,).
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
         changes_always: True if references or outcomes change with every transition, and not with
@@ -192,14 +191,14 @@ class Offsets:
         return not (self._is_shifted & self._is_automatic).any()
 
     def references(self, slots: Slots) -> Floats:
-        """Return what is subtracted from each cumulant, (n_cumulants,)."""
+        """Return the reference that is subtracted from each cumulant, (n_cumulants,)."""
         references = np.zeros(slots.channel.size)
         centred = np.flatnonzero(self._is_centred)
         references[slots.cumulant[centred]] = self._reference(self.value)[centred]
         return references
 
     def _reference(self, offsets: Floats) -> Floats:
-        """Return what is subtracted from each demon's cumulant, given all offsets, (n_demons,).
+        """Return the reference that is subtracted from each demon's cumulant, given all offsets, (n_demons,).
 
         A constant reading is subtracted to the last bit, so that nothing remains to be learned from
         its rounding.

@@ -1,8 +1,8 @@
-"""What is added to the predictions of each demon: its offset, which may follow a reading.
+"""Additions to the predictions of each demon: its offset, constant or following a reading.
 
-The arrays are those of `kernels.readings`, for each stream. The products from which g is estimated are
-of all streams; the means and discounted sums of a stream are its own, so that robots with other
-sensors may take turns.
+The arrays are those of `kernels.readings`, for each stream. All streams share the products from which
+g is estimated; each stream has its own means and discounted sums, so that robots with other sensors
+may take turns.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ReadingOffsets:
 
     @property
     def _nowhere(self) -> int:
-        """The place of a demon to whose predictions nothing is added."""
+        """The place of demons without an addition."""
         return self.arrays.added.size - 1
 
     @property
@@ -79,7 +79,7 @@ class ReadingOffsets:
         return bool(self.arrays.follower.size)
 
     def _of_demons(self, of_followers: Floats) -> Floats:
-        """Return numbers of the k cumulants, (..., k), for each demon, (..., n_demons); 0 where nothing follows."""
+        """Return numbers of the k cumulants, (..., k), for each demon, (..., n_demons); 0 for demons without g."""
         n_places = self.arrays.added.size
         of_places = np.zeros((*of_followers.shape[:-1], n_places))
         of_places[..., : of_followers.shape[-1]] = of_followers
@@ -98,7 +98,7 @@ class ReadingOffsets:
         return self._of_demons(follower.gain * (1.0 - follower.gamma))
 
     def added_at(self, observation: Observation) -> Floats:
-        """Return what is added at a state with this observation, (n_channels,), by place."""
+        """Return the additions at a state with this observation, (n_channels,), by place."""
         follower = self.arrays.follower
         added = self.arrays.added.copy()
         deviation = observation[follower.channel] - follower.centre
@@ -106,7 +106,7 @@ class ReadingOffsets:
         return added
 
     def added_to(self, demon: int, observation: Observation) -> float:
-        """Return what is added to one demon's prediction at a state with this observation, (n_channels,)."""
+        """Return the addition to one demon's prediction at a state with this observation, (n_channels,)."""
         place = int(self.place[demon])
         if place >= self.arrays.follower.size:
             return float(self.arrays.added[place])
@@ -128,7 +128,7 @@ class ReadingOffsets:
         self.arrays.follower.weight[:] = 0.0
 
     def join(self, observation: Observation) -> None:
-        """Set what is added at the current state, with this observation, (n_channels,)."""
+        """Set the additions at the current state, with this observation, (n_channels,)."""
         follower = self.arrays.follower
         follower.level[:] = follower.gain * (observation[follower.channel] - follower.centre)
         self._write_added()
@@ -149,7 +149,7 @@ class ReadingOffsets:
         self.arrays.added[: follower.size] = follower.offset + follower.level
 
     def mark_processed(self) -> None:
-        """Keep what is added at the current state: the engine has processed everything up to it."""
+        """Keep the additions at the current state: the engine has processed everything up to it."""
         self.added_processed[:] = self.arrays.added
 
     def mark_diverged(self, demon: int) -> None:
@@ -219,7 +219,7 @@ class ReadingOffsets:
         return nested(arrays=cumulants, demons=demons, streams=streams)
 
     def restore(self, state: State) -> None:
-        """Restore a state of the same demons, whose offsets are set next."""
+        """Restore a state of the same demons; their offsets are set next."""
         for name, values in inner(state, "arrays").items():
             self.arrays.follower[name] = values
         self.place[:] = state["demons/place"]
@@ -228,7 +228,7 @@ class ReadingOffsets:
 
 
 def _rearranged(state: State, source: Integers, has_source: Bools) -> State:
-    """Return a stream's state for other cumulants: `source` is the place of each before, where it has one."""
+    """Return a stream's state for other cumulants: `source` is the earlier place of each, if it has one."""
     rearranged: State = {}
     for name, values in state.items():
         rearranged[name] = np.zeros(has_source.size)
