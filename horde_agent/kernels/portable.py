@@ -34,9 +34,13 @@ def bind(function: Any, *given: Any, like: tuple[Any, ...]) -> Callable[..., Any
 
 
 @inner_kernel
-def narrow_zeros(array: NDArray[Any]) -> Any:
-    """Return a narrow vector of zeros with the dtype of an array of any shape."""
-    return array.dtype.type(0)
+def narrow_zeros(array: NDArray[Any]) -> Any:  # noqa: ARG001
+    """Return a narrow vector of zeros for an array of any shape.
+
+    Lanes are float64 whatever the dtype of the array: numba would make a float32 plus 1.0 a float64,
+    and refuse a tuple that has both in turn.
+    """
+    return 0.0
 
 
 wide_zeros = wider_zeros = row_zeros = narrow_zeros
@@ -56,7 +60,7 @@ def lanes_of(zero: Any) -> int:  # noqa: ARG001
 @inner_kernel
 def load(array: NDArray[Any], i: int, zero: Any) -> Any:  # noqa: ARG001
     """Return a vector like `zero`, read from an array, shape (n,), from index `i` on."""
-    return array[i]
+    return np.float64(array[i])
 
 
 @inner_kernel

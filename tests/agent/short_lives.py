@@ -1,4 +1,4 @@
-"""Two short lives, eager and deferred: `python -m` prints hashes of their weights; with a file, it saves weights."""
+"""Two short lives, eager and deferred: `python -m` prints hashes of their weights; with a file and a dtype, it saves weights."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def hashes() -> list[str]:
     return lives
 
 
-def weights() -> list[np.ndarray]:
-    """Return theta, w and the vector estimates of other such lives, in float64."""
+def weights(dtype: Any) -> list[np.ndarray]:
+    """Return theta, w and the vector estimates of other such lives."""
     stream = workload.stream(151)
     arrays = []
     questions = [*workload.gibbs_questions(40), *workload.constant_action_questions()[:120]]
     for mode in ("eager", "deferred"):
-        learning = Recorded(questions, stream, mode, dtype="float64", secondary_ratio=0.1)
+        learning = Recorded(questions, stream, mode, dtype=dtype, secondary_ratio=0.1)
         for t in range(150):
             learning(t)
         arrays += [*learning.horde.weights(), learning.horde.mspbe_vector()]
@@ -66,7 +66,7 @@ def weights() -> list[np.ndarray]:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        np.savez(sys.argv[1], *weights())
+        np.savez(sys.argv[1], *weights(sys.argv[2]))
         print(vectors.pack.__module__.split(".")[-1])
     else:
         print(*hashes(), sep="\n")

@@ -61,16 +61,18 @@ def test_a_processor_without_wide_vectors_has_the_same_weights(tmp_path: Path) -
     assert plain == hashes()
 
 
-@pytest.mark.slow  # compiles all kernels again: 90 s
-def test_a_life_without_native_kernels_learns_the_same(tmp_path: Path) -> None:
-    process = run(
-        "-m", "tests.agent.short_lives", str(tmp_path / "found.npz"), HORDE_PLAIN_KERNELS="1"
-    )
+@pytest.mark.slow  # compiles all kernels again: 90 s each
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-4)])
+def test_a_life_without_native_kernels_learns_the_same(
+    tmp_path: Path, dtype: str, tolerance: float
+) -> None:
+    file = tmp_path / "found.npz"
+    process = run("-m", "tests.agent.short_lives", str(file), dtype, HORDE_PLAIN_KERNELS="1")
     assert process.stdout == "portable\n", process.stderr
-    with np.load(tmp_path / "found.npz") as found:
-        for got, want in zip(found.values(), weights(), strict=True):
+    with np.load(file) as found:
+        for got, want in zip(found.values(), weights(dtype), strict=True):
             assert np.abs(want).max() > 0
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-11 * np.abs(want).max())
+            np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
 
 
 _COMPUTE_RATIOS = """
