@@ -1,4 +1,4 @@
-"""Two short lives, eager and deferred: `python -m` prints hashes of their weights; with a file and a dtype, it saves weights."""
+"""Two short lives, eager and deferred: `python -m` prints hashes of their weights, or saves weights of a dtype."""
 
 from __future__ import annotations
 
