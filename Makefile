@@ -22,6 +22,8 @@ SHARED := tests/agent/test_cli.py tests/agent/test_bench.py
 LEARNER := $(filter-out $(SHARED) $(MOVED) $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_*.py))
 # A thread that waits for another sleeps and leaves its core to the other part; many short steps take half the time.
 THREADS := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+# Numba colours each message of the overloads that it tries and rejects, which nobody reads.
+export NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING := 1
 # Processes that tests start read byte code instead of compiling the packages, a fifth of their time, wherever `make` runs.
 export PYTHONDONTWRITEBYTECODE :=
 # Compiled kernels are kept between runs, keyed by the content of the sources; bounds-checked ones elsewhere, since numba

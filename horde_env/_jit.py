@@ -12,15 +12,17 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba import types
+from llvmlite import ir  # type: ignore[import-untyped,unused-ignore]
+from numba import prange, types
 from numba.core import cgutils
+from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
@@ -159,22 +161,35 @@ def _digest(file: str) -> str:
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
-def kernel(function: Function, options: dict[str, Any] = _INTERNAL) -> Function:
+def _notice_sources(
+    compiled: Any,
+    function: Callable[..., Any],
+    options: Iterable[str],
+    modules: Iterable[ModuleType],
+) -> None:
+    """Key the cache of a kernel by the content of its file, this one and the `modules`, and by its options.
+
+    By content, not by time: a fresh clone can use another's cache.
+    """
+    cache: Any = getattr(compiled, "_cache", None)
+    file = getattr(cache, "_cache_file", None)
+    if file is not None:  # None without compilation or without a cache folder
+        files = (function.__code__.co_filename, __file__, *(str(m.__file__) for m in modules))
+        file._source_stamp = (*(_digest(name) for name in files), *options)
+        cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
+
+
+def kernel(
+    function: Function, options: dict[str, Any] = _INTERNAL, modules: Iterable[ModuleType] = ()
+) -> Function:
     """Compile a function at its first call, with a cache on disk.
 
-    NaN stays visible: neither nnan nor ninf.
+    NaN stays visible: neither nnan nor ninf. `modules` are as of `kernel_over`.
     """
     compiled: Any = numba.njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(
         function
     )
-    cache: Any = getattr(compiled, "_cache", None)
-    file = getattr(cache, "_cache_file", None)
-    if file is not None:  # None without compilation or without a cache folder
-        # By content, not by time: a fresh clone can use another's cache. The options are part of
-        # the key.
-        source_file = function.__code__.co_filename
-        file._source_stamp = (_digest(source_file), _digest(__file__), *options)
-        cache.save_overload = _warn_if_unwritable(cache.save_overload, cache.cache_path)
+    _notice_sources(compiled, function, options, modules)
     is_compiled = isinstance(compiled, CPUDispatcher)  # not with NUMBA_DISABLE_JIT
     if is_compiled and "forceinline" in options:
         compiled.__class__ = _KernelWithPart
@@ -189,32 +204,112 @@ def drawing_kernel(function: Function) -> Function:
     return kernel(function, {})
 
 
-def kernel_over(
-    *modules: ModuleType, parallel: bool = False, draws: bool = False
-) -> Callable[[Function], Function]:
+def kernel_over(*modules: ModuleType, draws: bool = False) -> Callable[[Function], Function]:
     """Return `kernel` for functions that call kernels of other files, the `modules`.
 
     Numba's cache notices changes in the function's own file only; this one also those in `modules`.
-    With `parallel`, the iterations of a `prange` loop are shared among numba's threads. `draws` is
-    for functions as of `drawing_kernel`.
+    `draws` is for functions as of `drawing_kernel`.
     """
 
     def decorate(function: Function) -> Function:
-        options = _INTERNAL
-        if parallel:
-            options = {"parallel": True}
-        elif draws:
-            options = {}
-        compiled: Any = kernel(function, options)
-        index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if index is not None:
-            index._source_stamp = (
-                index._source_stamp,
-                *(_digest(str(module.__file__)) for module in modules),
-            )
-        return compiled  # type: ignore[no-any-return]
+        if draws:
+            return kernel(function, {}, modules)
+        return kernel(function, _INTERNAL, modules)
 
     return decorate
+
+
+# ---- loops over rows -------------------------------------------------------------------------------------------------
+
+
+def _call_entry(_typing: Any, entry: Any, table: Any, row: Any) -> Any:
+    """Call the kernel at the address `entry` with the address `table` and a row."""
+
+    def build(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        function = ir.FunctionType(word, [word, word]).as_pointer()
+        return builder.call(builder.inttoptr(values[0], function), values[1:])
+
+    return types.int64(entry, table, row), build
+
+
+_call: Any = intrinsic(_call_entry)
+
+
+def _call_for_each_row(entry: int, table: int, n_rows: int) -> None:
+    for i in prange(n_rows):
+        _call(entry, table, np.int64(i))
+
+
+_on_threads: Any = kernel(_call_for_each_row, {"parallel": True})
+
+
+class RowLoop:
+    """A kernel of one row of many arrays, called for each row in a parallel loop.
+
+    Numba compiles the body of a parallel loop five times, and finds the type of each argument anew in
+    each call. This loop has the address of the kernel, which is compiled once, and that of a table
+    of its arguments, which is written once.
+
+    Args:
+        function: A function of ((arguments,), row) that returns 0 and calls kernels of the `modules`.
+        arguments: Arrays, which keep their memory, integers, floats, and tuples of them.
+        modules: As of `kernel_over`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        modules: Iterable[ModuleType],
+    ) -> None:
+        self._arguments = (arguments,)  # kept alive
+        self._is_compiled = bool(_INTERNAL) and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+        if not self._is_compiled:
+            self._function = kernel(function, {}, modules)
+            return
+        self._table = np.array(_words_of(arguments), dtype=np.int64)
+        of_arguments = numba.typeof(arguments)  # type: ignore[no-untyped-call]
+        self._entry = _entry_of(function, of_arguments, tuple(modules))
+
+    def __call__(self, n_rows: int) -> None:
+        """Call the kernel for rows 0 to n_rows - 1, on numba's threads."""
+        if self._is_compiled:
+            _on_threads(self._entry.address, self._table.ctypes.data, n_rows)
+            return
+        for row in range(n_rows):
+            self._function(self._arguments, row)
+
+
+@functools.cache
+def _entry_of(
+    function: Callable[..., Any], of_arguments: Any, modules: tuple[ModuleType, ...]
+) -> Any:
+    """Return a kernel of `RowLoop`, compiled for arguments of a numba type or read from the cache on disk."""
+    of_table = types.CPointer(of_arguments)  # type: ignore[no-untyped-call]
+    signature = (of_table, types.int64), types.int64
+    options = {"nogil": True, "error_model": "numpy"}
+    compiled: Any = CFunc(function, signature, locals={}, options=options)
+    if _HAS_CACHE:
+        compiled.enable_caching()
+        _notice_sources(compiled, function, options, modules)
+    compiled.compile()
+    return compiled
+
+
+def _words_of(arguments: tuple[Any, ...]) -> list[int]:
+    """Return arguments as kernels receive them, in words of 8 bytes."""
+    words: list[int] = []
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            # Neither an owner nor a Python object, so that nothing is counted
+            words += [0, 0, argument.size, argument.itemsize, argument.ctypes.data]
+            words += [*argument.shape, *argument.strides]
+        elif isinstance(argument, tuple):
+            words += _words_of(argument)
+        else:
+            words.append(int(np.array(argument).view(np.int64)))
+    return words
 
 
 # ---- random numbers of many generators -------------------------------------------------------------------------------

@@ -57,10 +57,9 @@ def _default_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of 1,200 steps in a toy body, with its report and pictures; copy it to change it."""
+    """A finished run of 1,200 steps in a toy body, without pictures; copy it to change it."""
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "draw_pictures", PICTURES)
         words = (
             f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
         )

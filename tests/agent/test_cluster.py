@@ -533,7 +533,7 @@ def test_a_restored_horde_continues_to_the_same_bits(
 ) -> None:
     """After 333 steps, in another driver; demons were added and removed before; `n_updates` continues."""
     questions = make()
-    life = Life(700)
+    life = Life(450)
     newcomers = [GVF(f"new{i}", ConstantAction(i % 3, 3), Channel(1), 0.7) for i in range(5)]
     state = None
     ends = []

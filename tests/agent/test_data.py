@@ -313,7 +313,7 @@ def test_an_estimated_b_is_near_the_true_one_and_calibrated(
     np.testing.assert_allclose(estimated, 1 / (1 + np.exp(3 - 6 * at)), atol=0.1)
 
 
-def with_other_actions(share: str, n: int = 16_000) -> Table:
+def with_other_actions(share: str, n: int = 6_000) -> Table:
     """Return the biased table with the actions of one share of its batches of 256 rows exchanged."""
     table, _ = biased(n, seed=5)
     batch = np.arange(n) // 256

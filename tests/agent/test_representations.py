@@ -52,7 +52,7 @@ def test_a_horde_shows_its_demons_and_rules_and_flushes_nothing() -> None:
     """A debugger that shows a deferred Horde must not change the rounding of its weights."""
     policy = ConstantAction(0, n_actions=2)
     questions = [GVF(f"q{k}", policy, Channel(0), continuation=0.5) for k in range(9)]
-    questions.append(GVF("last", policy, Channel(0), continuation=0.5, algorithm="td"))
+    questions.append(GVF("last", policy, Channel(0), continuation=0.5, algorithm="tidbd"))
     horde = Horde(questions, n_features=4, n_active=1, mode="deferred")
     horde.begin(np.array([0.5]), np.array([1]))
     horde.learn(0, 0.5, np.array([0.5]), np.array([2]))
@@ -60,7 +60,7 @@ def test_a_horde_shows_its_demons_and_rules_and_flushes_nothing() -> None:
     shown = repr(horde)
     assert horde.n_waiting == 1
     assert shown == (
-        "Horde(10 demons: q0, q1, ..., last; n_features=4; n_active=1; algorithm=gtd, td; trace_rule=clipped)"
+        "Horde(10 demons: q0, q1, ..., last; n_features=4; n_active=1; algorithm=gtd, tidbd; trace_rule=clipped)"
     )
 
 

@@ -1,6 +1,6 @@
 """BatchState: many simulated robots, each a row of the arrays that are `SimulatedBody`'s, stepped by its kernels.
 
-`step_batch` is a whole step of the environment for each robot: noise, `period.run_period`, command
+`step_row` is a whole step of the environment of one robot: noise, `period.run_period`, command
 monitor, battery, scaling.
 """
 
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from horde_env import _jit, battery
 from horde_env._jit import (
     DRAWS_IN_KERNEL,
     RecordFields,
+    RowLoop,
     addresses_of,
     draw_noise,
     kernel,
@@ -37,6 +37,21 @@ from horde_env.sim import observer, planar
 # process has one work queue, so its lock is stored in numba, where other packages with parallel
 # loops find it.
 _WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
+
+# Files of the kernels that a step calls.
+SOURCES = (
+    _jit,
+    battery,
+    observer,
+    safety,
+    fields,
+    packet,
+    firmware,
+    motors,
+    power,
+    planar,
+    period,
+)
 
 # A thread waits for its core while another program uses it: fewer robots are faster without.
 ROBOTS_PER_THREAD = 16
@@ -87,6 +102,20 @@ class Limits(NamedTuple):
     voltage_channel: int  # first of the motors' three
     low: Floats  # of the channels' ranges, SI units, (n_channels,)
     span: Floats  # of the channels' ranges, SI units, (n_channels,)
+
+
+class StepArguments(NamedTuple):
+    """Arrays and records of all robots that a step of one of them reads and writes."""
+
+    due: NDArray[np.bool_]  # who takes a step, (n,)
+    addresses: NDArray[np.uint64]  # of the robots' generators, see `draw_noise`, (n, 4)
+    requests: Floats  # m/s, m/s, rad/s, (n, 3)
+    robot_fields: RecordFields
+    model_fields: RecordFields
+    judgement_fields: RecordFields
+    limit_fields: RecordFields
+    observations: Observation  # receives those that are scaled, (n, n_channels)
+    draws: int  # 1 if the kernel draws the noise, 0 if it was drawn before
 
 
 @kernel_over(period)
@@ -165,9 +194,7 @@ def judge_frame(
     numbers[InfoColumn.BATTERY_URGENT] = charge[battery.IS_URGENT]
 
 
-@kernel_over(
-    _jit, battery, observer, safety, fields, packet, firmware, motors, power, planar, period
-)
+@kernel_over(*SOURCES)
 def step_robot(
     i: int,
     request: period.Request,
@@ -177,7 +204,7 @@ def step_robot(
     limits: Limits,
     observation: Observation,
 ) -> None:
-    """Take a step of robot `i`, whose noise was drawn, under a request; arguments as of `step_batch`."""
+    """Take a step of robot `i`, whose noise was drawn, under a request; records as of `StepArguments`."""
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
     stuck: Any = np.int64(period.NO_WHEEL)  # numba compiles once more for a literal
@@ -194,49 +221,18 @@ def step_robot(
     numbers[InfoColumn.HEADING_RAD] = heading
 
 
-@kernel_over(
-    _jit,
-    battery,
-    observer,
-    safety,
-    fields,
-    packet,
-    firmware,
-    motors,
-    power,
-    planar,
-    period,
-    parallel=True,
-)
-def step_batch(
-    due: NDArray[np.bool_],
-    addresses: NDArray[np.uint64],
-    requests: Floats,
-    robot_fields: RecordFields,
-    model_fields: RecordFields,
-    judgement_fields: RecordFields,
-    limit_fields: RecordFields,
-    observations: Observation,
-    draws: bool,
-) -> None:
-    """Take a step of all robots that are due, each in one thread.
-
-    `addresses` are those of their generators (`draw_noise`), from which the noise is drawn here if
-    `draws`; `requests` (m/s, m/s, rad/s) have shape (n_robots, 3). `observations` receives the
-    scaled observations of those that step, shape (n_robots, n_channels).
-    """
-    # Named as here: numba's parallel loop looks these classes up by name.
-    robots = RobotState(*robot_fields)
-    judgements = Judgements(*judgement_fields)
-    limits = Limits(*limit_fields)
-    for i in prange(due.shape[0]):
-        if due[i]:
-            if draws:
-                draw_noise(addresses, i, robots.normal, robots.uniform)
-            request = (requests[i, 0], requests[i, 1], requests[i, 2])
-            # The parallel loop counts in uint64: numba would compile the step twice
-            robot: Any = np.int64(i)
-            step_robot(robot, request, robots, model_fields, judgements, limits, observations[i])
+def step_row(arguments: tuple[StepArguments], i: int) -> int:
+    """Take a step of robot `i` if it is due, with noise from its generator; a function of `RowLoop`."""
+    step = StepArguments(*arguments[0])
+    if step.due[i]:
+        robots = RobotState(*step.robot_fields)
+        judgements = Judgements(*step.judgement_fields)
+        limits = Limits(*step.limit_fields)
+        if step.draws:
+            draw_noise(step.addresses, i, robots.normal, robots.uniform)
+        request = (step.requests[i, 0], step.requests[i, 1], step.requests[i, 2])
+        step_robot(i, request, robots, step.model_fields, judgements, limits, step.observations[i])
+    return 0
 
 
 class BatchState:
@@ -285,13 +281,24 @@ class BatchState:
             low=spec.low,
             span=spec.high - spec.low,
         )
-        # Plain tuples, as the kernels receive records
-        self._robot_fields = tuple(self.robots)
-        self._model_fields = tuple(body.records.model())
-        self._judgement_fields = tuple(self.judgements)
-        self._limit_fields = tuple(limits)
         self._generators: list[np.random.Generator] = [env.np_random] * n_robots
         self._addresses = np.zeros((n_robots, 4), np.uint64)
+        self._due = np.zeros(n_robots, np.bool_)
+        self._requests = np.zeros((n_robots, 3))
+        self._observations = np.zeros((n_robots, spec.n_channels), np.float32)
+        # Plain tuples, as the kernels receive records
+        arguments = StepArguments(
+            due=self._due,
+            addresses=self._addresses,
+            requests=self._requests,
+            robot_fields=tuple(self.robots),
+            model_fields=tuple(body.records.model()),
+            judgement_fields=tuple(self.judgements),
+            limit_fields=tuple(limits),
+            observations=self._observations,
+            draws=int(DRAWS_IN_KERNEL),
+        )
+        self._step_rows = RowLoop(step_row, tuple(arguments), SOURCES)
 
     def store(self, i: int, rng: np.random.Generator, info: dict[str, Any]) -> None:
         """Make robot `i` that of the environment after a reset; `rng` is its generator, `info` the reset's."""
@@ -305,28 +312,21 @@ class BatchState:
         self._addresses[i] = addresses_of(rng)
 
     def exchange(self, requests: Floats, due: NDArray[np.bool_], observations: Observation) -> None:
-        """Hold each request for a period; see `step_batch`."""
+        """Hold each request for a period, of the robots that are due, and write their scaled observations."""
         if not DRAWS_IN_KERNEL:
             for i in np.flatnonzero(due):
                 self._generators[i].standard_normal(out=self.robots.normal[i])
                 self._generators[i].random(out=self.robots.uniform[i])
+        self._due[:] = due
+        self._requests[:] = requests
         n_threads = numba.get_num_threads()
         numba.set_num_threads(min(n_threads, max(len(due) // ROBOTS_PER_THREAD, 1)))
         try:
             with _WORK_QUEUE_LOCK:
-                step_batch(
-                    due,
-                    self._addresses,
-                    requests,
-                    self._robot_fields,
-                    self._model_fields,
-                    self._judgement_fields,
-                    self._limit_fields,
-                    observations,
-                    DRAWS_IN_KERNEL,
-                )
+                self._step_rows(len(due))
         finally:
             numba.set_num_threads(n_threads)
+        observations[:] = self._observations
 
 
 def _rows_of(array: NDArray[Any], n: int) -> NDArray[Any]:
