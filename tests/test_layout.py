@@ -102,7 +102,6 @@ SEAMS = {
     "_frame": "the frame of a body that a test replaces",
     "_window": "a window that a test replaces",
     "_picture": "the picture that a window shows",
-    "_values": "the options of numba's compiler that are set, of which tests/conftest.py makes a dict",
 }
 SETTERS = {"getattr", "setattr", "delattr", "hasattr"}
 
