@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -121,6 +124,16 @@ def test_what_a_caller_writes_into_returned_observations_changes_nothing() -> No
     np.testing.assert_array_equal(observations, read.reset(options=mask)[0])
     observations[:] = 7.0
     assert_same(written.step(np.array([0, 1, 2])), read.step(np.array([0, 1, 2])))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps])
+def test_a_copy_of_robots_that_step_together_is_refused(duplicate: Callable[[Any], Any]) -> None:
+    """It would step the robots of the original."""
+    envs = many(2)
+    envs.reset(seed=0)
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        duplicate(envs)
+    envs.close()
 
 
 @pytest.mark.parametrize("mode", MODES)

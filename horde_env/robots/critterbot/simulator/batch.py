@@ -300,6 +300,13 @@ class BatchState:
         )
         self._step_rows = RowLoop(step_row, tuple(arguments), SOURCES)
 
+    def __getstate__(self) -> None:
+        """Refuse a copy: its kernels would step the robots of this one."""
+        raise TypeError(
+            "robots that step together cannot be copied or pickled, because their kernels hold addresses of this "
+            "process: make another environment with make_vec, and reset it"
+        )
+
     def store(self, i: int, rng: np.random.Generator, info: dict[str, Any]) -> None:
         """Make robot `i` that of the environment after a reset; `rng` is its generator, `info` the reset's."""
         for rows, array in zip(self.robots, self._robot, strict=True):
