@@ -82,7 +82,11 @@ def signal_arrays(
 
 
 NOTHING_FOLLOWS = ReadingOffsets(
-    np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(1)
+    follows=np.zeros(1, dtype=bool),
+    has_offset=np.zeros(1, dtype=bool),
+    cumulant=np.zeros(1, dtype=np.int64),
+    channel=np.zeros(1, dtype=np.int64),
+    gamma=np.zeros(1),
 ).arrays
 
 
