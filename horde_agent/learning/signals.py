@@ -251,7 +251,6 @@ class SignalMaker:
         }
         if self.offsets.is_on:
             parts["offsets"] = self.offsets.state()
-        if self.following.is_on:
             parts["following"] = self.following.state()
         return nested(**parts)
 
@@ -259,8 +258,7 @@ class SignalMaker:
         """Restore a state from a SignalMaker of the same questions."""
         if self.offsets.is_on:
             self.offsets.restore(inner(state, "offsets"))
-            if self.following.is_on:
-                self.following.restore(inner(state, "following"))
+            self.following.restore(inner(state, "following"))
             self._outcomes = self.offsets.outcome
             self._write_offsets()
         for name, values in inner(state, "arrays").items():

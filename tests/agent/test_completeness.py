@@ -46,6 +46,7 @@ MAY_DIFFER = {
             "SpanEngine._step",
             "SpanEngine._step_of",
             "SignalMaker._finish",
+            "ReadingOffsets._add",
         ),
         "compiled functions bound to addresses in this process",
     ),

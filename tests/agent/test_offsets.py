@@ -377,6 +377,19 @@ def test_a_restored_horde_continues_to_the_bit(
     np.testing.assert_array_equal(horde.predictions, twin.predictions)
 
 
+@pytest.mark.parametrize("offset", ["mean", "reading"])
+def test_a_restored_horde_returns_the_predictions_of_the_latest_processed_step(offset: Any) -> None:
+    """Steps are queued: what is added to these predictions is part of the state."""
+    horde = make(kinds(), "span", "deferred", offset=offset)
+    life = RandomLife(horde)
+    life.run(100)
+    twin = make(kinds(), "span", "deferred", offset=offset)
+    twin.restore(horde.state())
+    assert twin.n_waiting > 0
+    step = (0, 0.5, np.full(4, 3.0), probe())
+    np.testing.assert_array_equal(twin.learn(*step), horde.learn(*step))
+
+
 def test_streams_share_the_offsets_and_copies_average_them() -> None:
     """Two streams with readings 0 and 2 have the offset 1 over 1 - gamma, in turns as well as merged."""
     questions = [ask("level", BEHAVIOUR, continuation=0.5)]
