@@ -235,13 +235,15 @@ class Horde:
             self._current.state = None
         else:
             self._current.state = state
+        if not self._maker.offsets.is_on:
+            return predictions.copy()
         following = self._maker.following
         added = following.arrays.added
         if self._batch > 1:
-            if not self._engine.n_waiting:
+            if not engine.n_waiting:
                 following.mark_processed()
             added = following.added_processed
-        return self._with_offsets(predictions, added)
+        return following.with_offsets(predictions, added)
 
     def _write_signals(
         self,
@@ -266,7 +268,9 @@ class Horde:
             terminated=terminated,
             reward=reward,
         )
-        self._mark_all_diverged(self._maker.misfits(), self._divergence.n_steps + 1)
+        misfits = self._maker.misfits()
+        if misfits:
+            self._mark_all_diverged(misfits, self._divergence.n_steps + 1)
         if findings:
             self._handle_findings(findings)
 

@@ -405,7 +405,9 @@ class SignalMaker:
         has_reward = self._cumulants.has_reward
         if self._asks_functions or self.states.real_valued or has_reward:
             self.states.validate(*after)
-        channels = self._cumulants.channels(after[0], reward)
+        channels = after[0]
+        if has_reward:
+            channels = self._cumulants.channels(after[0], reward)
         if self._asks_functions:
             self._ask_functions(*after, predict_one, terminated=terminated)
         if self._cumulants.has_td_errors:
@@ -417,7 +419,8 @@ class SignalMaker:
             self._move_offsets(after, channels, terminated=terminated)
         self.signals.b_t[0] = probability
         self.signals.action_t[0] = action
-        self._interest.write(*before, self.signals.interest_t)
+        if self._interest.has_functions:
+            self._interest.write(*before, self.signals.interest_t)
         self._policies.write_ratios(action, probability, *before, self._arrays.rho)
         if self._asks_functions:
             self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
