@@ -247,9 +247,9 @@ _on_threads: Any = kernel(_call_for_each_row, {"parallel": True})
 class RowLoop:
     """A kernel of one row of many arrays, called for each row in a parallel loop.
 
-    Numba compiles the body of a parallel loop five times, and finds the type of each argument anew in
-    each call. This loop has the address of the kernel, which is compiled once, and that of a table
-    of its arguments, which is written once.
+    Numba compiles the body of a parallel loop five times, and inspects the types of all arguments in each
+    call. This loop receives two addresses: of the kernel, compiled once, and of a table with its
+    arguments, written once.
 
     Args:
         function: A function of ((arguments,), row) that returns 0 and calls kernels of the `modules`.

@@ -58,7 +58,7 @@ Followers: TypeAlias = "np.recarray[Any, Any]"
 
 
 class ReadingArrays(NamedTuple):
-    """The k cumulants with an offset that follows the reading, and what is added to predictions.
+    """The k cumulants with an offset that follows the reading, and the additions to predictions.
 
     Attributes:
         follower: Records `FOLLOWER`, shape (k,).

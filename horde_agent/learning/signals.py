@@ -73,7 +73,7 @@ class SignalMaker:
         policy: Policy of each group, shape (n_groups,).
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
         offsets: The demons' offsets.
-        following: What they add to predictions; some follow a reading.
+        following: Their additions to predictions; some follow a reading.
         signals: The latest signals.
         states: Checks and copies states and actions from the caller.
 
@@ -148,7 +148,7 @@ class SignalMaker:
         return leaders
 
     def _new_following(self) -> ReadingOffsets:
-        """Return what the offsets add to predictions, before any reading."""
+        """Return the additions of the offsets to predictions, before any reading."""
         channel = self._cumulants.channel
         is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
         return ReadingOffsets(

@@ -379,7 +379,7 @@ def test_a_restored_horde_continues_to_the_bit(
 
 @pytest.mark.parametrize("offset", ["mean", "reading"])
 def test_a_restored_horde_returns_the_predictions_of_the_latest_processed_step(offset: Any) -> None:
-    """Steps are queued: what is added to these predictions is part of the state."""
+    """Steps are queued: the additions to these predictions are part of the state."""
     horde = make(kinds(), "span", "deferred", offset=offset)
     life = RandomLife(horde)
     life.run(100)

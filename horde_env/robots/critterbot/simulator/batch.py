@@ -107,7 +107,7 @@ class Limits(NamedTuple):
 class StepArguments(NamedTuple):
     """Arrays and records of all robots that a step of one of them reads and writes."""
 
-    due: NDArray[np.bool_]  # who takes a step, (n,)
+    due: NDArray[np.bool_]  # mask of the robots that take a step, (n,)
     addresses: NDArray[np.uint64]  # of the robots' generators, see `draw_noise`, (n, 4)
     requests: Floats  # m/s, m/s, rad/s, (n, 3)
     robot_fields: RecordFields
@@ -204,7 +204,7 @@ def step_robot(
     limits: Limits,
     observation: Observation,
 ) -> None:
-    """Take a step of robot `i`, whose noise was drawn, under a request; records as of `StepArguments`."""
+    """Take a step of robot `i` under a request, after its noise was drawn; records as of `StepArguments`."""
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
     stuck: Any = np.int64(period.NO_WHEEL)  # numba compiles once more for a literal
