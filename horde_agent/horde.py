@@ -904,8 +904,10 @@ class Horde:
         engine = self._processed()
         if self._averages is None:
             return engine.predict(tiles)
-        averaged = engine.predict_averaged(tiles) + self._averages.shift
         is_empty = self._averages.is_empty
+        if is_empty.all():
+            return engine.predict(tiles)
+        averaged = engine.predict_averaged(tiles) + self._averages.shift
         if is_empty.any():
             return np.where(is_empty, engine.predict(tiles), averaged)
         return averaged

@@ -14,9 +14,9 @@ An average lags behind a signal that drifts, such as a battery's voltage. What a
 of that lag is the shift d, a mean of (theta - theta_bar).phi: one number per demon, with little noise.
 It is sampled every 128 steps, n being an eighth of the samples so far, at most 8, a thousand steps.
 
-Between two averages are 1/16 of the steps so far, at most H/10: for an hour and more the cost does
-not matter, and in the first minutes the average is hardly behind. A demon that was added predicts from
-its weights until its first average.
+The first average is of step H/10, at most 1,024; until then a demon predicts from its weights, as one
+that was added does until the next average. Between two averages are 1/16 of the steps so far, at least
+64 and at most H/10.
 
 Source: Polyak & Juditsky (1992), Acceleration of stochastic approximation by averaging; Shamir & Zhang
 (2013), Stochastic gradient descent for non-smooth optimization, section 4: theta_bar_t = (1 - (eta +
@@ -41,7 +41,9 @@ STEPS_PER_AVERAGE = 16
 AVERAGES_PER_HORIZON = 10
 """Averages in H steps, at least."""
 BATCH = 64
-"""Intervals of this many steps and more end at its multiples, so that deferred steps are processed in whole batches."""
+"""The shortest interval; others end at its multiples, so that deferred steps are processed in whole batches."""
+FIRST = STEPS_PER_AVERAGE * BATCH
+"""Learning step of the first average, at the latest."""
 STEPS_PER_SAMPLE = 2 * BATCH
 """Steps between two samples of the shift."""
 N_SAMPLES = 8
@@ -75,9 +77,9 @@ class WeightAverages:
         self._horizon = horizon
         self.born_at = np.zeros(n_demons, dtype=np.int64)
         self.averaged_at = 0
-        self.next_at = 1
         self.restarted_at = 0
-        self.sample_at = STEPS_PER_SAMPLE
+        self.next_at = self._after(0, FIRST)
+        self.sample_at = _next_sample(self.next_at)
         self.shift = np.zeros(n_demons)
         self.n_samples = np.zeros(n_demons, dtype=np.int64)
 
@@ -89,7 +91,7 @@ class WeightAverages:
     @property
     def is_empty(self) -> Bools:
         """Mask of demons that have no average yet, shape (n_demons,)."""
-        return np.asarray((self.born_at > 0) & (self.born_at >= self.averaged_at))
+        return np.asarray(self.born_at >= self.averaged_at)
 
     def advance(self, now: int) -> Floats:
         """Return r of each demon for an average at learning step `now`, (n_demons,), and schedule the next one."""
@@ -99,27 +101,36 @@ class WeightAverages:
             of_decay = 1.0 - (age_before / age) ** (DECAY + 1)
         of_horizon = -np.expm1(-(age - age_before) / self._horizon)
         rates = np.where(age > 0, np.maximum(of_decay, of_horizon), 0.0)
-        longest = max(int(self._horizon) // AVERAGES_PER_HORIZON, 1)
-        interval = min(max((now - self.restarted_at) // STEPS_PER_AVERAGE, 1), longest)
         self.averaged_at = now
-        self.next_at = now + interval
-        if interval >= BATCH:
-            self.next_at = self.next_at // BATCH * BATCH
+        interval = max((now - self.restarted_at) // STEPS_PER_AVERAGE, BATCH)
+        self.next_at = self._after(now, interval)
         return np.asarray(rates)
 
+    def _after(self, now: int, interval: int) -> int:
+        """Return the learning step about `interval` steps, at most H/10, after step `now`."""
+        longest = max(int(self._horizon) // AVERAGES_PER_HORIZON, 1)
+        if longest < BATCH:
+            return now + longest
+        return (now + min(interval, longest)) // BATCH * BATCH
+
     def sample(self, difference: Floats, now: int) -> None:
-        """Move the shifts toward a difference of latest and averaged predictions, (n_demons,), at step `now`."""
-        self.n_samples += 1
-        rate = 1.0 / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
+        """Move the shifts toward a difference of latest and averaged predictions, (n_demons,), at step `now`.
+
+        The shift of a demon without an average stays 0.
+        """
+        has_average = ~self.is_empty
+        self.n_samples += has_average
+        rate = has_average / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
         self.shift += rate * (difference - self.shift)
-        self.sample_at = (now // STEPS_PER_SAMPLE + 1) * STEPS_PER_SAMPLE
+        self.sample_at = _next_sample(now)
 
     def restart(self, now: int) -> None:
         """Begin all averages again at learning step `now`, as for weights that were set."""
         self.born_at[:] = now
         self.averaged_at = now
-        self.next_at = now + 1
         self.restarted_at = now
+        self.next_at = self._after(now, FIRST)
+        self.sample_at = _next_sample(self.next_at)
         self.shift[:] = 0.0
         self.n_samples[:] = 0
 
@@ -155,3 +166,8 @@ class WeightAverages:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
+
+
+def _next_sample(now: int) -> int:
+    """Return the learning step of the first sample after step `now`."""
+    return (now // STEPS_PER_SAMPLE + 1) * STEPS_PER_SAMPLE

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig
+from horde_agent.learning.averages import WeightAverages
 from horde_agent.runs.config import BadInput, LearnConfig, average_of, resolve
 from tests.agent.hordes import (
     BEHAVIOUR,
@@ -40,13 +41,8 @@ def rate(before: int, now: int) -> float:
 
 
 def steps_of_averages(n_steps: int) -> list[int]:
-    """Return the learning steps after which weights are averaged: every 1/16 of the steps so far, at most H/10."""
-    steps = [1]
-    while True:
-        interval = min(max(steps[-1] // 16, 1), int(HORIZON) // 10)
-        if steps[-1] + interval > n_steps:
-            return steps
-        steps.append(steps[-1] + interval)
+    """Return the learning steps after which weights are averaged: every H/10, as H/10 is less than a batch."""
+    return list(range(10, n_steps + 1, 10))
 
 
 class AverageByHand:
@@ -150,23 +146,23 @@ def test_a_restored_horde_continues_its_averages_to_the_bit(engine: Any, mode: A
 def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_its_own_age(
     engine: Any, mode: Any
 ) -> None:
-    """From learning step 160 on there are 10 steps between two averages; the demon is born at step 400."""
+    """The demon is born at step 405, between two averages; samples of shifts follow at steps 512 and 640."""
     horde = make(questions(), engine, mode, average=HORIZON)
     life = RandomLife(horde)
-    life.run(400)
+    life.run(405)
     average_before = horde.averaged_weights()
     horde.add([ask("late", BEHAVIOUR, Channel(2), 0.9)])
     np.testing.assert_array_equal(horde.averaged_weights()[:3], average_before)
-    steps = [step for step in steps_of_averages(700) if step > 400]
+    steps = [step for step in steps_of_averages(700) if step > 405]
     average = np.zeros(N)
-    averaged_at = 400
-    for step in range(401, 700):
+    averaged_at = 405
+    for step in range(406, 700):
         life.run(1)
         theta = horde.weights()[0][3]
         if step < steps[0]:
             average = theta
         elif step in steps:
-            average = average + rate(averaged_at - 400, step - 400) * (theta - average)
+            average = average + rate(averaged_at - 405, step - 405) * (theta - average)
             averaged_at = step
         if step % 7 == 0:
             np.testing.assert_allclose(horde.averaged_weights()[3], average, rtol=0, atol=1e-12)
@@ -175,6 +171,38 @@ def test_an_added_demon_predicts_from_its_weights_and_then_from_an_average_of_it
             assert horde.predict(tiles)[3] == pytest.approx(predicted, abs=1e-12)
     horde.remove(["on-policy"])
     np.testing.assert_allclose(horde.averaged_weights()[2], average, rtol=0, atol=1e-12)
+
+
+def test_a_demon_without_an_average_has_no_sample_of_its_shift() -> None:
+    """The demon is born at step 127, the sample is of step 128 and the next average of step 130."""
+    horde = make(questions(), average=HORIZON)
+    life = RandomLife(horde)
+    life.run(127)
+    horde.add([ask("late", BEHAVIOUR, Channel(2), 0.9)])
+    life.run(1)
+    assert horde.shifts[3] == 0.0
+    assert horde.shifts[:3].all()
+    life.run(128)
+    assert horde.shifts[3] != 0.0
+
+
+def test_averages_begin_late_and_become_rare_and_fall_on_whole_batches() -> None:
+    averages = WeightAverages(horizon=10_000.0, n_demons=1)
+    steps = []
+    for _ in range(100):
+        steps.append(averages.next_at)
+        averages.advance(averages.next_at)
+    assert steps[:4] == [960, 1_024, 1_088, 1_152]
+    assert all(step % 64 == 0 for step in steps)
+    intervals = np.diff(steps)
+    after = np.array(steps[:-1])
+    assert set(intervals[after < 2_048]) == {64}
+    assert set(intervals[(after >= 4_096) & (after < 5_120)]) == {256}
+    assert set(intervals[after >= 16_384]) == {960}
+    long = WeightAverages(horizon=1e9, n_demons=1)
+    assert long.next_at == 1_024
+    long.advance(160_000)
+    assert long.next_at == 169_984
 
 
 @IN_ALL
