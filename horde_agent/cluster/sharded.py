@@ -233,8 +233,10 @@ class ShardedHorde:
         requested = self._requested_of(ask)
         self._stream.send(verb, state, action, probability, requested, reward=reward)
         self._has_begun = not terminated
-        # Shards process their steps at other times, too, for predictions as cumulants and for averages
-        is_ahead = bool(self._plan.predicted) or self.config.average > 0.0
+        # Shards process their steps at other times, too: for predictions as cumulants, averages and
+        # classes of features
+        config = self.config
+        is_ahead = bool(self._plan.predicted) or config.average > 0.0 or config.rarity
         least = int(self.mode == "deferred" and is_ahead)
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:

@@ -9,6 +9,7 @@ import functools
 import logging
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class MixedEngine:
                 n_features=self._n_features,
                 alpha=mapping.alpha,
                 alpha_w=mapping.alpha_w,
-                config=config,
+                config=replace(config, rarity=False),
                 policy=mapping.policy,
                 cumulant=mapping.cumulant,
                 n_actions=n_actions,
@@ -157,6 +158,7 @@ class MixedEngine:
                 engines[name].rearrange(part)
             else:
                 engines[name] = engine = self._new_engine(name, part, layouts.get(name))
+                self._count_visits_of_another(engine)
                 for k, of_stream in tiles.items():
                     engine.select_stream(k)
                     engine.begin(of_stream)
@@ -173,6 +175,13 @@ class MixedEngine:
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
         self._parts: dict[str, Signals] = {}
+
+    def _count_visits_of_another(self, newcomer: RuleEngine) -> None:
+        """Let a new fast engine continue with the visits of features that one of the others counted."""
+        for engine in self.engines.values():
+            if isinstance(newcomer, SpanEngine) and isinstance(engine, SpanEngine):
+                newcomer.count_visits_of(engine)
+                return
 
     def to_plain(self) -> None:
         """Replace the engines in which a trace is too long."""

@@ -117,6 +117,10 @@ class PlainEngine:
     ) -> None:
         group = np.asarray(group, dtype=np.int64)
         self._n_actions = n_actions
+        if config.rarity:
+            raise ValueError(
+                "PlainEngine has the same step size for all features: set rarity=False, or use SpanEngine"
+            )
         self.config = config
         self.n_features = n_features
         self.dtype = np.dtype(config.dtype)

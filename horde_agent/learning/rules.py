@@ -62,6 +62,8 @@ class LearnerConfig:
             questions about a channel (`learning.offsets`). 0: none.
         average: Learning steps that the averages of the weights reach back (`learning.averages`);
             predictions are read from these, while learning goes on from the latest weights. 0: none.
+        rarity: True: features that are seldom active have larger step sizes (`learning.rarity`). Only
+            the fast engine can do so.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
@@ -92,6 +94,7 @@ class LearnerConfig:
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
     offset: float | AutomaticOffset = 0.0
     average: float = 0.0
+    rarity: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -176,6 +179,11 @@ class LearnerConfig:
         if self.engine == "span" and self.needs_plain_engine:
             raise ValueError(
                 f'{name} with trace rule {self.trace_rule!r} does not fit engine="span": omit engine, or choose "plain"'
+            )
+        if self.rarity and self.needs_plain_engine:
+            raise ValueError(
+                f"{name} with trace rule {self.trace_rule!r} needs the plain engine, whose step sizes do not depend "
+                "on the rarity of features: set rarity=False"
             )
         self._warn_of(rule, "secondary_ratio", self.secondary_ratio)
         bound = rules.TRACE_RULES[self.trace_rule]
@@ -341,15 +349,18 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     definition = rules.rule(name)
     if one_spelling(algorithm) == with_parameters(config):
         return config
+    trace_rule = definition.TRACE_RULE or config.trace_rule
+    if trace_rule == "capped":
+        trace_rule = "clipped"
     return replace(
         config,
         algorithm=definition.name,
         parameters=parameters,
         step_size=default_step_size(definition, config.offset),
         secondary_ratio=definition.SECONDARY_RATIO,
-        trace_rule=definition.TRACE_RULE
-        or ("clipped" if config.trace_rule == "capped" else config.trace_rule),
+        trace_rule=trace_rule,
         w_rule=config.w_rule if _can_weight(definition) else "every-step",
+        rarity=config.rarity and definition.SPAN is not None,
     )
 
 

@@ -10,6 +10,7 @@ than LARGEST_TAIL steps; use `PlainEngine` for these.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,15 @@ class SpanEngine:
         findings = self._step(*arguments)
         if n_steps:
             self._finish_steps(findings)
+        if self.config.rarity and memory.is_classification_due:
+            self._classify_features()
         return self.latest
+
+    def _classify_features(self) -> None:
+        """Choose the step sizes of features by their rarity; the products of the traces with S change."""
+        self._flush()
+        self.memory.classify_features()
+        self._sum_traces()
 
     def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
         """Call a kernel that starts parallel loops."""
@@ -225,10 +234,18 @@ class SpanEngine:
             return
         self._flush()
         self.memory.select_stream(stream)
-        if self._now >= 0 and self.arrays.has_w:
-            sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
-            sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
+        if self._now >= 0 and (self.arrays.has_w or self.arrays.has_scales):
+            self._sum_traces()
         self._sum_bases()
+
+    def _sum_traces(self) -> None:
+        """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
+        sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
+        sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
+
+    def count_visits_of(self, other: SpanEngine) -> None:
+        """Continue with another engine's count of how often each feature was active; nothing was learned yet."""
+        self.memory.count_visits_of(other.memory)
 
     def copy_weights_from(self, other: SpanEngine) -> None:  # noqa: ARG002 - the protocol's arguments
         """Raise ValueError, as `merge`."""
@@ -426,9 +443,13 @@ class SpanEngine:
         return learned, self.memory.is_diverged[self.layout.lane], tiles
 
     def to_plain(self) -> PlainEngine:
-        """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL."""
+        """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL.
+
+        Its step sizes do not depend on the rarity of features.
+        """
         group, policy, cumulant = self.memory.demons
-        args = (group, self.n_features, 0.0, 0.0, self.config)  # step sizes are taken over, too
+        config = replace(self.config, rarity=False)
+        args = (group, self.n_features, 0.0, 0.0, config)  # step sizes are taken over, too
         plain = PlainEngine(*args, policy=policy, cumulant=cumulant)
         for stream in (*self.memory.others, self.stream):
             self.select_stream(stream)

@@ -23,8 +23,10 @@ from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import (
     ABTD,
     CHUNK,
+    CLASSIFY_AT,
     CLIPPED,
     N_CLOCKS,
+    N_LEARNED,
     N_ROWS,
     NO_TIME,
     NOW,
@@ -43,6 +45,7 @@ from horde_agent.learning.engine import (
     restored_streams,
     streams_state,
 )
+from horde_agent.learning.rarity import FIRST, N_CLASSES, classified, next_classification
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, trace_length
 from horde_agent.saving import State
 from horde_agent.types import Bools, Integers, Reals
@@ -134,8 +137,11 @@ ARRAYS: dict[str, Array] = {
         Array(SIGNAL),
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
+    **dict.fromkeys(("visits", "class_bits", "class_scale", "scale", "rarity_at"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
-    **dict.fromkeys(("overlap", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)),
+    **dict.fromkeys(
+        ("overlap", "norm", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)
+    ),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Array(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_ends", "run_time", "run_place"), Array(SCRATCH, is_saved=False)),
 }
@@ -431,7 +437,7 @@ class Allocation:
         return rule(self._config.algorithm)
 
     def arrays(self, n_active: int, **lasting: Any) -> SpanArrays:
-        """Return the arrays for `n_active` active features, with `row_of`, `feature_of` and `clock` as given."""
+        """Return the arrays for `n_active` active features, with those that outlast a new layout as given."""
         of_demons = self._of_lanes() | self._history() | self._signals()
         return SpanArrays(**of_demons, **self._settings(), **self.shared(n_active), **lasting)
 
@@ -534,6 +540,7 @@ class Allocation:
                 for name in ("h", "q", "source", "w_factor")
             },
             "has_interest": Constant(self._rule.HAS_INTEREST),
+            "has_scales": Constant(config.rarity),
             "n_numbers": Constant(len(self._rule.NUMBERS)),
             "rests": Constant(self._rule.RESTS),
             "drop_below": drop_below if config.bounds_trace else 0.0,
@@ -562,6 +569,7 @@ class Allocation:
             "changed": np.zeros((2, 2, n_active), dtype=np.int64),
             "n_changed": np.zeros((2, 2), dtype=np.int64),
             "overlap": self.zeros(batch + 1, n_times),
+            "norm": np.zeros(batch + 1),
             **{
                 f"run_{name}": np.zeros((2, n), dtype=np.int32) for name in ("row", "first", "last")
             },
@@ -622,6 +630,13 @@ class SpanMemory:
         self.feature_of = np.zeros(n_features, dtype=np.int64)
         self.clock = np.zeros(N_CLOCKS, dtype=np.int64)
         self.clock[NOW] = -1
+        n_words = -(-n_features // 64)
+        self.visits = np.zeros(n_features, dtype=np.int64)
+        self.class_bits = np.zeros((N_CLASSES, n_words), dtype=np.uint64)
+        self.class_bits[-1] = ~self.class_bits[-1]  # features that were never active are rare
+        self.class_scale = np.ones(N_CLASSES)
+        self.scale = np.ones(n_features, dtype=self.dtype)
+        self.rarity_at = np.array([0, FIRST], dtype=np.int64)
         self.stream = 0
         self.others = dict[int, State]()
         self._packed: Any = None
@@ -696,7 +711,15 @@ class SpanMemory:
         self.layout = of.layout
         self.is_diverged = np.zeros(self.layout.n_lanes, dtype=bool)
         self.span = of.arrays(
-            n_active, row_of=self.row_of, feature_of=self.feature_of, clock=self.clock
+            n_active,
+            row_of=self.row_of,
+            feature_of=self.feature_of,
+            clock=self.clock,
+            visits=self.visits,
+            class_bits=self.class_bits,
+            class_scale=self.class_scale,
+            scale=self.scale,
+            rarity_at=self.rarity_at,
         )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._packed = None
@@ -771,6 +794,31 @@ class SpanMemory:
         self.feature_of[n : n + new.size] = new
         self.prefault_ahead(new.size)
         self.clock[N_ROWS] += new.size
+
+    @property
+    def is_classification_due(self) -> bool:
+        """True if features are to be classified by their rarity."""
+        return self.config.rarity and bool(self.rarity_at[N_LEARNED] >= self.rarity_at[CLASSIFY_AT])
+
+    def classify_features(self) -> None:
+        """Classify the features by their rarity; no update is pending."""
+        n_rows = int(self.clock[N_ROWS])
+        visits = self.visits[:n_rows]
+        rarity = classified(visits, int(visits.sum()) // self.span.n_active)
+        self.class_scale[:] = rarity.scale_of
+        self.scale[:n_rows] = rarity.scale_of[rarity.class_of]
+        self.scale[n_rows:] = rarity.scale_of[-1]
+        for k in range(N_CLASSES):
+            is_member = np.full(64 * self.class_bits.shape[1], k == N_CLASSES - 1)
+            is_member[:n_rows] = rarity.class_of == k
+            self.class_bits[k] = np.packbits(is_member, bitorder="little").view(np.uint64)
+        self.rarity_at[CLASSIFY_AT] = next_classification(int(self.rarity_at[N_LEARNED]))
+
+    def count_visits_of(self, other: SpanMemory) -> None:
+        """Take over the visits of features, and their classes, from the memory of other demons of the same stream."""
+        self.number_features(other.features)
+        for name in ("visits", "class_bits", "class_scale", "scale", "rarity_at"):
+            getattr(self, name)[...] = getattr(other, name)
 
     def clear(self, demon: int) -> None:
         """Set a demon's weights, traces and estimates to zero permanently; its lane gets no signals any more."""

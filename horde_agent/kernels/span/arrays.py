@@ -7,6 +7,10 @@ updates at the same time.
 Time counts feature vectors, phi_0, phi_1, ...; their data are in a ring buffer of T times. Features
 are *rows*, numbered in the order in which they first become active, so that memory of unused rows
 is never touched.
+
+S is a diagonal matrix of factors of step sizes, 1 without `LearnerConfig.rarity`. To learn with S is
+to learn from the features sqrt(S) phi, so all inner products of features and traces contain S once,
+those with weights do not, and a written update is multiplied by S.
 """
 
 from __future__ import annotations
@@ -142,8 +146,16 @@ class SpanArrays(NamedTuple):
         Integers  # (2, 2, n_active): rows that switched on, and off, at time k, at place k mod 2
     )
     n_changed: Integers  # (2, 2)
-    overlap: Reals  # (batch + 1, T): row j - now of phi_k.phi_j, from k = oldest on
+    overlap: Reals  # (batch + 1, T): row j - now of phi_k.S.phi_j, from k = oldest on
+    norm: Floats  # (batch + 1,): phi_k.S.phi_k, at place k mod (batch + 1)
     clock: Integers  # (N_CLOCKS,)
+
+    # Step sizes by the rarity of features, S: see `learning/rarity.py`.
+    visits: Integers  # (n,): number of states in which each row was active
+    class_bits: NDArray[np.uint64]  # (classes, n / 64): the rows of each class, a bit per row
+    class_scale: Floats  # (classes,): factor of the step sizes
+    scale: Reals  # (n,): the same by row
+    rarity_at: Integers  # (2,): learning steps so far, and that of the next classification
 
     # Runs of times during which a row was active: list 0 for a flush, list 1 for a batch.
     run_row: Places  # (2, n): rows that were active
@@ -187,6 +199,7 @@ class SpanArrays(NamedTuple):
     has_source: Constant  # a factor with which phi enters the trace
     has_w_factor: Constant  # a factor by which the step shrinks w
     has_interest: Constant  # it reads the interest
+    has_scales: Constant  # step sizes depend on the rarity of features: S is not 1
     rests: Constant  # a step with rho = 0 moves weights by multiples of phi_t only
 
 
@@ -198,6 +211,10 @@ IS_KNOWN = 3  # 1: gamma and lambda equal those of the latest step, and all outc
 FLUSHED = 4  # time up to which the current group is being flushed
 N_PLACES = 5  # places in the tables of the group being flushed
 N_CLOCKS = 6
+
+# Places in `rarity_at`
+N_LEARNED = 0
+CLASSIFY_AT = 1
 
 
 @inner_kernel

@@ -2,7 +2,8 @@
 
 A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95
 words of 64 bits for 6,065 features, so that computing those of a whole window of past steps takes 1
-to 2 microseconds. The features that switched between two steps are the bits in which their rows
+to 2 microseconds. Where step sizes depend on the rarity of features, phi_k.S.phi_j is the sum of the
+counts of each class, times its factor. The features that switched between two steps are the bits in which their rows
 differ.
 
 A row of weights changes by the sum of the coefficients over the times at which its feature was
@@ -72,6 +73,7 @@ def observe(span: SpanArrays, tiles: Integers) -> None:
             n_rows += 1
         bits[row >> 6] |= _ONE << np.uint64(row & 63)
         active[i] = row
+        span.visits[row] += 1
     span.clock[NOW] = time
     span.clock[N_ROWS] = n_rows
     list_changes(span, time)
@@ -110,17 +112,41 @@ def words_in_use(span: SpanArrays) -> int:
 
 
 @inner_kernel
+def product(
+    span: SpanArrays, bits: NDArray[np.uint64], other: NDArray[np.uint64], n_words: int
+) -> float:
+    """Return phi.S.phi' of two feature vectors given by their bits, shape (n / 64,)."""
+    total = 0.0
+    if span.has_scales:
+        for k in range(span.class_scale.shape[0]):
+            of_class = span.class_bits[k]
+            n = 0
+            for word in range(n_words):
+                n += popcount(bits[word] & other[word] & of_class[word])
+            total += span.class_scale[k] * n
+    else:
+        n = 0
+        for word in range(n_words):
+            n += popcount(bits[word] & other[word])
+        total += n
+    return total
+
+
+@inner_kernel
+def write_norm(span: SpanArrays, time: int) -> None:
+    """Write phi.S.phi of the feature vector of a time."""
+    bits = span.bits[time & (span.bits.shape[0] - 1)]
+    span.norm[time % span.norm.shape[0]] = product(span, bits, bits, words_in_use(span))
+
+
+@inner_kernel
 def write_overlaps(span: SpanArrays, last: int, bits: NDArray[np.uint64], out: Reals) -> None:
     """Write the overlaps of the times oldest..last, (T,), with a feature vector given by its bits, (n / 64,)."""
     mask = span.bits.shape[0] - 1
     oldest = span.clock[OLDEST]
     n_words = words_in_use(span)
     for time in range(oldest, last + 1):
-        then = span.bits[time & mask]
-        n = 0
-        for word in range(n_words):
-            n += popcount(bits[word] & then[word])
-        out[time - oldest] = n
+        out[time - oldest] = product(span, bits, span.bits[time & mask], n_words)
 
 
 @inner_kernel

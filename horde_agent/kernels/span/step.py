@@ -189,6 +189,15 @@ def scan(
 
 
 @inlined_kernel
+def norm_at(span: SpanArrays, time: int) -> float:
+    """Return phi.S.phi of the feature vector of a time."""
+    if span.has_scales:
+        norm: float = span.norm[time % span.norm.shape[0]]
+        return norm
+    return float(span.n_active)
+
+
+@inlined_kernel
 def value_of(span: SpanArrays, lane: int, sums: Sums, zero: Lanes) -> Lanes:
     """Return theta.phi from that of the weights as written, `base`, and the sums."""
     change = changes(span.rule, sums).theta
@@ -313,7 +322,8 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     w_phi = w_value_of(span, lane, load_sums(span, lane, zero), zero)
     past_trace, sums = scan(span, b, lane, now, overlap, zero)
     value = value_of(span, lane, sums, zero)
-    step = signals_of(span, lane, value, w_phi, past_trace, overlap[now - span.clock[OLDEST]], zero)
+    common = overlap[now - span.clock[OLDEST]]
+    step = signals_of(span, lane, value, w_phi, past_trace, common, norm_at(span, now), zero)
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
         step, is_small = step_within_range(span, lane, now, step, zero)
@@ -323,7 +333,9 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
         update = lane_step(span.rule, span, lane, step, trace, zero)
 
         added = Sums(
-            d=update.delta * trace.phi_tp1, h=update.h * step.norm, q=update.q * step.overlap
+            d=update.delta * trace.phi_tp1,
+            h=update.h * norm_at(span, now + 1),
+            q=update.q * step.overlap,
         )
         value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta
         store(span.prediction, lane, value)
@@ -343,6 +355,7 @@ def signals_of(
     w_phi: Lanes,
     past_trace: Lanes,
     overlap: float,
+    norm: float,
     zero: Lanes,
 ) -> LaneStep:
     """Return a step's signals and its TD error, given theta_t.phi_{t+1} and w_t.phi_t; lambda is the question's."""
@@ -366,7 +379,7 @@ def signals_of(
         w_phi=choose(is_finite, w_phi, zero),
         is_finite=is_finite,
         past_trace=past_trace,
-        norm=float(span.n_active),
+        norm=norm,
         overlap=overlap,
     )
 

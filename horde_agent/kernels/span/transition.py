@@ -22,12 +22,19 @@ from horde_agent.kernels.span.arrays import (
     IDLE,
     IS_KNOWN,
     LEARNS,
+    N_LEARNED,
     NOW,
     OLDEST,
     SpanArrays,
     over_block,
 )
-from horde_agent.kernels.span.overlaps import list_history, list_runs, observe, write_overlaps
+from horde_agent.kernels.span.overlaps import (
+    list_history,
+    list_runs,
+    observe,
+    write_norm,
+    write_overlaps,
+)
 from horde_agent.kernels.span.step import (
     end_trace,
     learn,
@@ -67,6 +74,7 @@ def enqueue_signals(
     copy(signals.rho_t, span.signal_rho[slot])
     copy(signals.c_tp1, span.signal_c[slot])
     span.signal_b[slot] = signals.b_t[0]
+    span.rarity_at[N_LEARNED] += 1
     span.signal_changes[slot, 0] = 0
     span.signal_changes[slot, 1] = 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
@@ -300,7 +308,7 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
 
 
 def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Sum e.w of flush group `task` for every n_threads-th block."""
+    """Sum e.w, e.S.phi and e.S.e of flush group `task` for every n_threads-th block."""
     for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
         sum_trace(span, b, thread)
     return 0
@@ -339,6 +347,9 @@ def prepare(span: SpanArrays, now: int, n_steps: int) -> None:
     find_oldest(span, now)
     for k in range(1 if n_steps == 1 else 0, n_steps + 1):
         write_overlaps(span, now + k, span.bits[(now + k) & mask], span.overlap[k])
+    if span.has_scales:
+        for k in range(n_steps + 1):
+            write_norm(span, now + k)
     if n_steps > 1:
         for k in range(n_steps + 1):
             span.run_time[BATCH, k] = now + k
@@ -404,7 +415,7 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 @kernel
 def sum_traces(span: SpanArrays, entry: Any) -> None:
-    """Compute e.w by `sum_trace_task`, after other streams changed w; no update is pending."""
+    """Sum the traces' products by `sum_trace_task`, after w or S changed; no update is pending."""
     for g in range(span.flushed_at.shape[0]):
         list_history(span, g, span.clock[NOW])
         on_threads(entry, span, span.n_threads, g)

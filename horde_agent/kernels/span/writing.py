@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from horde_agent.kernels._jit import inlined_kernel, inner_kernel
 from horde_agent.kernels.lanes import Later, Pending
 from horde_agent.kernels.rules import flush_coefficients
@@ -253,11 +255,13 @@ def write_runs(
     rows: Reals,
     first: int,
     stride: int,
+    scale: Reals,
     zero: Any,
 ) -> Any:
     """Add differences of a table, shape (places, lanes), over runs to lanes' rows; return 0 in lanes above their bound.
 
-    The lanes' rows start at `first`; chunks are `stride` apart. Lanes within their bound return 1.
+    The lanes' rows start at `first`; chunks are `stride` apart. A row's change is multiplied by its `scale`, (n,), or
+    by 1 if that is empty. Lanes within their bound return 1.
     """
     listed = span.run_row[FLUSH]
     begin = span.run_first[FLUSH]
@@ -274,6 +278,8 @@ def write_runs(
         for i in range(begin[j], end[j], 2):
             gained = gained + (load(table, ends[i + 1] * n, zero) - load(table, ends[i] * n, zero))
         at = row_at(listed[j], first, width, stride)
+        if span.has_scales and scale.shape[0] > 0:
+            gained = gained * scale[listed[j]]
         weight = gained + load(rows, at, zero)
         is_sound = choose(absolute(weight) <= bound, is_sound, zero)
         store(rows, at, weight)
@@ -310,13 +316,14 @@ def write_lanes(
     """
     (theta, w, m) = weights
     size = (span.clock[N_PLACES] + 1) * lanes_of(zero)
-    flag(span, lane, write_runs(span, b, lane, table, theta, first, stride, zero) > 0.5, zero)
+    is_sound = write_runs(span, b, lane, table, theta, first, stride, span.scale, zero)
+    flag(span, lane, is_sound > 0.5, zero)
     if span.has_w:
         if span.has_w_factor:
             shrink_rows(span, b, lane, w, first, stride, zero)
-        write_runs(span, b, lane, table[size:], w, first, stride, zero)
+        write_runs(span, b, lane, table[size:], w, first, stride, span.scale, zero)
     if m.shape[0] > 0:
-        write_runs(span, b, lane, table[2 * size :], m, first, stride, zero)
+        write_runs(span, b, lane, table[2 * size :], m, first, stride, span.scale[:0], zero)
 
 
 @inner_kernel
@@ -339,7 +346,7 @@ def average_lanes(span: SpanArrays, b: int, lane: int, rates: Reals, zero: Any) 
     n = lanes_of(zero)
     for k in range(0, (span.clock[N_PLACES] + 1) * n, n):
         store(table, k, rate * load(table, k, zero))
-    write_runs(span, b, lane, table, span.average, first, stride, zero)
+    write_runs(span, b, lane, table, span.average, first, stride, span.scale, zero)
 
 
 average_all_lanes = over_block(average_lanes)
@@ -347,7 +354,7 @@ average_all_lanes = over_block(average_lanes)
 
 @inner_kernel
 def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
-    """Compute e.w of some lanes from their tail; no update is pending.
+    """Compute e.w of some lanes from their tail, and e.S.phi and e.S.e unless S is 1; no update is pending.
 
     g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs
     as in `write_runs`.
@@ -373,16 +380,29 @@ def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any)
         total = total + load(table, k, zero)
         store(table, k, total)
     e_w = zero
+    e_phi = zero
+    e_e = zero
+    bits = span.bits[span.clock[NOW] & (span.bits.shape[0] - 1)]
     ends = span.run_ends[FLUSH]
     first_of_w = (CHUNK - 1) * span.start[b] + lane
     for j in range(span.n_runs[FLUSH]):
         e = zero
         for i in range(span.run_first[FLUSH, j], span.run_last[FLUSH, j], 2):
             e = e + (load(table, ends[i + 1] * n, zero) - load(table, ends[i] * n, zero))
-        row = row_at(span.run_row[FLUSH, j], first_of_w, places.width, stride_of(span))
-        e_w = multiply_add(e, load(span.w, row, zero), e_w)
+        row = span.run_row[FLUSH, j]
+        if span.has_w:
+            at = row_at(row, first_of_w, places.width, stride_of(span))
+            e_w = multiply_add(e, load(span.w, at, zero), e_w)
+        if span.has_scales:
+            e_e = e_e + span.scale[row] * e * e
+            if (bits[row >> 6] >> np.uint64(row & 63)) & np.uint64(1):
+                e_phi = e_phi + span.scale[row] * e
     decay = load(span.gamma_t, lane, zero) * load(span.lam_t, lane, zero)
-    store(span.e_w, lane, e_w / choose(decay > 0.0, decay, zero + 1.0))
+    decay = choose(decay > 0.0, decay, zero + 1.0)
+    store(span.e_w, lane, e_w / decay)
+    if span.has_scales:
+        store(span.e_phi, lane, e_phi / decay)
+        store(span.e_e, lane, e_e / (decay * decay))
 
 
 sum_trace = over_block(sum_trace_lanes)

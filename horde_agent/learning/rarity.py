@@ -1,0 +1,66 @@
+"""Step sizes by the rarity of features: what is seldom seen is learned from more at each sight.
+
+    theta := theta + alpha S (what the update rule adds),  w := w + alpha_w S (likewise)
+    S = diag(s_i),   s_i = c 4^k,   k = 0 if f_i > 1/4, 1 if f_i > 1/64, otherwise 2
+    c: such that the mean of phi.S.phi over the states so far is the number of active features
+
+f_i is the share of the states so far in which feature i was active, as if it had been active in 30
+more before the first one, so that all features are alike in the first minutes. It is the same as to
+learn from the features sqrt(S) phi. A tile that is active in one state of a thousand then learns as
+much from each visit as four tiles would, one that is always active a quarter as much.
+
+Features are classified after 64 learning steps, and then after 1/8 of the steps so far, at least 64
+and at most 8,192. Three classes, powers of 4, so that phi_k.S.phi_j remains a sum of counts of bits.
+
+Source: Duchi, Hazan & Singer (2011), Adaptive subgradient methods for online learning and stochastic
+optimization: the step size of a coordinate falls with the root of its summed squares of gradients,
+which for features that are on or off is about f_i^(-1/2). This is a coarse form without the
+dependence on the errors: all demons share S. The classes were chosen on recorded lives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.types import Floats, Integers
+
+N_CLASSES = 3
+RATIO = 4.0
+"""Factor between the step sizes of two classes."""
+BOUNDARIES = (1.0 / 4.0, 1.0 / 64.0)
+"""Shares of the states above which a feature is of class 0, or of class 1."""
+N_IMAGINED = 30
+"""States before the first one in which every feature is taken to have been active."""
+FIRST = 64
+"""Learning step after which features are first classified; a multiple of the steps of a batch."""
+STEPS_PER_CLASSIFICATION = 8
+"""Learning steps so far over those until the next classification."""
+LONGEST = 8_192
+"""The most learning steps between two classifications."""
+
+
+class Rarity(NamedTuple):
+    """Classes of features, and the factors of their step sizes."""
+
+    class_of: Integers  # (n,)
+    scale_of: Floats  # (N_CLASSES,)
+
+
+def classified(visits: Integers, n_states: int) -> Rarity:
+    """Return classes and factors of features that were active in `visits`, (n,), of `n_states` states."""
+    share = (visits + N_IMAGINED) / (n_states + N_IMAGINED)
+    class_of = np.zeros(visits.size, dtype=np.int64)
+    for boundary in BOUNDARIES:
+        class_of += share <= boundary
+    relative = RATIO ** np.arange(N_CLASSES)
+    mean_norm = (visits / n_states * relative[class_of]).sum()
+    n_active = visits.sum() / n_states
+    return Rarity(class_of, relative * n_active / mean_norm)
+
+
+def next_classification(n_steps: int) -> int:
+    """Return the learning step of the classification after that of learning step `n_steps`."""
+    interval = min(max(n_steps // STEPS_PER_CLASSIFICATION, FIRST), LONGEST)
+    return (n_steps + interval) // FIRST * FIRST
