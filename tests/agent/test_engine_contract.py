@@ -9,7 +9,7 @@ KINDS.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import LearnerConfig, PlainEngine, SpanEngine
 from horde_agent.learning import plain as plain_module
+from horde_agent.learning import rarity
 from horde_agent.learning import span_storage as span_module
 from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.mixed import MixedEngine
@@ -31,6 +32,7 @@ from horde_agent.saving import State
 from tests.agent.engine_events import N_ACTIVE, Choices, EngineStream, Event, Learner, N
 from tests.agent.shared import Setup, config_of, learn_all, new_engine, random_stream
 from tests.oracles.engine import DenseEngine
+from tests.oracles.rarity import RarityByHand
 
 SETUPS = {
     "span-eager": Setup("span", 1),
@@ -333,6 +335,32 @@ def test_an_engine_equals_the_oracle_through_random_events(
         trial.run(case.n_events // 10, case.check_every)
         trial.check_flags()
     assert len(stream.tiles_of_stream) >= case.n_streams - 1
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("seed", [6, 7])
+def test_rare_features_have_larger_step_sizes_through_random_events(
+    seed: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feature is active in a fourteenth of the states: the boundaries are set so that all classes occur."""
+    monkeypatch.setattr(rarity, "BOUNDARIES", (0.085, 0.065))
+    monkeypatch.setattr(rarity, "N_IMAGINED", 3)
+    by_hand = RarityByHand(N, often=0.085, seldom=0.065, n_imagined=3)
+    stream = EngineStream(seed, n_streams=3)
+    config = config_of("gtd", rarity=True, mspbe_tau=30.0)
+    engine = span_engine(stream, config, batch=batch)
+    reference = DenseEngine(
+        stream.group,
+        N,
+        stream.alpha,
+        stream.alpha_w,
+        replace(config, rarity=False),
+        policy=stream.policy_of_group,
+        rarity=by_hand,
+    )
+    stream.start([Learner(engine)], [Learner(reference)])
+    Trial(stream, ("gtd",)).run(400)
+    assert len(set(by_hand.scale)) == 3
 
 
 SPAN_RULES = [name for name in rules.names() if rules.rule(name).SPAN is not None]

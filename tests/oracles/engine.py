@@ -11,6 +11,7 @@ from horde_agent.kernels.checks import Signals
 from horde_agent.learning import LearnerConfig
 from horde_agent.learning.engine import DemonMapping
 from tests.oracles.gtd import DenseGTD
+from tests.oracles.rarity import RarityByHand
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -21,7 +22,11 @@ LEARNED = ("theta", "w", "m", "s", "delta", "max_e", "alpha", "alpha_w", *OF_STR
 
 
 class DenseEngine:
-    """Demons that learn by `DenseGTD`. Arguments and methods as of `PlainEngine`."""
+    """Demons that learn by `DenseGTD`. Arguments and methods as of `PlainEngine`.
+
+    Args:
+        rarity: What determines the step size of each feature; None if they are alike.
+    """
 
     def __init__(
         self,
@@ -32,8 +37,10 @@ class DenseEngine:
         config: LearnerConfig,
         *,
         policy: Integers,
+        rarity: RarityByHand | None = None,
     ) -> None:
         self.config = config
+        self._rarity = rarity
         self.n_features = n_features
         self.stream = 0
         self._other_streams: dict[int, dict[str, Any]] = {}
@@ -69,6 +76,8 @@ class DenseEngine:
 
     def begin(self, tiles: Integers) -> Floats:
         n = self._group.size
+        if self._rarity is not None:
+            self._rarity.see(self._phi(tiles))
         return self.gtd.begin(self._phi(tiles), np.zeros(n), np.zeros(n))
 
     def learn(self, tiles: Integers, signals: Signals, *, is_last: bool = False) -> Floats:
@@ -84,7 +93,12 @@ class DenseEngine:
             signals.z_tp1,
         )
         of_live_demons = [np.where(self._is_diverged, 0.0, values) for values in numbers]
-        return self.gtd.learn(self._phi(tiles), *of_live_demons)
+        predictions = self.gtd.learn(self._phi(tiles), *of_live_demons)
+        if self._rarity is not None:
+            self._rarity.see(self._phi(tiles))
+            self._rarity.count_step()
+            self.gtd.scale = self._rarity.scale
+        return predictions
 
     def catch_up(self) -> None:
         """Do nothing: no step is deferred."""
@@ -113,6 +127,7 @@ class DenseEngine:
         for name in LEARNED:
             getattr(new, name)[is_old] = getattr(old, name)[old_index]
         new.phi = old.phi
+        new.scale = old.scale
         for arrays in self._other_streams.values():
             for name in OF_STREAM:
                 rearranged = np.zeros_like(getattr(new, name))

@@ -33,6 +33,7 @@ class DenseGTD:
         self.trace_rule = trace_rule
         self.w_rule = w_rule
         self.phi = np.zeros(n_features)
+        self.scale = np.ones(n_features)  # factor of each feature's step size
 
     def begin(self, phi: Floats, gamma: Floats, lam: Floats) -> Floats:
         self.e[:] = 0
@@ -69,9 +70,10 @@ class DenseGTD:
         q = self.w @ self.phi
         self.m += (step - self.m) / self.tau
         self.s += (self.delta * y - self.s) / self.tau
-        self.theta += self.alpha * (step - (gamma * (1 - lam_tp1) * y)[:, None] * phi_tp1)
+        correction = (gamma * (1 - lam_tp1) * y)[:, None] * phi_tp1
+        self.theta += self.alpha * self.scale * (step - correction)
         decay = is_valid * (q if self.w_rule == "every-step" else rho * q)
-        self.w += self.alpha_w * (step - decay[:, None] * self.phi)
+        self.w += self.alpha_w * self.scale * (step - decay[:, None] * self.phi)
         self.phi = phi_tp1
         self.gamma_t = gamma
         self.lam_t = lam_tp1
