@@ -20,9 +20,8 @@ import pytest
 from horde_agent.kernels import rules
 from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
-from horde_agent.learning import LearnerConfig, PlainEngine, SpanEngine
+from horde_agent.learning import LearnerConfig, PlainEngine, SpanEngine, rarity
 from horde_agent.learning import plain as plain_module
-from horde_agent.learning import rarity
 from horde_agent.learning import span_storage as span_module
 from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.mixed import MixedEngine
