@@ -64,6 +64,7 @@ class LearnerVariant(NamedTuple):
     secondary_ratio: float = 0.001
     offset: float | AutomaticOffset = 0.0
     average: float = 0.0
+    rarity: bool = False
 
     def config(self) -> LearnerConfig:
         """Return the learner's settings."""
@@ -81,7 +82,7 @@ RULES = [
 ]
 LARGER_STEPS = [LearnerVariant(step_size=size) for size in (0.2, 0.5, 1.0)]
 # Those of `horde learn`
-DEFAULTS = LearnerVariant(step_size=0.05, offset="reading", average=10_000.0)
+DEFAULTS = LearnerVariant(step_size=0.05, offset="reading", average=10_000.0, rarity=True)
 SMALLER_RATIOS = [LearnerVariant(secondary_ratio=ratio) for ratio in (1e-4, 0.0)]
 
 # ---- learning -------------------------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
         (both, LearnerConfig(w_rule="importance-weighted", vector_mspbe=False), 2),
         (mixed, F64, 3),
         (mixed, replace(F64, offset="mean", average=20.0), 3),
-        (mixed, replace(F64, offset="reading"), 2),
+        (mixed, replace(F64, offset="reading", rarity=True), 2),
         (mixed, replace(F64, trace_rule="capped"), 2),
         (control, F64, 3),
         (control, F64, 1),
