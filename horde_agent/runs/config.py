@@ -231,7 +231,9 @@ class LearnConfig:
     offset: Annotated[str | None, _shown("reading|mean|FLOAT", "(default: reading)")] = None
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
     rarity: Annotated[
-        bool | None, SWITCH, _shown("| --no-rarity", "(default: on if the rule has the fast engine)")
+        bool | None,
+        SWITCH,
+        _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
     features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
     paper: bool = False
