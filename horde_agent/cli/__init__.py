@@ -41,6 +41,7 @@ from horde_agent.judging.command import EvaluateConfig
 from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (
     MOST_STEPS,
+    SWITCHES,
     BadInput,
     LearnConfig,
     check_one_of,
@@ -248,6 +249,7 @@ def _parse(words: list[str]) -> Any:
     file = None
     if words[:1] == ["learn"]:
         file = _config_file(words)
+        words = [SWITCHES.get(word.replace("_", "-"), word) for word in words]
     defaults: dict[str, Any] = {}
     if file is not None:
         defaults["learn"] = {"default": replace(read_config(file), config=file)}
@@ -284,7 +286,7 @@ def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
     for field in fields(kind):
         name = field.name.replace("_", "-")
         flags.append(f"--{name}")
-        if isinstance(field.default, bool):
+        if isinstance(field.default, bool) or f"--no-{name}" in SWITCHES:
             flags.append(f"--no-{name}")
     for word in words:
         flag = word.partition("=")[0].replace("_", "-")

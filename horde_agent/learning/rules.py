@@ -234,11 +234,7 @@ class LearnerConfig:
     @property
     def needs_plain_engine(self) -> bool:
         """True if the plain engine is chosen or required: the span engine supports neither "capped" nor some rules."""
-        return (
-            self.engine == "plain"
-            or self.trace_rule == "capped"
-            or rules.rule(self.algorithm).SPAN is None
-        )
+        return self.engine == "plain" or not has_fast_engine(self.algorithm, self.trace_rule)
 
     @property
     def cuts_trace_by_b(self) -> bool:
@@ -249,6 +245,12 @@ class LearnerConfig:
     def bounds_trace(self) -> bool:
         """True if the trace rule keeps the factors of a trace at or below gamma lambda, so that its tail can end."""
         return self.cuts_trace_by_b or (self.trace_rule == "clipped" and self.trace_bound <= 1.0)
+
+
+def has_fast_engine(algorithm: str, trace_rule: str) -> bool:
+    """Return whether the span engine supports an update rule, as `parse_algorithm` reads it, with a trace rule."""
+    name, _ = parse_algorithm(algorithm)
+    return trace_rule != "capped" and rules.rule(name).SPAN is not None
 
 
 def _can_weight(rule: rules.Rule) -> bool:

@@ -116,6 +116,7 @@ def rupee_config(config: LearnerConfig, beta0: float) -> LearnerConfig:
         "mspbe_tau": 1.0 / beta0,
         "vector_mspbe": True,
         "average": 0.0,
+        "rarity": False,
         "w_rule": "every-step",
     }
     return replace(config, algorithm=PAPER_CONFIG.algorithm, parameters={}, **changes)

@@ -73,6 +73,13 @@ def whole(text: str) -> int:
     raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
 
 
+def switched(text: str) -> bool:
+    """Parse true or false; raise ValueError if it is neither."""
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false; write the flag alone")
+    return text == "true"
+
+
 def seconds(text: str) -> float | None:
     """Parse a duration such as 10min and return seconds; None for "never". Raise BadInput if it is none."""
     if text == "never":
@@ -91,6 +98,17 @@ WHOLE = tyro.constructors.PrimitiveConstructorSpec(
     str_from_instance=lambda value: [str(value)],
 )
 """Parser of whole-number flags."""
+
+SWITCH = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="true|false",
+    instance_from_str=lambda words: switched(words[0]),
+    is_instance=lambda value: value is None or type(value) is bool,
+    str_from_instance=lambda value: [str(value).lower()],
+)
+"""Parser of a flag and its negation whose default depends on other settings."""
+SWITCHES = {"--rarity": "--rarity=true", "--no-rarity": "--rarity=false"}
+"""Such flags as written, and as parsed: before version 1.0, tyro has no flags without a default."""
 
 
 class BadInput(ValueError):
@@ -147,9 +165,12 @@ class LearnConfig:
             `mean`, estimated by each demon from its first 500 transitions; or a number for all.
         average: Learning steps that the averaged weights reach back, from which predictions are
             read; 0 for none.
+        rarity: Give features that are seldom active larger step sizes; only rules with the fast
+            engine can.
         features: Tilings of the layout alone, `fixed`, or N more over random pairs of channels,
             `pairs:N` (docs/questions.md).
-        paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, step size 0.1.
+        paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
+            size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`; `greedy:NAME`, the policy that the control
             question NAME finds; or `curious`, the questions' policies by turns, drawn by how
@@ -209,6 +230,11 @@ class LearnConfig:
     )
     offset: Annotated[str | None, _shown("reading|mean|FLOAT", "(default: reading)")] = None
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
+    rarity: Annotated[
+        bool | None,
+        SWITCH,
+        _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
+    ] = None
     features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
     paper: bool = False
     secondary_ratio: Annotated[
@@ -266,7 +292,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
         average=_average(config),
         features=_resolved_features(config),
     )
-    config = _with_step_sizes(config)
+    config = _with_rarity(_with_step_sizes(config))
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
 
 
@@ -377,6 +403,21 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
     return replace(config, step_size=step_size, secondary_ratio=ratio)
 
 
+def _with_rarity(config: LearnConfig) -> LearnConfig:
+    """Fill in whether step sizes depend on the rarity of features; raise BadInput if the rule cannot do so."""
+    from horde_agent.learning.rules import has_fast_engine
+
+    can_be_on = has_fast_engine(config.algorithm, config.trace_rule)
+    if config.rarity is None:
+        return replace(config, rarity=can_be_on and not config.paper)
+    if config.rarity and not can_be_on:
+        raise BadInput(
+            f"--rarity needs the fast engine, which does not support --algorithm {config.algorithm} with "
+            f"--trace-rule {config.trace_rule}: omit it or write --no-rarity"
+        )
+    return config
+
+
 def offset_of(config: LearnConfig) -> float | Literal["mean", "reading"]:
     """Return the offset as `LearnerConfig` takes it; 0 if it is not set, as in runs of version 0.1.0."""
     if config.offset is None:
@@ -422,8 +463,8 @@ def read_config(path: Path) -> LearnConfig:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
     is_of_run = "versions" in table
     if is_of_run:
-        # runs of version 0.1.0 have neither
-        table = {"offset": NO_OFFSET, "average": NO_AVERAGE} | table
+        # runs of older versions have none of them
+        table = {"offset": NO_OFFSET, "average": NO_AVERAGE, "rarity": False} | table
     settings = {
         k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))
     }
@@ -699,7 +740,7 @@ def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
 
 
 def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
-    """Yield the rules of offset and averages, the questions, the columns file and the output folder."""
+    """Yield the rules of offset, averages and rarity, the questions, the columns file and the output folder."""
     backend = config.backend
     columns = config.columns
     yield _is_no_offset(config.offset)
@@ -715,6 +756,10 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield (
         config.paper and average not in (None, NO_AVERAGE),
         f"--paper learns without averages, and --average {average} is one: omit one of them",
+    )
+    yield (
+        config.paper and bool(config.rarity),
+        "--paper learns without rarity, and --rarity is on: omit one of them",
     )
     has_pairs = pairs_of(config.features) is not None
     yield (

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from horde_agent import questions
 from horde_agent.cluster import AnyHorde
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, READING, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning.compiling import (
@@ -25,6 +25,7 @@ from horde_agent.learning.compiling import (
     is_own_kernel,
     leave_out_announcement,
 )
+from horde_agent.learning.rarity import FIRST
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     TRACE_RULES,
@@ -85,13 +86,17 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
         few,
         n_features=interface.coder.n_features,
         n_active=interface.coder.n_active,
-        config=horde.config,
+        # An average after each step
+        config=replace(horde.config, average=min(horde.config.average, 1.0)),
+        mode="deferred",
     )
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
     tiles = encoder(interface)(middle)
     small.begin(middle, tiles)
-    small.learn(0, 1.0, middle, tiles)
-    small.predict(tiles, middle)
+    # After the last of these steps, features are classified by their rarity
+    for _ in range(FIRST):
+        small.learn(0, 1.0, middle, tiles)
+        small.predict(tiles, middle)
     if n_streams > 1:
         for stream in (1, 0):
             small.select_stream(stream)
@@ -167,8 +172,22 @@ def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
         questions.nexting(interface),
         questions.policies(interface, np.random.default_rng(0)),
     ]
-    for family, trace_rule, w_rule in itertools.product(families, TRACE_RULES, W_RULES):
-        config: Any = LearnerConfig(trace_rule=trace_rule, w_rule=w_rule, average=AVERAGE)  # type: ignore[arg-type]
-        yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=config)
-    for family in families if learner != PAPER_CONFIG else []:
-        yield Horde(family, n_features=coder.n_features, n_active=coder.n_active, config=learner)
+    default = replace(PAPER_CONFIG, offset=READING, average=AVERAGE, rarity=True)
+    configs = [
+        LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
+        for trace_rule, w_rule in itertools.product(TRACE_RULES, W_RULES)
+    ]
+    if learner != PAPER_CONFIG:
+        configs.append(learner)
+    yield Horde(families[0], n_features=coder.n_features, n_active=coder.n_active, config=default)
+    for config, family in itertools.product(configs, families):
+        # As by default, and as with --paper
+        for rarity in (True, False):
+            if rarity and config.needs_plain_engine:
+                continue
+            yield Horde(
+                family,
+                n_features=coder.n_features,
+                n_active=coder.n_active,
+                config=replace(config, average=AVERAGE, rarity=rarity),
+            )

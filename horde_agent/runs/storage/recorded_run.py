@@ -74,8 +74,8 @@ class RecordedRun:
         """Return the settings of a new run that learns from this recording, completed from this run.
 
         The horizon is taken from this run; so are questions and seed, unless `config` names
-        questions, and the offset, the averages and the features, unless `config` names them: the
-        recording of an older run gives the weights that it had.
+        questions, and the offset, the averages, no rarity and the features, unless `config` names
+        them: the recording of an older run gives the weights that it had.
 
         Raises:
             BadInput: If the questions of this run were given in Python, and `config` names none.
@@ -91,6 +91,8 @@ class RecordedRun:
             config = replace(config, offset=self.config.offset)
         if config.average is None and not config.paper:
             config = replace(config, average=self.config.average)
+        if config.rarity is None and not self.config.rarity:
+            config = replace(config, rarity=False)
         if config.features is None and not config.paper:
             config = replace(config, features=self.config.features)
         # There is no live page of a recording

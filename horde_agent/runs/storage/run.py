@@ -175,6 +175,7 @@ def _learner_config(config: LearnConfig) -> LearnerConfig:
         algorithm=config.algorithm,
         offset=offset_of(config),
         average=average_of(config),
+        rarity=bool(config.rarity),
     )
 
 
