@@ -449,8 +449,8 @@ def default_physics() -> str:
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
-    In a run's `config.toml`, tables (versions) and `out` are ignored. Raise BadInput if the file is
-    missing, is not TOML, or has an unknown or wrongly typed setting.
+    In a run's `config.toml`, tables (versions), `out` and `config` are ignored. Raise BadInput if the
+    file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
         # Some editors write a byte order mark
@@ -465,9 +465,11 @@ def read_config(path: Path) -> LearnConfig:
     if is_of_run:
         # runs of older versions have none of them
         table = {"offset": NO_OFFSET, "average": NO_AVERAGE, "rarity": False} | table
-    settings = {
-        k: v for k, v in table.items() if not (is_of_run and (k == "out" or isinstance(v, dict)))
-    }
+    settings = dict(table)
+    if is_of_run:
+        for name, value in table.items():
+            if name in ("out", "config") or isinstance(value, dict):
+                del settings[name]
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
     for name, value in settings.items():
         if name not in types:

@@ -93,6 +93,7 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     middle = np.full(len(interface.channels), 0.5, dtype=np.float32)
     tiles = encoder(interface)(middle)
     small.begin(middle, tiles)
+    small.predict(tiles, middle)  # by the latest weights, as there are no averages yet
     # After the last of these steps, features are classified by their rarity
     for _ in range(FIRST):
         small.learn(0, 1.0, middle, tiles)

@@ -258,7 +258,18 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
         ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
         (
             to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}),  # of a run of version 0.1.0
-            {"minari": 'a "quoted" \\ name\nand more', "offset": "0", "average": 0.0},
+            {
+                "minari": 'a "quoted" \\ name\nand more',
+                "offset": "0",
+                "average": 0.0,
+                "rarity": False,
+            },
+        ),
+        (
+            to_toml(  # of a run whose settings were in a file
+                {"config": "a.toml", "out": "a", "offset": "1", "average": 2.0, "rarity": True}, {}
+            ),
+            {"offset": "1", "average": 2.0, "rarity": True},
         ),
     ],
 )

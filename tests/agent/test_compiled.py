@@ -248,9 +248,9 @@ def test_python_announces_compiling_once_unless_a_command_did(
 
 
 COMPILED_SINCE = """
-import gymnasium, numpy as np
+import gymnasium, io, numpy as np, sys
 from numba.core import event
-from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, Life, StickyRandom, questions
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, Life, StickyRandom, cli, questions
 from horde_agent.learning.compiling import is_own_kernel
 
 class Listener(event.Listener):
@@ -274,12 +274,17 @@ for name in ("CritterbotPen", "CreatePen"):
     robots.reset(seed=0)
     robots.step(np.zeros(4, dtype=int))
     robots.close()
+sys.stdout = io.StringIO()
+for settings in ("", "--paper"):
+    words = f"learn --physics planar --steps 1200 {settings} --out {sys.argv[1]}/run{settings}"
+    assert cli.main(words.split()) == 0
+print(*(line for line in sys.stdout.getvalue().splitlines() if "report.html" not in line), file=sys.__stdout__)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_nothing(
+def test_after_horde_warm_runs_the_readme_the_robots_and_vector_environments_compile_nothing(
     tmp_path: Path,
 ) -> None:
     cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
@@ -292,7 +297,7 @@ def test_after_horde_warm_the_readme_the_robots_and_vector_environments_compile_
         capture_output=True,
         timeout=1_200,
     )
-    assert run("-c", COMPILED_SINCE, **cache).stdout == ""
+    assert run("-c", COMPILED_SINCE, str(tmp_path), **cache).stdout.strip() == ""
 
 
 def test_kernels_from_the_cache_and_of_others_are_not_announced() -> None:

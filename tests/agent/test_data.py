@@ -86,7 +86,12 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
         HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header)
     )
     horde = horde_of(
-        questions.excursions(interface), interface, "deferred", offset="reading", average=10_000.0
+        questions.excursions(interface),
+        interface,
+        "deferred",
+        offset="reading",
+        average=10_000.0,
+        rarity=True,
     )
     observations = np.column_stack([table["x"], table["y"]])
     horde.begin(observations[0], interface.encode(observations[0]))
