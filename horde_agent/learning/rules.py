@@ -24,7 +24,8 @@ ENGINES = ("auto", "span", "plain")
 # Steps of a trace in addition to pending ones; longer traces need the plain engine
 LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
-"""Factor of the default step size with an offset: what remains to be learned is small."""
+"""Factor of the default step size with an offset: what remains to be learned is small; or with rarity: some features
+have a larger one."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -37,7 +38,7 @@ class LearnerConfig:
 
     Attributes:
         step_size: Primary step size; alpha = step_size / number of active tiles. By default the
-            rule's, 0.1 for most, and half of it with an offset.
+            rule's, 0.1 for most, and half of it with an offset or with `rarity`.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the
             paper's pseudo-code; the trace may have infinite variance. "capped": as "plain", but
@@ -110,7 +111,7 @@ class LearnerConfig:
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
-        step_size = default_step_size(rule, self.offset)
+        step_size = default_step_size(rule, self.offset, rarity=self.rarity)
         for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
@@ -275,9 +276,10 @@ def check_offset(offset: Any, dtype: str) -> None:
         raise ValueError(must)
 
 
-def default_step_size(rule: rules.Rule, offset: float | str) -> float:
-    """Return the primary step size that goes with an update rule and an offset."""
-    if offset == 0.0 or rule.IGNORES_STEP_SIZE:
+def default_step_size(rule: rules.Rule, offset: float | str, *, rarity: bool) -> float:
+    """Return the primary step size that goes with an update rule: half of the rule's with an offset or with rarity."""
+    is_alone = offset == 0.0 and not rarity
+    if is_alone or rule.IGNORES_STEP_SIZE:
         return float(rule.STEP_SIZE)
     return float(rule.STEP_SIZE) * STEP_SIZE_WITH_OFFSET
 
@@ -354,15 +356,16 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     trace_rule = definition.TRACE_RULE or config.trace_rule
     if trace_rule == "capped":
         trace_rule = "clipped"
+    rarity = config.rarity and definition.SPAN is not None
     return replace(
         config,
         algorithm=definition.name,
         parameters=parameters,
-        step_size=default_step_size(definition, config.offset),
+        step_size=default_step_size(definition, config.offset, rarity=rarity),
         secondary_ratio=definition.SECONDARY_RATIO,
         trace_rule=trace_rule,
         w_rule=config.w_rule if _can_weight(definition) else "every-step",
-        rarity=config.rarity and definition.SPAN is not None,
+        rarity=rarity,
     )
 
 

@@ -325,7 +325,7 @@ def _each_lever_pays(data: EfficiencyResults) -> dict[str, Floats]:
 REMARKS = (
     "A life does not depend on what is learned from it, so all variants learn from the same lives; the error after "
     "a part of a life is that of its tests so far.",
-    "Each variant has the default step size that goes with it: 0.1, with offsets 0.05.",
+    "Each variant has the default step size that goes with it: 0.1, with offsets or rarity 0.05.",
     "The best off-line linear predictor is the better of ridge regression and LSTD for each question, on held-out "
     "excursions of the first life, from the paper's tiles.",
 )

@@ -292,7 +292,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
         average=_average(config),
         features=_resolved_features(config),
     )
-    config = _with_rarity(_with_step_sizes(config))
+    config = _with_step_sizes(_with_rarity(config))
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
 
 
@@ -395,7 +395,7 @@ def _with_step_sizes(config: LearnConfig) -> LearnConfig:
         raise BadInput(str(error)) from error
     step_size = config.step_size
     if step_size is None:
-        step_size = default_step_size(definition, offset_of(config))
+        step_size = default_step_size(definition, offset_of(config), rarity=bool(config.rarity))
     if config.secondary_ratio is None:
         ratio = definition.SECONDARY_RATIO
     else:
@@ -407,7 +407,10 @@ def _with_rarity(config: LearnConfig) -> LearnConfig:
     """Fill in whether step sizes depend on the rarity of features; raise BadInput if the rule cannot do so."""
     from horde_agent.learning.rules import has_fast_engine
 
-    can_be_on = has_fast_engine(config.algorithm, config.trace_rule)
+    try:
+        can_be_on = has_fast_engine(config.algorithm, config.trace_rule)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
     if config.rarity is None:
         return replace(config, rarity=can_be_on and not config.paper)
     if config.rarity and not can_be_on:

@@ -483,9 +483,11 @@ def test_an_offset_of_a_question_beyond_the_dtype_is_refused_by_the_horde() -> N
     assert make([ask("light", offset=1e39)], dtype="float64").offsets[0] == 1e39
 
 
-def test_the_default_step_size_is_half_as_large_with_an_offset() -> None:
+def test_the_default_step_size_is_half_as_large_with_an_offset_or_with_rarity() -> None:
     assert LearnerConfig().step_size == 0.1
     assert LearnerConfig(offset="mean").step_size == 0.05
+    assert LearnerConfig(rarity=True).step_size == 0.05
+    assert LearnerConfig(offset="mean", rarity=True).step_size == 0.05
     assert LearnerConfig(offset="reading", average=100.0).step_size == 0.05
     assert LearnerConfig(offset="mean", step_size=0.1).step_size == 0.1
     assert LearnerConfig(algorithm="swift_td", offset=1.0).step_size == 0.005
