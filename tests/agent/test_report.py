@@ -180,7 +180,7 @@ def test_questions_of_several_rules_have_the_estimates_of_their_own(
     monkeypatch.setattr(LearnerConfig, "needs_plain_engine", True)
     (tmp_path / "q.toml").write_text(RULES)
     run = tmp_path / "run"
-    words = f"learn --steps 300 --seed 1 --questions {tmp_path}/q.toml"
+    words = f"learn --steps 300 --seed 1 --no-rarity --questions {tmp_path}/q.toml"
     assert toy(f"{words} --out {run}", monkeypatch) == 0
     questions = lines_of(run / "questions.csv")
     assert [question["mspbe_valid"] for question in questions] == ["0"] * 6 + ["1"] * 3
