@@ -1,8 +1,9 @@
 """Experiment `efficiency`: how much of the robot's time each lever saves.
 
 The levers are offsets, offsets that follow the reading, averaged weights, step sizes by the rarity of
-features, and tilings over random pairs of channels. Each seed's life is simulated once and learned from with each of them alone, all
-but one, and all; beside them stands the best off-line linear predictor on the paper's tiles.
+features, and tilings over random pairs of channels. Each seed's life is simulated once and learned
+from with each of them alone, all but one, and all; beside them stands the best off-line linear
+predictor on the paper's tiles.
 
 The paper leaves better accuracy, by richer features and others, to future work (section 7). The
 settings were chosen on lives of the seeds 201 to 203; seed k of the experiment is life 300 + k.

@@ -3,8 +3,8 @@
 A feature vector is a row of bits. The overlaps G(k, j) = phi_k.phi_j are counts of common bits: 95
 words of 64 bits for 6,065 features, so that computing those of a whole window of past steps takes 1
 to 2 microseconds. Where step sizes depend on the rarity of features, phi_k.S.phi_j is the sum of the
-counts of each class, times its factor. The features that switched between two steps are the bits in which their rows
-differ.
+counts of each class, times its factor. The features that switched between two steps are the bits in
+which their rows differ.
 
 A row of weights changes by the sum of the coefficients over the times at which its feature was
 active: over its *runs*, by differences of a table of prefix sums (`writing.py`). Times without a
