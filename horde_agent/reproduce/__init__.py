@@ -59,7 +59,7 @@ class ReproduceConfig:
             their test excursions), `reset` (the measures when the weights are lost, and when the
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions);
-            `efficiency` (error against robot time, with and without offsets, averages and pairs);
+            `efficiency` (error against robot time, with and without offsets, averages, rarity and pairs);
             `exam` (what curious behaviours learn in an exam that they cannot choose);
             `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
             four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory

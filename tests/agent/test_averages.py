@@ -195,10 +195,10 @@ def test_averages_begin_late_and_become_rare_and_fall_on_whole_batches() -> None
     assert steps[:4] == [960, 1_024, 1_088, 1_152]
     assert all(step % 64 == 0 for step in steps)
     intervals = np.diff(steps)
-    after = np.array(steps[:-1])
-    assert set(intervals[after < 2_048]) == {64}
-    assert set(intervals[(after >= 4_096) & (after < 5_120)]) == {256}
-    assert set(intervals[after >= 16_384]) == {960}
+    beginnings = np.array(steps[:-1])
+    assert set(intervals[beginnings < 2_048]) == {64}
+    assert set(intervals[(beginnings >= 4_096) & (beginnings < 5_120)]) == {256}
+    assert set(intervals[beginnings >= 16_384]) == {960}
     long = WeightAverages(horizon=1e9, n_demons=1)
     assert long.next_at == 1_024
     long.advance(160_000)

@@ -37,9 +37,9 @@ def test_features_are_classified_seldomer_as_time_passes() -> None:
     assert steps[:3] == [64, 128, 192]
     assert all(step % 64 == 0 for step in steps)
     intervals = np.diff(steps)
-    after = np.array(steps[:-1])
-    assert set(intervals[(after >= 4_096) & (after < 4_608)]) == {512}
-    assert set(intervals[after >= 65_536]) == {8_192}
+    beginnings = np.array(steps[:-1])
+    assert set(intervals[(beginnings >= 4_096) & (beginnings < 4_608)]) == {512}
+    assert set(intervals[beginnings >= 65_536]) == {8_192}
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
@@ -52,7 +52,7 @@ def test_a_feature_that_is_first_seen_late_learns_sixteen_times_as_fast(mode: An
     for _ in range(64):
         horde.learn(0, 1.0, reading, common)
     new = common + N_ACTIVE
-    before = horde.predict(common)
+    old_value = horde.predict(common)
     horde.learn(0, 1.0, reading, new)
     assert horde.predict(new) == 0.0
     gained = []
@@ -61,7 +61,7 @@ def test_a_feature_that_is_first_seen_late_learns_sixteen_times_as_fast(mode: An
         horde.learn(0, 1.0, reading, new)
         gained.append(((horde.predict(new) - value) / (1.0 - value)).item())
     np.testing.assert_allclose(gained, 16 * 0.04, rtol=1e-12)
-    assert horde.predict(common) == pytest.approx(before + 0.04 * (1.0 - before), rel=1e-12)
+    assert horde.predict(common) == pytest.approx(old_value + 0.04 * (1.0 - old_value), rel=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])
