@@ -6,8 +6,8 @@
 
 f_i is the share of the states so far in which feature i was active, as if it had been active in 30
 more before the first one, so that all features are alike in the first minutes. It is the same as to
-learn from the features sqrt(S) phi. A tile that is active in one state of a thousand then learns as
-much from each visit as four tiles would, one that is always active a quarter as much.
+learn from the features sqrt(S) phi. A tile that is active in one state of a hundred then has sixteen
+times the step size of one that is always active.
 
 Features are classified after 64 learning steps, and then after 1/8 of the steps so far, at least 64
 and at most 8,192. Three classes, powers of 4, so that phi_k.S.phi_j remains a sum of counts of bits.

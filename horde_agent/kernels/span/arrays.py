@@ -151,7 +151,7 @@ class SpanArrays(NamedTuple):
     clock: Integers  # (N_CLOCKS,)
 
     # Step sizes by the rarity of features, S: see `learning/rarity.py`.
-    visits: Integers  # (n,): number of states in which each row was active
+    visits: Integers  # (n,): number of states in which each row was active, counted unless S is 1
     class_bits: NDArray[np.uint64]  # (classes, n / 64): the rows of each class, a bit per row
     class_scale: Floats  # (classes,): factor of the step sizes
     scale: Reals  # (n,): the same by row
