@@ -336,8 +336,10 @@ def test_an_engine_equals_the_oracle_through_random_events(
     assert len(stream.tiles_of_stream) >= case.n_streams - 1
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
+@pytest.mark.parametrize(
+    ("seed", "batch"), [pytest.param(6, 1, marks=pytest.mark.kernels), (6, 4), (7, 1), (7, 4)]
+)
 def test_rare_features_have_larger_step_sizes_through_random_events(
     seed: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,7 +360,7 @@ def test_rare_features_have_larger_step_sizes_through_random_events(
         rarity=by_hand,
     )
     stream.start([Learner(engine)], [Learner(reference)])
-    Trial(stream, ("gtd",)).run(400)
+    Trial(stream, ("gtd",)).run(400 // min(SHORTER, 2))
     assert len(set(by_hand.scale)) == 3
 
 
