@@ -143,6 +143,23 @@ def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Pa
         await_text(page, "#place", "1 to 50")
 
 
+def test_what_is_typed_before_the_first_question_is_shown_stays(browser: Any, many: Path) -> None:
+    """The reply that names the first question arrives after somebody has typed a name."""
+    with served(many) as address, opened(browser, address) as page:
+        held: list[Any] = []
+        page.route("**/api/demons?sort=nmsre&limit=1", lambda route: held.append(route))
+        page.reload()
+        page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
+        page.focus("#find")
+        page.keyboard.type("saw-999")
+        page.wait_for_function("() => document.querySelectorAll('#found li').length === 11")
+        held.pop().continue_()
+        page.wait_for_selector("#demon .u-series")
+        assert page.evaluate("document.getElementById('find').value") == "saw-999"
+        assert page.evaluate("document.querySelectorAll('#found li').length") == 11
+        assert page.evaluate("document.getElementById('found').hidden") is False
+
+
 def test_the_table_shows_the_latest_order_and_keeps_the_focus_when_it_is_drawn_again(
     browser: Any, many: Path
 ) -> None:

@@ -375,6 +375,11 @@ function choose(name, scroll = false) {
   drawDemon();
   if (scroll) $("demon-title").scrollIntoView({ block: "center" });
 }
+function chooseFirst(name) {  // leaves the field alone if somebody already types there
+  if (document.activeElement !== $("find") && !$("find").value) { choose(name); return; }
+  chosen = name;
+  drawDemon().catch(fail);
+}
 function hide() { $("found").hidden = true; $("find").setAttribute("aria-expanded", "false"); $("find").removeAttribute("aria-activedescendant"); active = -1; }
 function mark(k) {
   active = k;
@@ -469,7 +474,7 @@ async function start() {
   makeChannels(); listen();
   drawMap().catch(fail); drawCurves().catch(fail); drawTable().catch(fail);
   const first = await get("api/demons?sort=nmsre&limit=1");
-  if (first.rows.length && !chosen) choose(first.rows[0].name);
+  if (first.rows.length && !chosen) chooseFirst(first.rows[0].name);
   const every = (ms, draws) => setInterval(() => {
     if (!document.hidden && !lostSince && !final && status.state === "living") for (const draw of draws) draw().catch(fail);
   }, ms);
