@@ -177,7 +177,7 @@ class MixedEngine:
         self._parts: dict[str, Signals] = {}
 
     def _count_visits_of_another(self, newcomer: RuleEngine) -> None:
-        """Let a new fast engine continue with the visits of features that one of the others counted."""
+        """Copy the visits of features, which another fast engine has counted, to a new one."""
         for engine in self.engines.values():
             if isinstance(newcomer, SpanEngine) and isinstance(engine, SpanEngine):
                 newcomer.count_visits_of(engine)

@@ -1,4 +1,4 @@
-"""Step sizes by the rarity of features: what is seldom seen is learned from more at each sight.
+"""Step sizes by the rarity of features: a feature that is seldom active has a larger one.
 
     theta := theta + alpha S (what the update rule adds),  w := w + alpha_w S (likewise)
     S = diag(s_i),   s_i = c 4^k,   k = 0 if f_i > 1/4, 1 if f_i > 1/64, otherwise 2

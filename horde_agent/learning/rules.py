@@ -24,8 +24,7 @@ ENGINES = ("auto", "span", "plain")
 # Steps of a trace in addition to pending ones; longer traces need the plain engine
 LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
-"""Factor of the default step size with an offset: what remains to be learned is small; or with rarity: some features
-have a larger one."""
+"""Factor of the default step size with an offset, since the remainder is small, or with rarity."""
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 

@@ -2,7 +2,7 @@
 
 The levers are offsets, offsets that follow the reading, averaged weights, step sizes by the rarity of
 features, and tilings over random pairs of channels. Each seed's life is simulated once and learned
-from with each of them alone, all but one, and all; beside them stands the best off-line linear
+from with each of them alone, all but one, and all, and compared with the best off-line linear
 predictor on the paper's tiles.
 
 The paper leaves better accuracy, by richer features and others, to future work (section 7). The

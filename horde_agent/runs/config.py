@@ -106,7 +106,7 @@ SWITCH = tyro.constructors.PrimitiveConstructorSpec(
     is_instance=lambda value: value is None or type(value) is bool,
     str_from_instance=lambda value: [str(value).lower()],
 )
-"""Parser of a flag and its negation whose default depends on other settings."""
+"""Parser of a flag and its negation; the default depends on other settings."""
 SWITCHES = {"--rarity": "--rarity=true", "--no-rarity": "--rarity=false"}
 """Such flags as written, and as parsed: before version 1.0, tyro has no flags without a default."""
 

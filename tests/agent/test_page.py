@@ -144,7 +144,7 @@ def test_every_control_of_the_questions_works_by_keyboard(browser: Any, many: Pa
 
 
 def test_what_is_typed_before_the_first_question_is_shown_stays(browser: Any, many: Path) -> None:
-    """The reply that names the first question arrives after somebody has typed a name."""
+    """The reply with the first question arrives after a name was typed."""
     with served(many) as address, opened(browser, address) as page:
         held: list[Any] = []
         page.route("**/api/demons?sort=nmsre&limit=1", lambda route: held.append(route))

@@ -88,16 +88,16 @@ def test_averages_follow_weights_that_learn_by_rarity(
 def test_rules_that_only_the_plain_engine_has_learn_as_without() -> None:
     control = GVF("find", Greedy(N_ACTIONS), Channel(0), 0.8, algorithm="greedy_gq")
     settings: Any = {"engine": "auto", "average": 0.0}
-    both = make([control, ask("forward")], rarity=True, **settings)
-    alone = make([control, ask("forward")], **settings)
-    RandomLife(both, alone).run(200)
+    with_rarity = make([control, ask("forward")], rarity=True, **settings)
+    without = make([control, ask("forward")], **settings)
+    RandomLife(with_rarity, without).run(200)
     for demons, is_same in ((np.array([0]), True), (np.array([1]), False)):
-        weights = [horde.weights(demons)[0] for horde in (both, alone)]
+        weights = [horde.weights(demons)[0] for horde in (with_rarity, without)]
         assert np.array_equal(*weights) == is_same
 
 
 def test_a_rule_that_comes_later_continues_with_the_counts_of_the_others() -> None:
-    """Of 200 states none had the new tile; the new rule's demon learns from it as fast as the others'."""
+    """No state of 200 had the new tile, so the new rule's demon has the larger step size, too."""
     horde = Horde(
         [GVF("old", Behaviour(), Channel(0), 0.0)],
         n_features=2,
