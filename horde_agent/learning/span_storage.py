@@ -797,8 +797,8 @@ class SpanMemory:
 
     @property
     def is_classification_due(self) -> bool:
-        """True if features are to be classified by their rarity."""
-        return self.config.rarity and bool(self.rarity_at[N_LEARNED] >= self.rarity_at[CLASSIFY_AT])
+        """True if features are to be classified by their rarity, where step sizes depend on it."""
+        return bool(self.rarity_at[N_LEARNED] >= self.rarity_at[CLASSIFY_AT])
 
     def classify_features(self) -> None:
         """Classify the features by their rarity; no update is pending."""
