@@ -30,6 +30,15 @@ env.close()
 """
 
 
+# One: interpreted, each question takes long
+QUESTION = """
+[[family]]
+policies = ["behaviour"]
+gammas = [0.9]
+channels = ["ir_distance_0"]
+"""
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
@@ -121,13 +130,15 @@ def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
     )
     assert result.stdout.split("\n")[0] == "(57,) (57,)", result.stderr
 
+    questions = tmp_path / "question.toml"
+    questions.write_text(QUESTION)
     life = [
         home / "bin" / "horde",
         "learn",
         "--steps",
         "5",
         "--questions",
-        "nexting",
+        questions,
         "--out",
         tmp_path / "run",
     ]

@@ -531,6 +531,7 @@ class Allocation:
         drop_below = DROP_BELOW[self._config.dtype]
         return {
             "every_step": config.w_rule == "every-step",
+            "has_scales": config.rarity,
             "trace_rule": _TRACE_RULES[config.trace_rule],
             "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
             "rule": config.rule_parameters,
@@ -540,7 +541,6 @@ class Allocation:
                 for name in ("h", "q", "source", "w_factor")
             },
             "has_interest": Constant(self._rule.HAS_INTEREST),
-            "has_scales": Constant(config.rarity),
             "n_numbers": Constant(len(self._rule.NUMBERS)),
             "rests": Constant(self._rule.RESTS),
             "drop_below": drop_below if config.bounds_trace else 0.0,

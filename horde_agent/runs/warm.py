@@ -28,8 +28,6 @@ from horde_agent.learning.compiling import (
 from horde_agent.learning.rarity import FIRST
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
-    TRACE_RULES,
-    W_RULES,
     LearnerConfig,
     parse_algorithm,
 )
@@ -164,31 +162,27 @@ def _step_robots(robot: str) -> None:
 
 
 def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
-    """Yield a Horde of every kind that `horde learn` makes, the default first."""
+    """Yield a Horde of every kind that `horde learn` makes and that has kernels of its own, the default first.
+
+    Trace rules, w rules and the rarity of features are numbers that all kernels read. "capped" is
+    learned by the plain engine.
+    """
     coder = interface.coder
     (name, parameters) = parse_algorithm(algorithm)
-    learner = LearnerConfig(algorithm=name, parameters=parameters)
     families: list[list[GVF]] = [
         questions.excursions(interface),
         questions.nexting(interface),
         questions.policies(interface, np.random.default_rng(0)),
     ]
     default = replace(PAPER_CONFIG, offset=READING, average=AVERAGE, rarity=True)
-    configs = [
-        LearnerConfig(trace_rule=trace_rule, w_rule=w_rule)  # type: ignore[arg-type]
-        for trace_rule, w_rule in itertools.product(TRACE_RULES, W_RULES)
-    ]
-    if learner != PAPER_CONFIG:
-        configs.append(learner)
-    yield Horde(families[0], n_features=coder.n_features, n_active=coder.n_active, config=default)
+    capped = LearnerConfig(trace_rule="capped", average=AVERAGE)
+    configs = [default, capped]
+    if name != PAPER_CONFIG.algorithm or parameters:
+        configs.append(LearnerConfig(algorithm=name, parameters=parameters, average=AVERAGE))
     for config, family in itertools.product(configs, families):
-        # As by default, and as with --paper
-        for rarity in (True, False):
-            if rarity and config.needs_plain_engine:
-                continue
-            yield Horde(
-                family,
-                n_features=coder.n_features,
-                n_active=coder.n_active,
-                config=replace(config, average=AVERAGE, rarity=rarity),
-            )
+        yield Horde(
+            family,
+            n_features=coder.n_features,
+            n_active=coder.n_active,
+            config=config,
+        )

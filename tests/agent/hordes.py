@@ -24,9 +24,9 @@ from horde_agent.kernels import rules
 N = 25
 N_ACTIVE = 4
 N_ACTIONS = 3
-IN_ALL = pytest.mark.parametrize(
-    ("engine", "mode"), [("span", "eager"), ("span", "deferred"), ("plain", "eager")]
-)
+# Engines and modes
+ENGINES = [("span", "eager"), ("span", "deferred"), ("plain", "eager")]
+IN_ALL = pytest.mark.parametrize(("engine", "mode"), ENGINES)
 BOTH = pytest.mark.parametrize("engine", ["span", "plain"])
 BEHAVIOUR = Behaviour()
 

@@ -45,6 +45,8 @@ SCRATCH = {"run_time", "run_place"}
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 # Interpreted, a step takes 100 times as long
 SHORTER = 1 + 4 * IS_INTERPRETED
+# So many that features of each class occur
+N_RARE_EVENTS = 130 if IS_INTERPRETED else 400
 
 
 # ---- engines and their references -------------------------------------------------------------------------------
@@ -293,20 +295,25 @@ CASES = [
     Case(5, 250, EVERY_STEP, n_streams=4),
     Case(9, 1_100, EVERY_STEP, "plain", tau=2.0, check_every=50),
 ]
-INTERPRETED_SEEDS = (0, 1)
+# Seeds of the short cases that run interpreted, too: one for each kind of engine
+INTERPRETED = {"plain": 1, "span-eager": 1, "span-deferred": 0}
 
 
-def parameters_of(case: Case) -> Any:
-    """Return a case with its name; short ones run interpreted, too."""
-    marks = []
-    if case.seed in INTERPRETED_SEEDS:
-        marks = [pytest.mark.kernels]
-    return pytest.param(case, marks=marks, id=f"{case.seed}-{case.w_rule}")
+def cases_of_kinds() -> list[Any]:
+    """Return each kind of engine with each case."""
+    parameters = []
+    for case in CASES:
+        for kind in KINDS:
+            marks = []
+            if case.seed == INTERPRETED.get(kind):
+                marks = [pytest.mark.kernels]
+            name = f"{case.seed}-{case.w_rule}-{kind}"
+            parameters.append(pytest.param(kind, case, marks=marks, id=name))
+    return parameters
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", [parameters_of(case) for case in CASES])
+@pytest.mark.parametrize(("kind", "case"), cases_of_kinds())
 def test_an_engine_equals_the_oracle_through_random_events(
     kind: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +367,7 @@ def test_rare_features_have_larger_step_sizes_through_random_events(
         rarity=by_hand,
     )
     stream.start([Learner(engine)], [Learner(reference)])
-    Trial(stream, ("gtd",)).run(400 // min(SHORTER, 2))
+    Trial(stream, ("gtd",)).run(N_RARE_EVENTS)
     assert len(set(by_hand.scale)) == 3
 
 
@@ -520,10 +527,9 @@ def test_long_traces_are_exact(setup: Setup, trace_rule: str) -> None:
     assert not trial.engine.flags & TAIL_TOO_LONG
 
 
-@pytest.mark.kernels
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
 @IN_ALL
-@pytest.mark.parametrize("n_learned", [0, 3])
+@pytest.mark.parametrize("n_learned", [0, pytest.param(3, marks=pytest.mark.kernels)])
 def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> None:
     """More often than the span engine's ring has times, with and without pending steps: a robot that is carried."""
     stream = EngineStream(1, Choices(gamma=(0.0, 0.3, 0.5)))

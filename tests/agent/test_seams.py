@@ -12,7 +12,7 @@ from horde_agent import questions as families
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, PolicyFunction, Uniform
-from tests.agent.hordes import IN_ALL, engine_of
+from tests.agent.hordes import ENGINES, IN_ALL, engine_of
 from tests.agent.shared import robot_interface, write_every
 from tests.oracles.horde import DenseHorde
 
@@ -210,14 +210,39 @@ LIVES = [
     # steps
     (0, "clipped", "every-step", 18, 12, 250),
     (7, "plain", "importance-weighted", 18, 12, 250),
-    # Small enough to run interpreted
-    pytest.param(9, "clipped", "every-step", 9, 5, 60, marks=pytest.mark.kernels),
 ]
+SHORT_LIFE = (9, "clipped", "every-step", 9, 5, 60)
+# The short life runs interpreted, too: so that each engine and both kinds of questions occur
+INTERPRETED = {("span", "deferred", False), ("span", "eager", True), ("plain", "eager", False)}
 
 
-@IN_ALL
-@pytest.mark.parametrize("is_fixed", [False, True], ids=["functions", "fixed"])
-@pytest.mark.parametrize(("period", "trace_rule", "w_rule", "n_first", "n_later", "n_steps"), LIVES)
+def lives_of_engines() -> list[Any]:
+    """Return the engine, the mode, whether signals are fixed, and the life, of each test."""
+    parameters = []
+    for engine, mode in ENGINES:
+        for is_fixed in (False, True):
+            marks = []
+            if (engine, mode, is_fixed) in INTERPRETED:
+                marks = [pytest.mark.kernels]
+            parameters += [(engine, mode, is_fixed, *life) for life in LIVES]
+            parameters.append(pytest.param(engine, mode, is_fixed, *SHORT_LIFE, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(
+    (
+        "engine",
+        "mode",
+        "is_fixed",
+        "period",
+        "trace_rule",
+        "w_rule",
+        "n_first",
+        "n_later",
+        "n_steps",
+    ),
+    lives_of_engines(),
+)
 def test_random_sequences_agree_with_the_oracle(
     period: int,
     trace_rule: Any,

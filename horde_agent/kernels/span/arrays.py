@@ -174,6 +174,7 @@ class SpanArrays(NamedTuple):
 
     # Settings.
     every_step: bool  # w decays also if rho = 0
+    has_scales: bool  # step sizes depend on the rarity of features: S is not 1
     trace_rule: int  # place in TRACE_RULES
     trace_bound: float  # 1 / c_bar, or psi
     drop_below: float  # a tail below this is dropped; an active feature enters with 1
@@ -199,7 +200,6 @@ class SpanArrays(NamedTuple):
     has_source: Constant  # a factor with which phi enters the trace
     has_w_factor: Constant  # a factor by which the step shrinks w
     has_interest: Constant  # it reads the interest
-    has_scales: Constant  # step sizes depend on the rarity of features: S is not 1
     rests: Constant  # a step with rho = 0 moves weights by multiples of phi_t only
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
@@ -470,8 +471,12 @@ def versions() -> dict[str, str]:
     return by_package
 
 
+@cache
 def git_commit() -> str | None:
-    """Return the commit of this package's checkout, with "-dirty" after uncommitted changes."""
+    """Return the commit of this package's checkout, with "-dirty" after uncommitted changes.
+
+    As it was when this process first asked: what it runs was imported before.
+    """
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
