@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Set
-from functools import partial
+from functools import cache, partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -27,6 +27,7 @@ _PLAIN = (
     np.random.SeedSequence,
     type(None),
 )
+_ATOMS = frozenset({bool, int, float, str, bytes, type(None)})
 _GLOBAL = (type, ModuleType, BuiltinFunctionType, Dispatcher)
 _IMMUTABLE = (tuple, frozenset)  # sharing one of these makes no difference
 
@@ -55,6 +56,7 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
 
     Ignore the `exceptions`: names of classes, and of attributes as "Class.attribute".
     """
+    exceptions = frozenset(exceptions)
     found: list[str] = []
     objects = Pairing()
     memory = Pairing()
@@ -93,11 +95,13 @@ def differences(one: Any, other: Any, name: str, exceptions: Set[str] = frozense
             found += [
                 f"{path}{part}: in one of them only" for part in parts.keys() ^ other_parts.keys()
             ]
-            pairs += [
-                (path + part, parts[part], other_parts[part])
-                for part in parts
-                if part in other_parts
-            ]
+            for part, value in parts.items():
+                if part not in other_parts:
+                    continue
+                other_value = other_parts[part]
+                # Most parts are the same number or text, which needs no comparison
+                if value is not other_value or type(value) not in _ATOMS:
+                    pairs.append((path + part, value, other_value))
     return sorted(found)
 
 
@@ -130,7 +134,7 @@ def _parts(thing: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
     elif isinstance(thing, partial):
         yield from ((".func", thing.func), (".args", thing.args), (".keywords", thing.keywords))
     else:
-        slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        slots = _slots_of(type(thing))
         values = getattr(thing, "__dict__", {}) | {
             name: getattr(thing, name) for name in slots if hasattr(thing, name)
         }
@@ -142,10 +146,27 @@ def _parts(thing: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(thing: Any, values: Any, exceptions: Set[str]) -> Iterator[tuple[str, Any]]:
-    kinds = [kind.__name__ for kind in type(thing).__mro__]
+    excepted = _excepted_attributes(type(thing), exceptions)
     for name, value in values:
-        if exceptions.isdisjoint(f"{kind}.{name}" for kind in kinds):
+        if name not in excepted:
             yield f".{name}", value
+
+
+@cache
+def _excepted_attributes(kind: type, exceptions: Set[str]) -> frozenset[str]:
+    """Return the names of the attributes of a class that are exceptions, those of its bases too."""
+    classes = {base.__name__ for base in kind.__mro__}
+    names = set()
+    for exception in exceptions:
+        class_name, _, attribute = exception.partition(".")
+        if class_name in classes:
+            names.add(attribute)
+    return frozenset(names)
+
+
+@cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 def _are_equal(a: Any, b: Any) -> bool:
