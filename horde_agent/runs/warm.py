@@ -95,7 +95,7 @@ def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
     # After the last of these steps, features are classified by their rarity
     for _ in range(FIRST):
         small.learn(0, 1.0, middle, tiles)
-        small.predict(tiles, middle)
+    small.predict(tiles, middle)
     if n_streams > 1:
         for stream in (1, 0):
             small.select_stream(stream)
