@@ -237,13 +237,16 @@ class Horde:
             self._current.state = state
         if not self._maker.offsets.is_on:
             return predictions.copy()
+        return self._with_processed_offsets(predictions, engine.n_waiting)
+
+    def _with_processed_offsets(self, predictions: Floats, n_waiting: int) -> Floats:
+        """Return theta.phi of the latest processed step plus its offsets; `n_waiting` later steps are queued."""
         following = self._maker.following
-        added = following.arrays.added
-        if self._batch > 1:
-            if not engine.n_waiting:
-                following.mark_processed()
-            added = following.added_processed
-        return following.with_offsets(predictions, added)
+        if self._batch == 1:
+            return following.with_offsets(predictions, following.arrays.added)
+        if not n_waiting:
+            following.mark_processed()
+        return following.with_offsets(predictions, following.added_processed)
 
     def _write_signals(
         self,

@@ -441,11 +441,16 @@ class SignalMaker:
         if is_unknown:
             self._arrays.c[self._is_reward] = reward
             findings |= checks.BROKEN
-        if self._interest.has_functions and not np.isfinite(self.signals.interest_t).all():
-            findings |= checks.BROKEN
-        if self._policies.given:
+        if self._is_broken_by_functions():
             findings |= checks.BROKEN
         return int(findings)
+
+    def _is_broken_by_functions(self) -> bool:
+        """Return whether an interest of the latest transition is not finite, or a policy's function gave no ratio."""
+        if self._policies.given:
+            return True
+        has_interest = self._interest.has_functions
+        return has_interest and not np.isfinite(self.signals.interest_t).all()
 
     def _ask_functions(
         self,
