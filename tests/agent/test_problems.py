@@ -137,7 +137,7 @@ def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behav
         lambda seen, tiles: [0.7, 0.3] if seen[0] % 2 else [0.3, 0.7], n_actions=2
     )
     with Life(env, horde, Follow(swerving), np.random.default_rng(0), interface=interface) as life:
-        life.run(12_000)
+        life.run(6_000)
     learned = [horde.predict(np.array([s]))[0] for s in range(5)]
     np.testing.assert_allclose(learned, random_walk().values()[0], atol=0.12)
 

@@ -145,6 +145,7 @@ PLACE = GVF(
     continuation=0.5,
 )
 PLAIN = LearnerConfig(engine="plain", dtype="float64")
+FEW = 2  # passes of PPO over what it has seen, of ten by default: most of a test's time
 FACE = Interface.of(Corridor())
 
 
@@ -160,7 +161,7 @@ def model_of(algorithm: str, env: Any, **settings: Any) -> Any:
 
 
 def ppo(env: Any, n_steps: int = 32) -> Any:
-    return model_of("PPO", env, n_steps=n_steps, batch_size=n_steps)
+    return model_of("PPO", env, n_steps=n_steps, batch_size=n_steps, n_epochs=FEW)
 
 
 def corridors(n: int, **arguments: Any) -> Any:
@@ -426,7 +427,10 @@ NO_TILES = np.zeros(0, np.int64)
 
 
 def controller_of(algorithm: str, env: Any, policy_kwargs: dict[str, Any] | None = None) -> Any:
-    settings = {"PPO": {"n_steps": 16, "batch_size": 16}, "DQN": {"learning_starts": 10}}
+    settings = {
+        "PPO": {"n_steps": 16, "batch_size": 16, "n_epochs": FEW},
+        "DQN": {"learning_starts": 10},
+    }
     return model_of(
         algorithm, env, **settings[algorithm], learning_rate=0.05, policy_kwargs=policy_kwargs
     )
@@ -604,7 +608,7 @@ def test_each_environment_is_a_stream_and_all_share_weights(algorithm: str) -> N
     callback = HordeCallback(spy(config=PLAIN), FACE)
     settings = {}
     if algorithm == "PPO":
-        settings = {"n_steps": 16, "batch_size": 16}
+        settings = {"n_steps": 16, "batch_size": 16, "n_epochs": FEW}
     controller = model_of(algorithm, env, **settings)
     for _ in range(2):  # the second call continues learning
         controller.learn(96, callback=callback, reset_num_timesteps=False)

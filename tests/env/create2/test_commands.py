@@ -13,6 +13,7 @@ import pytest
 
 from horde_agent.cli import main
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.reporting import report
 from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
 from horde_env.hardware.checks import Line
@@ -215,6 +216,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[
             return emulator
 
         monkeypatch.setattr(EmulatedCreate, "switch_on", switched_on)
+        monkeypatch.setattr(report, "draw_pictures", lambda *_: [])
         words = [
             "--backend",
             "emulated",

@@ -29,11 +29,16 @@ FILES = st.builds(
 )
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all examples: pytest takes longer to make one than an example does."""
+    return tmp_path_factory.mktemp("config")
+
+
 @given(FILES)
-def test_what_is_saved_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, file: RobotFile
-) -> None:
-    path = tmp_path_factory.mktemp("config") / "horde" / "robots" / "mine.toml"
+def test_what_is_saved_comes_back(folder: Path, file: RobotFile) -> None:
+    path = folder / "horde" / "robots" / "mine.toml"
+    path.unlink(missing_ok=True)
     save(file, path)
     assert load(path) == file
 
