@@ -82,7 +82,7 @@ def test_what_lasts_has_a_share_and_noise_has_none() -> None:
 
 
 def test_a_drift_under_noise_is_no_reason_to_expect_that_the_noise_stays() -> None:
-    """A mean over the whole life would find a share of .8; that of 300 readings lags by .3 of the noise."""
+    """A mean over the whole life would find a share of .76; that of 300 readings lags by .3 of the noise."""
     horde = following([ask("battery", BEHAVIOUR, Channel(0), 0.8)], "plain")
     rng = np.random.default_rng(0)
     horde.begin(np.zeros(4), TILES)
