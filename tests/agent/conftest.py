@@ -60,6 +60,8 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 1,200 steps in a toy body, without pictures; copy it to change it."""
     path = tmp_path_factory.mktemp("runs") / "toy"
     with pytest.MonkeyPatch.context() as patch:
+        # Fixtures of a session are made before `_no_pictures`
+        patch.setattr(report, "draw_pictures", lambda *_: [])
         words = (
             f"learn --steps 1200 --horizon 20 --excursion-probability 0.05 --seed 1 --out {path}"
         )
