@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-# Pictures of a report take longer than a resume
-COMMAND = """
-import sys
 from horde_agent import cli
 from horde_agent.runs.reporting import report
-report.draw_pictures = lambda *_: []
-sys.exit(cli.main())
-"""
+
+# Each command is a fork of one process that has imported what commands import: that takes longer than a short life.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "tests.agent.kills",
+        "horde_agent.cli.learn",
+        "horde_env.robots.create2.simulator.backend",
+        "horde_env.robots.critterbot.emulator",
+    ]
+)
 SAME = ("learning_curve.csv", "questions.csv", "mspbe_curve.csv", "traces.csv")
 LOGS = "log/*.rec"
+ROWS = 20_000  # bytes of a record: so many that there are rows besides the header
 
 
 def children(pid: int) -> list[int]:
@@ -44,6 +51,16 @@ def rows_of(run: Path) -> int:
     return sum(file.stat().st_size for file in run.glob(LOGS))
 
 
+def run_command(words: list[str], messages: Path) -> None:
+    """Run a command in this process, with its messages in a file, and exit with its code."""
+    # Pictures of a report take longer than a resume
+    report.draw_pictures = lambda *_: []
+    with open(os.devnull, "wb") as nothing, open(messages, "wb") as file:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.exit(cli.main(words))
+
+
 def lived_with_kills(
     run: Path,
     words: list[str],
@@ -64,33 +81,33 @@ def lived_with_kills(
             command = ["learn", *words, "--out", str(run)]
         else:
             command = ["resume", str(run)]
-        line = [sys.executable, "-c", COMMAND, *command]
         recorded = rows_of(run)
         began = time.monotonic()
-        with subprocess.Popen(
-            line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with TemporaryDirectory() as folder:
+            messages = Path(folder) / "messages"
+            process = FORKS.Process(target=run_command, args=(command, messages))
+            process.start()
             if n_kills < kills:
                 while (
-                    process.poll() is None
+                    process.is_alive()
                     and rows_of(run) <= recorded + growth
                     and time.monotonic() - began < 120.0
                 ):
                     time.sleep(0.02)
-                try:
-                    process.wait(rng.uniform(0.0, span_s))
-                except subprocess.TimeoutExpired:
+                process.join(rng.uniform(0.0, span_s))
+                if process.is_alive():
+                    assert process.pid is not None
                     body = children(process.pid)
                     os.kill(body[0] if body and rng.random() < 0.3 else process.pid, signal.SIGKILL)
                     n_kills += 1
-            assert process.stderr is not None
-            output = process.stderr.read()
+            process.join()
+            output = messages.read_text()
         # Killed when its tables were written already: there is nothing to resume, and it says so.
-        if process.returncode == 0 or (process.returncode == 2 and "larger --steps" in output):
+        if process.exitcode == 0 or (process.exitcode == 2 and "larger --steps" in output):
             return n_kills
-        if process.returncode not in (1, -signal.SIGKILL):
+        if process.exitcode not in (1, -signal.SIGKILL):
             raise AssertionError(
-                f"{' '.join(line)} ended with exit code {process.returncode}: {output}"
+                f"horde {' '.join(command)} ended with exit code {process.exitcode}: {output}"
             )
 
 

@@ -19,7 +19,7 @@ from horde_agent.runs.storage.folder import RunFolder, own_version
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
-from tests.agent.kills import differences, lived_with_kills
+from tests.agent.kills import ROWS, differences, lived_with_kills
 from tests.agent.test_snapshots import at_step
 from tests.facts import states
 
@@ -276,7 +276,7 @@ def test_a_run_ended_by_signals_can_be_resumed(
     assert differences(run, whole) == []
 
 
-KILLS = [(1, 1200, 0.5), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
+KILLS = [(1, 1200, 0.2), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
@@ -286,9 +286,15 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
     """SIGKILL at random moments, to the agent or to PyBullet's process: see tests/agent/kills.py."""
     words = [*WORDS.format(questions=own).replace("never", "1s").split()[1:], "--steps", str(steps)]
     n_kills = lived_with_kills(
-        tmp_path / "killed", words, np.random.default_rng(0), kills=kills, span_s=span_s
+        tmp_path / "killed",
+        words,
+        np.random.default_rng(0),
+        kills=kills,
+        span_s=span_s,
+        growth=ROWS,
     )
     assert n_kills >= (kills + 1) // 2
+    assert "resumed" in (tmp_path / "killed" / "log" / "events.jsonl").read_text()
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 

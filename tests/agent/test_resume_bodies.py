@@ -18,7 +18,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, refused, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.doubles import ToyBody
-from tests.agent.kills import differences, lived_with_kills
+from tests.agent.kills import ROWS, differences, lived_with_kills
 from tests.facts import states
 
 TOY = "--horizon 8 --seed 1 --snapshot-every never --out a"
@@ -62,21 +62,27 @@ def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(
     kills: int, tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text(CREATE_QUESTIONS)
-    words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {1500 * kills} --snapshot-every 1s --seed 3"
+    words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {2000 * kills} --snapshot-every 1s --seed 3"
     n_kills = lived_with_kills(
-        tmp_path / "killed", words.split(), np.random.default_rng(0), kills=kills, span_s=0.5
+        tmp_path / "killed",
+        words.split(),
+        np.random.default_rng(0),
+        kills=kills,
+        span_s=0.2,
+        growth=ROWS,
     )
     assert n_kills >= (kills + 1) // 2
+    assert resumes_of(tmp_path / "killed")
     assert horde(f"learn {words} --out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
     assert all(event["exact"] for event in resumes_of(tmp_path / "killed"))
 
 
-# Steps of a life for each kill: some seconds, so that a kill finds it unfinished.
+# Steps of a life for each kill: more than a second, so that a kill finds it unfinished.
 BODIES = {
-    "--backend emulated": 1_000,
+    "--backend emulated": 700,
     "--robot create2 --backend emulated": 1_000,
-    "--env CartPole-v1": 10_000,
+    "--env CartPole-v1": 5_000,
 }
 
 
@@ -96,9 +102,8 @@ def test_a_killed_life_of_a_body_that_cannot_be_restored_repeats_no_observation(
     run = tmp_path / "run"
     steps = BODIES[body] * kills
     words = f"{body} --questions nexting --steps {steps} --snapshot-every 2s --seed 3"
-    # So large that there are rows besides the header
     n_kills = lived_with_kills(
-        run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.5, growth=20_000
+        run, words.split(), np.random.default_rng(0), kills=kills, span_s=0.3, growth=ROWS
     )
     events = resumes_of(run)
     rows = read(run / "log" / "life.rec").rows

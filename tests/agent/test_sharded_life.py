@@ -31,7 +31,7 @@ pytest.importorskip("ray")
 
 LIFE = "learn --physics planar --seed 3 --snapshot-every never"
 OFTEN = LIFE.replace("never", "0.1s")
-STEPS = 1_000
+STEPS = 600
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(tmp_pat
     """
     questions = tmp_path / "q.toml"
     questions.write_text(RULES)
-    words = f"--questions {questions} --behaviour greedy:lamp --epsilon 0.3 --steps {3 * STEPS}"
+    words = f"--questions {questions} --behaviour greedy:lamp --epsilon 0.3 --steps 800"
     words += " --excursion-probability 0.05 --horizon 12"
     whole = tmp_path / "whole"
     assert horde(f"{LIFE} {words} --out {whole}") == 0
