@@ -42,7 +42,7 @@ def compute_ratios() -> str:
     table = GibbsTable(policies, np.arange(N_POLICIES))
     ratios = np.zeros(N_POLICIES)
     total = 0.0
-    for t in range(300):
+    for t in range(100):
         table.ratios(np.arange(t % 7, t % 7 + 5), 1, 0.5, ratios)
         total += float(ratios.sum())
     return repr(total)
@@ -56,7 +56,7 @@ def step_robots() -> str:
         physics="planar",
     )
     robots.reset(seed=0)
-    for t in range(40):
+    for t in range(20):
         observations, *_ = robots.step(np.full(64, t % 5))
     return repr(float(observations.sum()))
 
@@ -79,7 +79,7 @@ def live_with_follower() -> str:
     near, follower_horde = (Horde(toy_questions, **size, mode="deferred") for _ in range(2))
     follower = Follower(StreamLearner(follower_horde, interface))
     with toy_life(ToyBody(), near, observers=[follower]) as life:
-        life.run(500)
+        life.run(250)
     follower.close()
     assert near.weights_sha256() == follower_horde.weights_sha256()
     return near.weights_sha256()
