@@ -80,7 +80,6 @@ def test_an_experiment_runs_whole(
     monkeypatch.setattr(layout, "WIDEST", 48)
     name = tested.__name__.split(".")[-1]
     monkeypatch.setitem(tested.SIZES, "quick", size)
-    monkeypatch.setattr(chain, "N_EPISODES", chain.CHANGE_AFTER + 100)
     monkeypatch.setattr(measures, "BAIRD_RUNS", 2)
     monkeypatch.setattr(
         swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"]

@@ -330,7 +330,7 @@ def _follows(data: MeasuresResults, rule: str) -> list[Number]:
     source="chapter 7",
     terms="Means of 100 runs:",
 )
-def _rupee_follows_with_gtd(data: MeasuresResults) -> list[Number]:
+def _rupee_agrees_with_gtd(data: MeasuresResults) -> list[Number]:
     return _follows(data, "GTD(lambda)")
 
 
@@ -340,7 +340,7 @@ def _rupee_follows_with_gtd(data: MeasuresResults) -> list[Number]:
     source="chapter 7",
     terms="Means of 100 runs:",
 )
-def _rupee_follows_with_td(data: MeasuresResults) -> list[Number]:
+def _rupee_agrees_with_td(data: MeasuresResults) -> list[Number]:
     return _follows(data, "TD(lambda)")
 
 

@@ -162,7 +162,7 @@ def _step_robots(robot: str) -> None:
 
 
 def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
-    """Yield a Horde of every kind that `horde learn` makes and that has kernels of its own, the default first.
+    """Yield one Horde of `horde learn` for each set of kernels, the default first.
 
     Trace rules, w rules and the rarity of features are numbers that all kernels read. "capped" is
     learned by the plain engine.

@@ -45,7 +45,7 @@ SCRATCH = {"run_time", "run_place"}
 IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 # Interpreted, a step takes 100 times as long
 SHORTER = 1 + 4 * IS_INTERPRETED
-# So many that features of each class occur
+# Enough for features of all three classes
 N_RARE_EVENTS = 130 if IS_INTERPRETED else 400
 
 

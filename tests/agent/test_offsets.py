@@ -22,7 +22,6 @@ from horde_agent import (
     Uniform,
 )
 from horde_agent.kernels import rules
-from horde_agent.learning import offsets as offsets_module
 from horde_agent.learning.offsets import N_READINGS
 from horde_agent.questions import from_file
 from horde_agent.runs.config import BadInput, LearnConfig, offset_of, read_config, resolve
@@ -84,28 +83,26 @@ def probe() -> np.ndarray:
 
 
 def rules_and_engines() -> list[Any]:
-    """Return each rule with each engine that learns it, its mode, and questions.
+    """Return each rule with each engine that learns it, and its mode.
 
     An offset is applied to the signals, before any engine. So every rule is tried on the plain
-    engine, and two on the span engine, which compiles for 15 s for each of the others. All
-    questions of `kinds` are among `functions`: alone they are asked of one rule.
+    engine, and two on the span engine, which compiles for 15 s for each of the others.
     """
     cases = []
     for algorithm in PREDICTING:
-        engines = [("plain", "eager")]
-        if rules.rule(algorithm).SPAN is not None:
-            engines += [("span", "eager"), ("span", "deferred")]
-        for engine, mode in engines:
-            is_slow_engine = engine == "span" and algorithm not in ("gtd", "tdrc")
-            for questions in (kinds, functions):
-                marks = []
-                if is_slow_engine or (questions is kinds and algorithm != "gtd"):
-                    marks = [pytest.mark.slow]
-                cases.append(pytest.param(algorithm, engine, mode, questions, marks=marks))
+        cases.append(pytest.param(algorithm, "plain", "eager"))
+        if rules.rule(algorithm).SPAN is None:
+            continue
+        marks = []
+        if algorithm not in ("gtd", "tdrc"):
+            marks = [pytest.mark.slow]
+        for mode in ("eager", "deferred"):
+            cases += [pytest.param(algorithm, "span", mode, marks=marks)]
     return cases
 
 
-@pytest.mark.parametrize(("algorithm", "engine", "mode", "questions"), rules_and_engines())
+@QUESTIONS
+@pytest.mark.parametrize(("algorithm", "engine", "mode"), rules_and_engines())
 def test_an_offset_equals_initial_weights_of_its_share(
     algorithm: str, engine: Any, mode: Any, questions: Any
 ) -> None:
@@ -121,7 +118,7 @@ def test_an_offset_equals_initial_weights_of_its_share(
     by_weights = make(questions(), engine, mode, **settings)
     by_weights.reset_weights(np.full((by_weights.n_demons, N), OFFSET / N_ACTIVE))
     life = RandomLife(with_offset, by_weights, p_break=0.05)
-    life.run(200)
+    life.run(300)
     assert np.abs(with_offset.weights()[0]).max() > 0.01
     np.testing.assert_allclose(
         with_offset.predictions, by_weights.predictions, rtol=1e-9, atol=1e-9
@@ -163,7 +160,7 @@ def test_a_control_demon_has_one_offset_for_all_actions(algorithm: str) -> None:
 def test_an_offset_of_zero_changes_no_bit(engine: Any, mode: Any, questions: Any) -> None:
     one = make(questions(), engine, mode, dtype="float32")
     twin = make(questions(offset=0.0), engine, mode, dtype="float32", offset=0)
-    RandomLife(one, twin, p_break=0.1).run(100)
+    RandomLife(one, twin, p_break=0.05).run(200)
     assert one.weights_sha256() == twin.weights_sha256()
     np.testing.assert_array_equal(one.predictions, twin.predictions)
     assert one.state().keys() == twin.state().keys()
@@ -258,7 +255,7 @@ def error_of(
     questions = [ask(f"{g}", BEHAVIOUR, continuation=g) for g in (0.0, 0.5, 0.9)]
     horde = make(questions, engine, mode, dtype="float32", step_size=0.1, offset=offset)
     rng = np.random.default_rng(7)
-    places = rng.integers(N - N_ACTIVE, size=1_200)
+    places = rng.integers(N - N_ACTIVE, size=2_000)
     readings = scale * (np.sin(places) + 0.1 * rng.normal(size=places.size) + shift)
     predictions = [horde.begin(np.full(4, readings[0]), places[0] + probe())]
     for place, reading in zip(places[1:], readings[1:], strict=True):
@@ -360,26 +357,21 @@ def test_a_removed_demon_leaves_the_offsets_of_the_others() -> None:
     np.testing.assert_allclose(horde.predictions, predictions[indices], rtol=1e-9)
 
 
+@QUESTIONS
 @IN_ALL
-@pytest.mark.parametrize("n_steps", [20, 110])
-@pytest.mark.parametrize(("questions", "offset"), [(kinds, "mean"), (functions, "reading")])
+@pytest.mark.parametrize("n_steps", [20, N_READINGS + 50])
+@pytest.mark.parametrize("offset", ["mean", "reading"])
 def test_a_restored_horde_continues_to_the_bit(
-    engine: Any,
-    mode: Any,
-    questions: Any,
-    offset: Any,
-    n_steps: int,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: Any, mode: Any, questions: Any, offset: Any, n_steps: int
 ) -> None:
-    """Within the estimate, here from 60 readings, and after it."""
-    monkeypatch.setattr(offsets_module, "N_READINGS", 60)
+    """Within the estimate and after it."""
     horde = make(questions(), engine, mode, offset=offset)
     life = RandomLife(horde, p_break=0.05)
     life.run(n_steps)
     twin = make(questions(), engine, mode, offset=offset)
     twin.restore(horde.state())
     life.hordes = (horde, twin)
-    life.run(80)
+    life.run(100)
     assert horde.weights_sha256() == twin.weights_sha256()
     np.testing.assert_array_equal(horde.offsets, twin.offsets)
     np.testing.assert_array_equal(horde.predictions, twin.predictions)

@@ -145,7 +145,7 @@ PLACE = GVF(
     continuation=0.5,
 )
 PLAIN = LearnerConfig(engine="plain", dtype="float64")
-FEW = 2  # passes of PPO over what it has seen, of ten by default: most of a test's time
+FEW = 2  # passes of PPO over its data instead of ten, which take most of a test's time
 FACE = Interface.of(Corridor())
 
 

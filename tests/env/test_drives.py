@@ -51,7 +51,7 @@ def test_it_nears_the_middle_from_nine_poses_in_ten(
     body.reset(rng)
     start_m = []
     end_m = []
-    while len(start_m) < 60:
+    while len(start_m) < 100:
         frame = body.place(*rng.uniform(-0.95, 0.95, 2), rng.uniform(-np.pi, np.pi))
         distance = np.hypot(*body.pose[:2])
         if distance < 0.4:

@@ -475,7 +475,7 @@ def versions() -> dict[str, str]:
 def git_commit() -> str | None:
     """Return the commit of this package's checkout, with "-dirty" after uncommitted changes.
 
-    As it was when this process first asked: what it runs was imported before.
+    That of the first call in this process, because its modules were imported before.
     """
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():

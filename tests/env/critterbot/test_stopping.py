@@ -171,7 +171,7 @@ SAID: dict[str, Callable[[], Words]] = {
     "horde-robot stop": horde_robot_stop,
     "a lapse of the keep-alive": a_lapse_of_the_keep_alive,
 }
-N_STATES = [80, pytest.param(4_000, marks=pytest.mark.slow)]
+N_STATES = [120, pytest.param(4_000, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("n", N_STATES)
