@@ -3,7 +3,7 @@
 For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a
 worker thread, calls `env.step(a_t)`, and joins the worker: the time from observation to action does
 not depend on the number of demons. A `ProcessEnv` moves in its own process while this one learns.
-With `InPlace` the job is done before the step.
+With `InPlace` the job is done before the step: so learn few demons of a robot that is not physical.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from horde_agent.life.learner import StreamLearner, check_questions
 from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
-from horde_agent.life.worker import Worker, one_core_spared
+from horde_agent.life.worker import Worker, one_core_spared, worker_for
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
@@ -104,7 +104,8 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
-        worker: Learns while the robot moves; None starts a thread. Not used with a `ProcessEnv`.
+        worker: Learns while the robot moves; None chooses one by `worker_for`. Not used with a
+            `ProcessEnv`.
         unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
             leaves them unknown.
 
@@ -194,7 +195,8 @@ class Life:
         if first_robot.process_env:
             self._worker = None
         else:
-            self._worker = worker or Worker()
+            is_physical = bool(first_robot.body.stop_options)
+            self._worker = worker or worker_for(horde.n_demons, is_physical=is_physical)
         self._is_closed = False
         self.is_stopped = False
         self.is_cut = False

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 import numba
 
 Job = Callable[[], None]
+FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
 
 
 @contextmanager
@@ -86,3 +87,18 @@ class InPlace(Worker):
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def worker_for(n_demons: int, *, is_physical: bool) -> Worker:
+    """Return a thread for many demons, or for a robot that moves meanwhile; otherwise learn in place.
+
+    Handing a job over takes 0.2 ms of processor time per step; 795 demons learn in 0.1 ms
+    (deferred) to 0.4 ms.
+
+    Args:
+        n_demons: Number of demons that learn.
+        is_physical: Whether the robot is a physical one, which waits for its next action.
+    """
+    if is_physical or n_demons > FEW_DEMONS:
+        return Worker()
+    return InPlace()

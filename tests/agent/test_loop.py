@@ -17,6 +17,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned, is_broken, is_learned
 from horde_agent.life.life import BodyDisobeys, Life, StepEvent
+from horde_agent.life.worker import FEW_DEMONS, InPlace, Worker, worker_for
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder
@@ -249,12 +250,45 @@ def test_learning_runs_while_the_step_waits_and_after_the_action_left() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(60.0)
     try:
-        with toy_life(ToyBody(on_step=on_step), SpyHorde(toy_questions(), on_learn)) as life:
+        horde = SpyHorde(toy_questions(), on_learn)
+        with toy_life(ToyBody(on_step=on_step), horde, worker=Worker()) as life:
             life.run(4)
     finally:
         sys.setswitchinterval(interval)
 
     assert order == ["act 0", "act 1", "learn", "act 2", "learn", "act 3", "learn", "learn"]
+
+
+@pytest.mark.parametrize(
+    ("n_demons", "is_physical", "kind"),
+    [
+        (FEW_DEMONS, False, InPlace),
+        (FEW_DEMONS + 1, False, Worker),
+        (1, True, Worker),
+    ],
+)
+def test_few_demons_of_a_simulated_robot_learn_without_a_thread(
+    n_demons: int, is_physical: bool, kind: type[Worker]
+) -> None:
+    worker = worker_for(n_demons, is_physical=is_physical)
+    assert type(worker) is kind
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("stop_options", "runs_elsewhere"), [({}, False), ({"port": "/dev/robot"}, True)]
+)
+def test_a_life_of_a_physical_robot_learns_in_a_thread(
+    stop_options: dict[str, str], runs_elsewhere: bool
+) -> None:
+    """A physical robot is one that another process can stop."""
+    threads: set[int] = set()
+    body = ToyBody()
+    body.metadata = {**body.metadata, "stop_options": stop_options}
+    horde = SpyHorde(toy_questions(), lambda: threads.add(threading.get_ident()))
+    with toy_life(body, horde) as life:
+        life.run(4)
+    assert bool(threads - {threading.get_ident()}) == runs_elsewhere
 
 
 def test_an_error_in_learning_is_raised_by_run() -> None:

@@ -30,7 +30,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
 from horde_agent.life.robots import Robots
-from horde_agent.life.worker import InPlace
+from horde_agent.life.worker import Worker
 from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import (
@@ -48,7 +48,6 @@ IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""
 GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
-FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 _OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
@@ -298,11 +297,7 @@ def new_life(
     drive = _drive_of(run)
     behaviours = [_behaviour_of(run, drive) for _ in envs]
     if len(envs) == 1:
-        # No thread if switching to it takes longer than learning.
-        if config.is_real_time or run.horde.n_demons > FEW_DEMONS:
-            worker = None
-        else:
-            worker = InPlace()
+        worker = Worker() if config.is_real_time else None
         life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:
         assert isinstance(run.horde, Horde), "--shards is refused"
