@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -54,32 +54,40 @@ class Scaler:
     Args:
         low, high: Bounds of the observation space, each of shape (n_inputs,).
         spread: s, the reading of an unbounded channel that is mapped to 0.75.
+
+    Attributes:
+        bounded: Mask of the channels with two finite bounds, shape (n_inputs,).
     """
 
     low: Floats
     high: Floats
     spread: float = 1.0
+    bounded: Bools = field(init=False, repr=False, compare=False)
+    _origin: Floats = field(init=False, repr=False, compare=False)
+    _span: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute what each call needs."""
+        bounded = np.asarray(
+            (np.abs(self.low) < _UNBOUNDED_FROM)
+            & (np.abs(self.high) < _UNBOUNDED_FROM)
+            & (self.high > self.low)
+        )
+        origin = np.where(bounded, self.low, 0.0)
+        # Frozen: attributes cannot be assigned
+        object.__setattr__(self, "bounded", bounded)
+        object.__setattr__(self, "_origin", origin)
+        object.__setattr__(self, "_span", np.where(bounded, self.high - origin, 1.0))
 
     def __call__(self, observation: NDArray[Any]) -> Floats:
         """Return the observation scaled and clipped, float64, shape (n_inputs,), which it must have; NaN stays NaN."""
         x = np.asarray(observation, dtype=np.float64)
         if x.shape != self.low.shape:
             raise ValueError(f"observation must have shape {self.low.shape}, not {x.shape}")
-        bounded = self.bounded
-        span = np.where(bounded, self.high - np.where(bounded, self.low, 0.0), 1.0)
-        linear = (x - np.where(bounded, self.low, 0.0)) / span
-        return np.clip(
-            np.where(bounded, linear, 0.5 + np.arctan(x / self.spread) / math.pi), 0.0, 1.0
-        )
-
-    @property
-    def bounded(self) -> Bools:
-        """Mask of the channels with two finite bounds, shape (n_inputs,)."""
-        return np.asarray(
-            (np.abs(self.low) < _UNBOUNDED_FROM)
-            & (np.abs(self.high) < _UNBOUNDED_FROM)
-            & (self.high > self.low)
-        )
+        scaled = (x - self._origin) / self._span
+        if not self.bounded.all():
+            scaled = np.where(self.bounded, scaled, 0.5 + np.arctan(x / self.spread) / math.pi)
+        return np.clip(scaled, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
