@@ -298,7 +298,17 @@ _CAN_RUN_SIDE_BY_SIDE = THREADING_LAYER in ("omp", "tbb", "safe", "threadsafe")
 # A process has one work queue, so its lock is stored in numba, where other packages with parallel loops find it.
 _WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock", threading.Lock())
 
-_PROCESS = os.getpid()
+# Not empty in a process that was forked. A question to the system in each call, which process this
+# is, would take longer than many kernels.
+_forks: list[bool] = []
+
+
+def _note_fork() -> None:
+    _forks.append(True)
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def one_at_a_time(function: Callable[..., Any], n_threads: int = 0) -> Callable[..., Any]:
@@ -346,4 +356,4 @@ def threads_here(n_threads: int) -> int:
     OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region.
     Results do not depend on the number of threads: a forked process learns the same, only slower.
     """
-    return n_threads if os.getpid() == _PROCESS else 1
+    return 1 if _forks else n_threads

@@ -224,7 +224,7 @@ class PlainEngine:
         values = (
             signals.c_tp1[self._cumulant],
             signals.z_tp1,
-            np.broadcast_to(signals.interest_t, n).copy(),
+            np.full(n, signals.interest_t),
         )
         is_finite = np.logical_and.reduce(
             [np.abs(x) <= self._demons.max_finite for x in (gamma, lam, *values)]

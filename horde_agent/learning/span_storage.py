@@ -9,6 +9,7 @@ by the rounding of sums that are flushed at another time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -62,6 +63,7 @@ _MOST_GROUPS = 64  # one for each step between two flushes
 _CACHE_LINE = 64  # bytes
 _PAGE = 4_096  # bytes, the smallest page size
 _PART = 1 << 26  # bytes that a thread pre-faults at a time
+_FEW = 1 << 22  # bytes that are pre-faulted sooner than threads are started, in at most 1 ms
 
 _TRACE_RULES = {"plain": PLAIN, "clipped": CLIPPED, "tree-backup": TREE_BACKUP, "abtd": ABTD}
 _PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
@@ -356,7 +358,7 @@ def rows_of(numbers: Reals, layout: Layout, block: int, n: int) -> Reals:
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return zeros aligned to a cache line; an unaligned row would touch one more line, and each vector two."""
-    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    n_bytes = math.prod(shape) * dtype.itemsize
     raw = np.zeros(n_bytes + _CACHE_LINE, dtype=np.uint8)
     skipped = -raw.ctypes.data % _CACHE_LINE
     return raw[skipped : skipped + n_bytes].view(dtype).reshape(shape)
@@ -373,6 +375,11 @@ def prefault(*arrays: NDArray[Any], n_threads: int = 1) -> None:
         for a in arrays
         for i in range(0, a.size, _PART // a.itemsize)
     ]
+    n_bytes = sum(part.nbytes for part in parts)
+    if n_bytes <= _FEW:
+        for part in parts:
+            _prefault_part(part)
+        return
     with ThreadPoolExecutor(n_threads) as threads:
         list(threads.map(_prefault_part, parts))
 
