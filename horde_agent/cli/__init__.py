@@ -252,24 +252,14 @@ def _parse(words: list[str]) -> Any:
         words = [SWITCHES.get(word.replace("_", "-"), word) for word in words]
     defaults: dict[str, Any] = {}
     if file is not None:
-        defaults["learn"] = {"default": replace(read_config(file), config=file)}
-    kinds: list[Any] = [
-        Annotated[k, tyro.conf.subcommand(n, **defaults.get(n, {}))]
-        for n, (k, _) in _COMMANDS.items()
-    ]
-    any_of: Any = reduce(operator.or_, kinds)
+        defaults["default"] = replace(read_config(file), config=file)
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            return tyro.cli(
-                any_of,
-                args=words,
-                prog="horde",
-                description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
-                "Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; "
-                "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal.",
-                config=(tyro.conf.OmitSubcommandPrefixes,),
-            )
+            if words[0] in _COMMANDS:  # a parser of all commands takes longer to make
+                kind, _ = _COMMANDS[words[0]]
+                return tyro.cli(kind, args=words[1:], prog=f"horde {words[0]}", **defaults)
+            return _parse_flags(words)
     except SystemExit as end:
         if end.code in (0, None):
             raise
@@ -277,6 +267,23 @@ def _parse(words: list[str]) -> Any:
         if words[0] in _COMMANDS:
             command = f"horde {words[0]}"
         raise BadInput(f"{one_sentence(errors.getvalue())}; see {command} --help") from None
+
+
+def _parse_flags(words: list[str]) -> Any:
+    """Parse words that begin with a flag: --help lists the commands."""
+    kinds: list[Any] = [
+        Annotated[kind, tyro.conf.subcommand(name)] for name, (kind, _) in _COMMANDS.items()
+    ]
+    any_of: Any = reduce(operator.or_, kinds)
+    return tyro.cli(
+        any_of,
+        args=words,
+        prog="horde",
+        description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
+        "Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; "
+        "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal.",
+        config=(tyro.conf.OmitSubcommandPrefixes,),
+    )
 
 
 def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
