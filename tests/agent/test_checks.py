@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
@@ -17,6 +18,8 @@ N_CHANNELS = 4
 N_FEATURES = 12
 N_ACTIVE = 3
 N_ACTIONS = 3
+# Interpreted, a step takes longer
+N_STEPS = 120 if numba.config.DISABLE_JIT else 300  # type: ignore[attr-defined]
 
 
 def test_the_first_wrong_place_of_a_state_is_found() -> None:
@@ -129,7 +132,7 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
     )
     readings = np.zeros(N_CHANNELS)
     n_broken = 0
-    for t in range(300):
+    for t in range(N_STEPS):
         observation = rng.normal(size=N_CHANNELS) * rng.choice([1e-3, 1.0, 10.0 + t])
         if rng.random() < 0.1:
             observation[rng.integers(N_CHANNELS)] = rng.choice([1e39, -1e300])

@@ -113,11 +113,11 @@ def test_a_whole_step_in_one_kernel_has_the_bits_of_single_ticks_and_of_the_pars
 
 @pytest.mark.kernels
 def test_sensors_agree_with_their_slow_twin() -> None:
-    """2,000 poses (interpreted, 600) all over the room, half of them within a metre of the dock."""
+    """2,000 poses (interpreted, 200) all over the room, half of them within a metre of the dock."""
     machine = Machine(ROOM)
     rng = np.random.default_rng(2)
     characters = set()
-    n_poses = 600 if IS_INTERPRETED else 2_000
+    n_poses = 200 if IS_INTERPRETED else 2_000
     for k in range(n_poses):
         low = (-1.4, -1.4) if k % 2 else (-0.7, -1.3)
         high = (1.4, 1.4) if k % 2 else (0.7, -0.3)
