@@ -186,8 +186,7 @@ class Trial:
         elsewhere = rng.choice(N, N_ACTIVE, replace=False)
         demon = int(rng.integers(self.stream.policy.size))
         queries: dict[str, Callable[[Any], Any]] = {
-            "theta": lambda e: e.weights()[0],
-            "w": lambda e: e.weights()[1],
+            "theta and w": lambda e: np.hstack(e.weights()),
             "m.w": lambda e: e.mspbe_vector(),
             "s": lambda e: e.mspbe_scalar,
             "delta": lambda e: e.td_error,
@@ -295,6 +294,7 @@ CASES = [
     Case(5, 250, EVERY_STEP, n_streams=4),
     Case(9, 1_100, EVERY_STEP, "plain", tau=2.0, check_every=50),
 ]
+LONG = 1_000  # events; of the long case one kind of engine is not slow
 # Seeds of the short cases that run interpreted, too: one for each kind of engine
 INTERPRETED = {"plain": 1, "span-eager": 1, "span-deferred": 0}
 
@@ -307,6 +307,8 @@ def cases_of_kinds() -> list[Any]:
             marks = []
             if case.seed == INTERPRETED.get(kind):
                 marks = [pytest.mark.kernels]
+            if case.n_events > LONG and kind != "span-deferred":
+                marks = [pytest.mark.slow]
             name = f"{case.seed}-{case.w_rule}-{kind}"
             parameters.append(pytest.param(kind, case, marks=marks, id=name))
     return parameters
@@ -433,7 +435,7 @@ def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     stream = EngineStream(5, FEW, n_streams=2)
     learner = Learner(span_engine(stream, config, batch=3, period=7))
     stream.start([learner], [Learner(plain_engine(stream, config))])
-    stream.run(60)
+    stream.run(30 if IS_INTERPRETED else 60)
     trial = Trial(stream, (name,))
     trial.check("before the change of engine")
     learner.engine = learner.engine.to_plain()
@@ -539,7 +541,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
         engine = span_engine(stream, config, setup.batch, period=3)
         assert engine.memory.allocation.n_times < 80
     stream.start([Learner(engine)], [Learner(reference_of(stream, config))])
-    for _ in range(3):
+    for _ in range(1 if IS_INTERPRETED else 3):
         for _ in range(80):
             stream.begin()
         for _ in range(n_learned):
