@@ -15,7 +15,7 @@ PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests
 # Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
 REAL_TIME := tests/agent/test_stop_button.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
+MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_ev*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
 	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
 # They compile what the robot's part needs too: first, so that it is not compiled twice at the same time.
 SHARED := tests/agent/test_cli.py tests/agent/test_bench.py
@@ -64,9 +64,10 @@ check: $(VENV)/.dev  ## Lint, format, types, layering, spelling, plain lines
 	$(BIN)/codespell
 	$(BIN)/python .ci/plain_code.py
 
-# The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both.
+# The interpreted subset finds what test-checked finds, an index that is too large, without compiling; test-all has both,
+# and the coverage, which takes half as long again.
 # Two parts begin when it is done: the learner's has then compiled most of what they need.
-test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted, with coverage
+test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted
 	@echo "four parts, two and then three at a time; each is shown when it is done, the longest after some minutes"
 	$(MAKE) --no-print-directory -j 3 --output-sync=target FIRST=test-interpreted test-learner test-interpreted \
 		test-robot test-processes
@@ -89,13 +90,13 @@ test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
 
 test-interpreted: $(VENV)/.dev
-	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m 'kernels and not slow' $$(grep -rl --include="*.py" pytest.mark.kernels tests)
-	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*,horde_env/robots/critterbot/simulator/*'
+	$(INTERPRETED) $(BIN)/python -m pytest -m 'kernels and not slow' $$(grep -rl --include="*.py" pytest.mark.kernels tests)
 
-test-all: $(VENV)/.dev  ## Everything, the slow tests too
+test-all: $(VENV)/.dev  ## Everything, the slow tests too, and the coverage of the interpreted ones
 	$(COMPILED) $(BIN)/python -m pytest -m ''
 	$(CHECKED) $(BIN)/python -m pytest -m kernels
 	$(INTERPRETED) $(BIN)/python -m coverage run -m pytest -m kernels
+	$(BIN)/python -m coverage report --include='horde_agent/kernels/*,horde_agent/tiles.py,horde_env/sim/*,horde_env/robots/critterbot/simulator/*'
 
 test-page: $(VENV)/.dev  ## The live page in Chromium: the system's, or else Playwright's own
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright

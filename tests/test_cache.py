@@ -25,6 +25,8 @@ caching.CacheImpl._locator_classes = [caching.UserProvidedCacheLocator]
 KERNEL = "from {package} import kernel\n@kernel\ndef twice(x):\n    return {factor} * x\n"
 AGENT = "horde_agent.kernels._jit"
 ENV = "horde_env._jit"
+# Both have the same functions, see `test_twins`
+PACKAGES = [AGENT, pytest.param(ENV, marks=pytest.mark.slow)]
 
 
 def ran(
@@ -59,6 +61,7 @@ def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) ->
     assert folder.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_child_processes_use_it_without_a_warning(tmp_path: Path) -> None:
     start = "import os, subprocess\nimport horde_agent.kernels._jit\n"
     start += "print(subprocess.run([sys.executable, '-c', 'import horde_env._jit; import horde_agent.kernels._jit'],"
@@ -81,7 +84,7 @@ def test_a_temporary_folder_that_others_can_write_is_not_used(tmp_path: Path) ->
     assert list(trap.iterdir()) == []
 
 
-@pytest.mark.parametrize("package", [AGENT, ENV])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_without_even_that_kernels_are_compiled_and_not_cached(
     package: str, tmp_path: Path
 ) -> None:
@@ -92,7 +95,7 @@ def test_without_even_that_kernels_are_compiled_and_not_cached(
     assert "NUMBA_CACHE_DIR" in result.stderr
 
 
-@pytest.mark.parametrize("package", [AGENT, ENV])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_cache_on_a_full_disk_is_reported_and_not_needed(package: str, tmp_path: Path) -> None:
     full = """
 import errno, os
@@ -108,6 +111,7 @@ caching.IndexDataCacheFile._save_data = save
     assert "NUMBA_CACHE_DIR" in result.stderr
 
 
+@pytest.mark.slow
 def test_another_kernels_code_in_a_files_place_is_compiled_anew(tmp_path: Path) -> None:
     """As two programs leave it that compile one kernel at once for other types, or two versions; or a torn file."""
     code = "from mine import twice\nprint(twice(3))\n"
@@ -136,18 +140,15 @@ def runs_after_changes(code: str, package: str, folder: Path) -> list[list[str]]
     return runs
 
 
-@pytest.mark.parametrize("package", [AGENT, ENV])
-def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(
-    package: str, tmp_path: Path
-) -> None:
+def test_the_cache_is_keyed_by_the_content_of_a_file_not_by_its_time(tmp_path: Path) -> None:
     """A fresh clone uses an earlier cache; another function of the same length does not."""
-    assert runs_after_changes("", package, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
+    assert runs_after_changes("", AGENT, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
 def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     tmp_path: Path,
 ) -> None:
-    """Numba's own cache does not: the third process would still print 2."""
+    """Numba's own cache does not: the third process would still print 2. The file's time changes in each run."""
     (tmp_path / "caller.py").write_text(
         f"import mine\nfrom {ENV} import kernel_over\n@kernel_over(mine)\ndef call(x):\n    return mine.twice(x)\n"
     )
@@ -155,6 +156,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
     assert runs_after_changes(code, ENV, tmp_path) == [["2.0", "0"], ["2.0", "1"], ["3.0", "0"]]
 
 
+@pytest.mark.slow
 def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_files(
     tmp_path: Path,
 ) -> None:

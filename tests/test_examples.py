@@ -12,6 +12,7 @@ import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, LearnerConfig
 from horde_agent.learning import plain
+from horde_agent.runs.reporting import report
 
 ROOT = Path(__file__).resolve().parents[1]
 PRINTS = {
@@ -38,7 +39,12 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.sim
 @pytest.mark.parametrize(
-    ("name", "options"), [*((name, ()) for name in PRINTS), ("train_ppo.py", ON_THE_EMULATOR)]
+    ("name", "options"),
+    [
+        *((name, ()) for name in PRINTS if name != "train_ppo.py"),
+        pytest.param("train_ppo.py", (), marks=pytest.mark.slow),
+        ("train_ppo.py", ON_THE_EMULATOR),
+    ],
 )
 def test_the_example_runs_and_prints_what_it_found(
     name: str,
@@ -51,6 +57,7 @@ def test_the_example_runs_and_prints_what_it_found(
         pytest.importorskip("stable_baselines3")
     # One thread: its kernels compile faster
     monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)
+    monkeypatch.setattr(report, "draw_pictures", lambda *_: [])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [name, "250", *options])

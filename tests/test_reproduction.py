@@ -52,9 +52,16 @@ def check_whole(result: Result, folder: Path) -> None:
     [
         (conditioning, conditioning.ConditioningSize(4_000, 2_000, 1), 5),
         (curiosity, curiosity.CuriositySize(700, 700, 1), 5),
-        (exam, exam.ExamSize(2, (60, 120), 60, 60, 60, 60, 10, 1), 5),
+        pytest.param(
+            exam,
+            exam.ExamSize(2, (60, 120), 60, 60, 60, 60, 10, 1),
+            5,
+            marks=pytest.mark.slow,
+        ),
         (horde2011, horde2011.Horde2011Size(600, 8), 5),
-        (measures, measures.MeasuresSize(2_600, 600, 50, 53), 6),
+        pytest.param(
+            measures, measures.MeasuresSize(2_600, 600, 50, 53), 6, marks=pytest.mark.slow
+        ),
         pytest.param(
             nexting,
             nexting.NextingSize(60, 20, 40, 100),

@@ -91,6 +91,7 @@ def link_requirements(requirements: Iterable[str], site: Path) -> None:
 
 
 @pytest.mark.sim
+@pytest.mark.slow
 def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -351,7 +351,14 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _file: None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# They have what the last kind has, too
+CONTAINED = ("span, robots, functions", "span, offsets")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] if kind in CONTAINED else []) for kind in KINDS],
+)
 def test_a_restored_life_equals_the_saved_one(kind: str, tmp_path: Path) -> None:
     """At once, and after both were continued."""
     rng = np.random.default_rng(list(KINDS).index(kind))

@@ -386,7 +386,7 @@ def test_a_chain_of_next_step_questions_predicts_k_steps_ahead(engine: Any) -> N
     np.testing.assert_allclose(predictions, want, atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["span", "plain"])
+@pytest.mark.parametrize("engine", ["span", pytest.param("plain", marks=pytest.mark.slow)])
 def test_a_prediction_under_one_policy_of_a_prediction_under_another(engine: Any) -> None:
     """In a corridor: "how long would I then be at the left wall, going left, all along a walk to the right?".
 

@@ -91,7 +91,6 @@ BODIES = {
     ("body", "kills"),
     [
         ("--backend emulated", 1),
-        ("--env CartPole-v1", 1),
         *(pytest.param(body, 10, marks=pytest.mark.slow) for body in BODIES),
     ],
 )

@@ -194,6 +194,7 @@ print(json.dumps({"hosts": hosts, "mode": os.environ["RAY_AUTH_MODE"]}))
 """
 
 
+@pytest.mark.slow
 def test_after_a_shard_is_killed_horde_resume_continues_to_the_same_bits(tmp_path: Path) -> None:
     """SIGKILL to one shard: the run ends with one sentence that names it; after the resume all tables are the same.
 

@@ -150,6 +150,7 @@ def test_every_state_has_its_own_tile(space: spaces.Space[Any]) -> None:
     assert (observation[-1], reward) == (0.5, 0.5)
 
 
+@pytest.mark.slow
 def test_a_horde_learns_the_values_of_a_frozen_lake() -> None:
     """Of the random policy, by its Bellman equation, in a lake that is not slippery; gamma 0.9, reward 1 at the end."""
     env = gymnasium.make("FrozenLake-v1", is_slippery=False)

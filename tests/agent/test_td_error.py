@@ -58,7 +58,7 @@ def test_the_td_error_of_a_question_about_the_reward_has_the_reward() -> None:
         assert horde.predict(TILES)[1] == pytest.approx(expected, rel=1e-9)
 
 
-@BOTH
+@pytest.mark.parametrize("engine", ["span", pytest.param("plain", marks=pytest.mark.slow)])
 def test_the_answer_is_the_variance_of_the_return(engine: Any) -> None:
     """White noise of variance 4 in one state: Var(G) = 4 / (1 - gamma^2) = 16 / 3; with gamma it would be 8."""
     horde = make([LIGHT, variance_of(LIGHT)], engine, step_size=0.002, secondary_ratio=0.0)

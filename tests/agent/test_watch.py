@@ -595,7 +595,10 @@ def await_refusal(address: str, patience_s: float = 10.0) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it kills, and opens a terminal")
-@pytest.mark.parametrize("end", ["at a terminal", "without a terminal", "killed"])
+@pytest.mark.parametrize(
+    "end",
+    ["at a terminal", pytest.param("without a terminal", marks=pytest.mark.slow), "killed"],
+)
 def test_the_final_message_of_a_page_names_horde_watch(end: str, tmp_path: Path) -> None:
     """At a terminal it ends after Ctrl-C; else with the run, after 600 steps or kill -9 at step 300."""
     pytest.importorskip("uvicorn")
