@@ -16,6 +16,7 @@ from horde_agent.record import Flag, Recorder, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.files import UNFINISHED, open_table
+from horde_agent.runs.storage.staging import staging_folder
 from tests.agent.commands import files_of_at_most, flip, summary_of, toy
 from tests.facts import states
 
@@ -96,6 +97,27 @@ def test_a_kill_leaves_nothing_or_all_of_an_export_and_a_repeat_works(
         assert [name for name in kill["beside"] if name.startswith(".")] == [], kill
 
 
+@pytest.mark.parametrize("kind", ["minari", "lerobot"])
+def test_a_repeat_removes_what_a_kill_left_beside_a_complete_data_set(
+    kind: str, exported_run: Path, tmp_path: Path
+) -> None:
+    """The data set had its final name, and its staging folder was still there; the repeat is refused."""
+    pytest.importorskip(NEEDS[kind])
+    out = tmp_path / "out"
+    assert export(exported_run, kind, out) == 0
+    contents = sorted(out.rglob("*"))
+    leftover = tmp_path / ".out.unfinished"
+    leftover.mkdir()
+    (leftover / "part").write_text("")
+    with staging_folder(out):  # another process writes there: the folder is its own
+        assert export(exported_run, kind, out) == 2
+        assert leftover.exists()
+    leftover.mkdir()
+    assert export(exported_run, kind, out) == 2
+    assert not leftover.exists()
+    assert sorted(out.rglob("*")) == contents
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_bytes", [200, 3_000])
 def test_a_full_disk_leaves_nothing_of_an_export_and_a_repeat_works(
@@ -117,7 +139,6 @@ def test_a_full_disk_leaves_nothing_of_an_export_and_a_repeat_works(
 def test_another_process_that_writes_the_same_export_is_not_disturbed(
     kind: str, exported_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from horde_agent.runs.storage.staging import staging_folder
 
     pytest.importorskip(NEEDS[kind])
     if kind == "mcap":

@@ -48,7 +48,7 @@ from horde_agent.runs.storage.recorded_run import (
     restore,
 )
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.staging import publish, staging_folder
+from horde_agent.runs.storage.staging import publish, remove_leftover, staging_folder
 from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
@@ -398,6 +398,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            remove_leftover(place)
             raise BadInput(f"{place} is not empty; name a new folder")
         with staging_folder(place) as stage:
             write_lerobot(stage / "data_set", name, header, episodes_of(parts))
@@ -408,6 +409,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     data_set = f"{name}-v0"
     target = place / namespace / data_set
     if target.exists():
+        remove_leftover(place)
         raise BadInput(
             f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out"
         )

@@ -51,6 +51,13 @@ def staging_folder(target: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
+def remove_leftover(target: Path) -> None:
+    """Remove the staging folder of a process that was killed after it had renamed its complete target."""
+    if (target.parent / f".{target.name}.unfinished").exists():
+        with suppress(BadInput), staging_folder(target):  # BadInput: another process is writing
+            pass
+
+
 def _claim(stage: Path, target: Path) -> int | None:
     """Create the staging folder and lock it, after removing that of a killed process; return the lock's descriptor."""
     # The lock of the parent folder makes creating and locking the staging folder one step.
