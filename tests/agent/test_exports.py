@@ -139,7 +139,6 @@ def test_a_full_disk_leaves_nothing_of_an_export_and_a_repeat_works(
 def test_another_process_that_writes_the_same_export_is_not_disturbed(
     kind: str, exported_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-
     pytest.importorskip(NEEDS[kind])
     if kind == "mcap":
         target = tmp_path / "out" / "life.mcap"

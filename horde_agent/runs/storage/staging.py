@@ -37,7 +37,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
     """
     missing = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    stage = target.parent / f".{target.name}.unfinished"
+    stage = _stage_of(target)
     try:
         lock = _claim(stage, target)
         try:
@@ -53,9 +53,13 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 def remove_leftover(target: Path) -> None:
     """Remove the staging folder of a process that was killed after it had renamed its complete target."""
-    if (target.parent / f".{target.name}.unfinished").exists():
+    if _stage_of(target).exists():
         with suppress(BadInput), staging_folder(target):  # BadInput: another process is writing
             pass
+
+
+def _stage_of(target: Path) -> Path:
+    return target.parent / f".{target.name}.unfinished"
 
 
 def _claim(stage: Path, target: Path) -> int | None:
