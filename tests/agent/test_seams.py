@@ -211,7 +211,7 @@ LIVES = [
     (0, "clipped", "every-step", 18, 12, 250),
     (7, "plain", "importance-weighted", 18, 12, 250),
 ]
-SHORT_LIFE = (9, "clipped", "every-step", 9, 5, 40)
+SHORT_LIFE = (9, "clipped", "every-step", 9, 5, 60)
 # The short life runs interpreted, too: so that each engine and both kinds of questions occur
 INTERPRETED = {("span", "deferred", False), ("span", "eager", True), ("plain", "eager", False)}
 

@@ -215,14 +215,14 @@ def test_readings_at_rest_are_create2s_typical_values() -> None:
 
 @pytest.mark.hardware
 def test_nothing_is_learned_across_a_fault() -> None:
-    """Three minutes with every kind of fault: no frame is whole while the robot is held, disconnected or silent."""
+    """Five minutes with every kind of fault: no frame is whole while the robot is held, disconnected or silent."""
     body = EmulatedCreate(faults="loss=0.1,flip=0.1,burst=0.02,stall=0.02,unplug=0.01,reboot=0.005,lift=0.03,"
                           "cliff=0.03,sleep=0.005,mode=0.03,text=0.05,stuck_wheel=0.02")  # fmt: skip
     env = RobotEnv(body, body.clock, spec=SPEC)
     rng = np.random.default_rng(0)
     wrong = []
     env.reset(seed=0, options=STAY)
-    for k in range(1_800):
+    for k in range(3_000):
         action = int(rng.integers(5))
         info = env.step(action)[4]
         firmware = body.emulator.robot
