@@ -356,4 +356,6 @@ def threads_here(n_threads: int) -> int:
     OpenMP's threads do not survive a fork, and it aborts a child that starts a parallel region.
     Results do not depend on the number of threads: a forked process learns the same, only slower.
     """
-    return 1 if _forks else n_threads
+    if _forks:
+        return 1
+    return n_threads

@@ -18,8 +18,9 @@ N_CHANNELS = 4
 N_FEATURES = 12
 N_ACTIVE = 3
 N_ACTIONS = 3
-# Interpreted, a step takes longer
-N_STEPS = 120 if numba.config.DISABLE_JIT else 300  # type: ignore[attr-defined]
+N_STEPS = 300
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    N_STEPS = 120  # interpreted, a step takes longer
 
 
 def test_the_first_wrong_place_of_a_state_is_found() -> None:

@@ -46,7 +46,13 @@ IS_INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 # Interpreted, a step takes 100 times as long
 SHORTER = 1 + 4 * IS_INTERPRETED
 # Enough for features of all three classes
-N_RARE_EVENTS = 130 if IS_INTERPRETED else 400
+N_RARE_EVENTS = 400
+N_EVENTS_BEFORE_CHANGE = 60
+N_ROUNDS = 3  # of beginnings
+if IS_INTERPRETED:
+    N_RARE_EVENTS = 130
+    N_EVENTS_BEFORE_CHANGE = 30
+    N_ROUNDS = 1
 
 
 # ---- engines and their references -------------------------------------------------------------------------------
@@ -435,7 +441,7 @@ def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     stream = EngineStream(5, FEW, n_streams=2)
     learner = Learner(span_engine(stream, config, batch=3, period=7))
     stream.start([learner], [Learner(plain_engine(stream, config))])
-    stream.run(30 if IS_INTERPRETED else 60)
+    stream.run(N_EVENTS_BEFORE_CHANGE)
     trial = Trial(stream, (name,))
     trial.check("before the change of engine")
     learner.engine = learner.engine.to_plain()
@@ -541,7 +547,7 @@ def test_a_stream_may_begin_again_and_again(setup: Setup, n_learned: int) -> Non
         engine = span_engine(stream, config, setup.batch, period=3)
         assert engine.memory.allocation.n_times < 80
     stream.start([Learner(engine)], [Learner(reference_of(stream, config))])
-    for _ in range(1 if IS_INTERPRETED else 3):
+    for _ in range(N_ROUNDS):
         for _ in range(80):
             stream.begin()
         for _ in range(n_learned):

@@ -475,7 +475,7 @@ def versions() -> dict[str, str]:
 def git_commit() -> str | None:
     """Return the commit of this package's checkout, with "-dirty" after uncommitted changes.
 
-    That of the first call in this process, because its modules were imported before.
+    The first call in a process decides, because its modules were imported before.
     """
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():

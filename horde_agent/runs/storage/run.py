@@ -297,7 +297,9 @@ def new_life(
     drive = _drive_of(run)
     behaviours = [_behaviour_of(run, drive) for _ in envs]
     if len(envs) == 1:
-        worker = Worker() if config.is_real_time else None
+        worker = None
+        if config.is_real_time:
+            worker = Worker()
         life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:
         assert isinstance(run.horde, Horde), "--shards is refused"

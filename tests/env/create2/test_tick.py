@@ -117,7 +117,9 @@ def test_sensors_agree_with_their_slow_twin() -> None:
     machine = Machine(ROOM)
     rng = np.random.default_rng(2)
     characters = set()
-    n_poses = 200 if IS_INTERPRETED else 2_000
+    n_poses = 2_000
+    if IS_INTERPRETED:
+        n_poses = 200
     for k in range(n_poses):
         low = (-1.4, -1.4) if k % 2 else (-0.7, -1.3)
         high = (1.4, 1.4) if k % 2 else (0.7, -0.3)

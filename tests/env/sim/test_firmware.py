@@ -11,8 +11,9 @@ from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
 from tests.oracles.motors import SlowARM, SlowAVR
 
-# Interpreted, a cycle takes 20 times as long
-N_CYCLES = 4_000 if numba.config.DISABLE_JIT else 20_000  # type: ignore[attr-defined]
+N_CYCLES = 20_000
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    N_CYCLES = 4_000  # interpreted, a cycle takes 20 times as long
 
 pytestmark = pytest.mark.kernels
 BUS = 165
