@@ -54,9 +54,16 @@ REFUSALS = {
 }
 
 
-def without_posix(code: str, folder: Path, *, with_optional: bool = False) -> str:
-    """Run code in a new process without modules, functions and signals of POSIX, and return what it prints."""
+def without_posix(
+    code: str, folder: Path, *, with_optional: bool = False, compiled: Path | None = None
+) -> str:
+    """Run code in a new process without modules, functions and signals of POSIX, and return what it prints.
+
+    `compiled` is a folder for the kernels that it compiles, in place of the tests' one.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    if compiled is not None:
+        environment["NUMBA_CACHE_DIR"] = str(compiled)
     program = f"from tests.without_posix import hide\nhide(with_optional={with_optional})\n{code}"
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -77,14 +84,20 @@ def test_every_module_can_be_imported_without_posix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", REFUSALS)
 def test_commands_refuse_in_one_sentence_what_needs_posix(package: str, tmp_path: Path) -> None:
-    """A Create 2 without a watchdog, whose wheels nothing would stop, and emulated robots on a pseudo terminal."""
+    """A Create 2 without a watchdog, whose wheels nothing would stop, and emulated robots on a pseudo terminal.
+
+    Before anything is compiled, which would take a minute.
+    """
     commands = REFUSALS[package]
-    printed = without_posix(RUN_COMMANDS.format(package=package, commands=list(commands)), tmp_path)
+    program = RUN_COMMANDS.format(package=package, commands=list(commands))
+    compiled = tmp_path / "compiled"
+    printed = without_posix(program, tmp_path, compiled=compiled)
     answers = json.loads(printed.splitlines()[-1])
     for command, (code, errors) in zip(commands, answers, strict=True):
         assert code == 2, command
         assert commands[command] in errors.splitlines()[-1]
         assert "Traceback" not in errors
+    assert not list(compiled.rglob("*.nbi"))
 
 
 @pytest.mark.slow

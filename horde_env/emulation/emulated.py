@@ -13,7 +13,7 @@ import numpy as np
 from horde_env.backend import POSE_KEYS, Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
-from horde_env.emulation.lines import Line, PtyLine
+from horde_env.emulation.lines import Line, PtyLine, check_pty
 from horde_env.emulation.lockstep import BATCH, LockstepClock, MemoryLine
 from horde_env.errors import opened
 from horde_env.hardware.backend import LINK_KEYS, PhysicalBody
@@ -65,6 +65,8 @@ class EmulatedRobot(Backend):
         self._world = {"faults": self.make_emulator.faults.parse(faults), **world}
         self._settings = replace(settings or LinkSettings(), threaded=speed is not None)
         self._latch = latch
+        if speed is not None:
+            self.check_line()
         self._emulator: RobotEmulator | None = None
         self._body: PhysicalBody | None = None
 
@@ -72,6 +74,10 @@ class EmulatedRobot(Backend):
         """Return a new emulated robot."""
         emulator: RobotEmulator = self.make_emulator(seed=seed, **self._world)
         return emulator
+
+    def check_line(self) -> None:
+        """Refuse a system that lacks what a line in real time needs; BackendUnavailable."""
+        check_pty()
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""

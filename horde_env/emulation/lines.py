@@ -13,11 +13,28 @@ import os
 import socket
 import tempfile
 from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
 
 from horde_env.errors import BackendUnavailable
 
 CHUNK = 65_536
+NO_PTY = (
+    "this machine has no pseudo terminal ({error}): use a line over TCP, `horde-robot emulate --tcp PORT`, or an "
+    "emulated robot that does not run in real time"
+)
+
+
+def check_pty() -> None:
+    """Refuse a system without pseudo terminals, before the time that making and compiling a robot takes.
+
+    Raises:
+        BackendUnavailable: If this system has none.
+    """
+    try:
+        import_module("tty")
+    except ImportError as error:
+        raise BackendUnavailable(NO_PTY.format(error=error)) from error
 
 
 class Line(ABC):
@@ -89,10 +106,7 @@ class PtyLine(Line):
             self._robot, self._host = os.openpty()
             tty.setraw(self._host)
         except (ImportError, OSError) as error:
-            raise BackendUnavailable(
-                f"this machine has no pseudo terminal ({error}): use a line over TCP, `horde-robot emulate --tcp "
-                "PORT`, or an emulated robot that does not run in real time"
-            ) from error
+            raise BackendUnavailable(NO_PTY.format(error=error)) from error
         os.set_blocking(self._robot, False)
         os.symlink(os.ttyname(self._host), self.url)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from horde_env import registry
 from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.lines import check_pty
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import DEFAULT_ROBOT
 
@@ -47,6 +48,8 @@ def serve(
     addresses = {"tcp": _address(tcp, None), "drops": _address(drops, drops_port)}
     if not 0.0 < speed < float("inf"):
         raise ValueError(f"speed must be positive and finite, not {speed}")
+    if not any(addresses.values()):
+        check_pty()
     stop = stop or threading.Event()
     with make(seed=seed, faults=make.faults.parse(faults), battery_scale=battery_scale) as emulator:
         for line in _open_lines(emulator, addresses):

@@ -165,10 +165,15 @@ class EmulatedBody(EmulatedRobot):
         if link not in BODIES:
             raise ValueError(f"link must be {' or '.join(BODIES)}, not {link!r}")
         self.physics = resolve_physics(physics)
-        super().__init__(physics=self.physics, **common)
         self._link = link
+        super().__init__(physics=self.physics, **common)
         self.make_body = BODIES[link]
         self.notes = BODIES[link].notes
+
+    def check_line(self) -> None:
+        """Refuse a system that lacks what a line in real time needs; drops take sockets."""
+        if self._link == "serial":
+            super().check_line()
 
     def make_line(self, emulator: RobotEmulator, *, in_memory: bool) -> Line:
         """Return a new line, in memory for the lockstep."""
