@@ -354,7 +354,7 @@ class Horde:
             raise ValueError(f"no question finds the policy {name!r}: there are {names_found}")
         values = self._engine.action_values(demon, tiles)
         if self._maker.offsets.is_on:
-            values = values + self._maker.offsets.added[demon]
+            values = values + self._maker.offsets.arrays.added[demon]
         return values
 
     @property
@@ -394,7 +394,7 @@ class Horde:
     def offsets(self) -> Floats:
         """Offset added to theta.phi of each demon, shape (n_demons,); 0 if the demon diverged."""
         self.catch_up()
-        return self._maker.offsets.added.copy()
+        return self._maker.offsets.arrays.added.copy()
 
     @property
     def reading_shares(self) -> Floats:

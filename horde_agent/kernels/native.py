@@ -337,6 +337,18 @@ class PackedType(types.Type):
         super().__init__(f"PackedArrays({digest})")
 
 
+_array_types: dict[tuple[Any, ...], Any] = {}
+
+
+def _type_of_array(array: np.ndarray[Any, Any]) -> Any:
+    """Return numba's type of an array; numba makes one in 40 us, and a Horde has a hundred arrays of few types."""
+    flags = array.flags
+    key = (type(array), array.dtype, array.ndim, flags.c_contiguous, flags.writeable, flags.aligned)
+    if key not in _array_types:
+        _array_types[key] = numba.typeof(array)  # type: ignore[no-untyped-call]
+    return _array_types[key]
+
+
 class PackedArrays:
     """A named tuple of C-contiguous arrays, numbers and tuples of floats, which kernels read through one address.
 
@@ -358,7 +370,7 @@ class PackedArrays:
         for name, part in zip(parts._fields, parts, strict=True):
             first = len(table)
             if isinstance(part, np.ndarray):
-                items[name] = first, numba.typeof(part)  # type: ignore[no-untyped-call]
+                items[name] = first, _type_of_array(part)
                 table += [part.ctypes.data, *part.shape]
             elif isinstance(part, Constant):
                 constants[name] = part

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-from horde_agent.types import Floats
+from horde_agent.types import Floats, Integers
 
 N_MEAN = 300.0
 """Readings that the mean is taken over."""
@@ -62,11 +62,15 @@ class ReadingArrays(NamedTuple):
 
     Attributes:
         follower: Records `FOLLOWER`, shape (k,).
+        leader: A demon of each of these cumulants, shape (k,).
+        steady: Demons with an offset that does not follow a reading, shape (n_steady,).
         added: First o + g (x - r) of each of them at the current state of the stream, then other
-            offsets, then 0 for demons without one, shape (n_added,).
+            offsets, then 0 for demons without one, shape (k + n_steady + 1,).
     """
 
     follower: Followers
+    leader: Integers
+    steady: Integers
     added: Floats
 
 

@@ -35,24 +35,25 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.gvf import GVF, MEAN, READING, Prediction
+from horde_agent.kernels.offsets import (
+    IS_COMPLETE,
+    IS_MOVING,
+    IS_UNREAD,
+    N_READINGS,
+    NO_SOURCE,
+    OffsetArrays,
+)
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
-N_READINGS = 500
-"""Transitions from which an automatic offset is estimated, from the first state on."""
-
 _OF_READINGS = ("n_readings", "total", "ends", "lowest", "highest", "is_rounded")
 _OF_DEMONS = ("value", "added", "outcome", "is_frozen", *_OF_READINGS)
-_STATE = (*_OF_DEMONS, "at_end", "is_moving", "is_unread")
+_FLAGS = ("at_end", "is_moving", "is_unread")
 # Steps of float32 in the spread of readings; below it, rounding is a part of their variance
 _LEAST_STEPS = 16.0
 
 _log = logging.getLogger(__name__)
-
-
-_ROUNDING = 1e-12  # of a mean of equal readings, relative to them
-_NO_SOURCE = -1  # in place of the demon that predicts the cumulant
 
 
 class Slots(NamedTuple):
@@ -65,20 +66,6 @@ class Slots(NamedTuple):
 
     channel: Integers
     cumulant: Integers
-
-
-class Readings(NamedTuple):
-    """What demons observe at a state: shape (n_demons,) each.
-
-    Attributes:
-        cumulant: c.
-        outcome: z.
-        gamma: The continuation, 0 at the end of a stream.
-    """
-
-    cumulant: Floats
-    outcome: Floats
-    gamma: Floats
 
 
 class Offsets:
@@ -95,16 +82,10 @@ class Offsets:
         has_offset: Mask of the demons with an offset that is not fixed at 0, shape (n_demons,).
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
-        changes_always: True if references or outcomes change with every transition, and not with
-            the ends of streams.
         at_end: True if the latest transition ended a stream.
         may_follow: Mask of the demons with an offset that follows the reading, if that is a channel of the
             observation, shape (n_demons,).
-        gamma: Their constant continuations; 0 for a function, shape (n_demons,).
-        value: Offset of each demon, shape (n_demons,).
-        added: What is added to each demon's theta.phi, shape (n_demons,): the offset, 0 if it
-            diverged.
-        outcome: Latest outcome z of each demon, shape (n_demons,).
+        arrays: What the kernels read and write.
     """
 
     def __init__(
@@ -116,13 +97,12 @@ class Offsets:
         self._cohort = cohort
         self._max_finite = max_finite
         self._offsets = offsets
-        self._is_automatic = np.array([one in (MEAN, READING) for one in offsets], dtype=bool)
-        self.value = np.zeros(n)
+        is_automatic = np.array([one in (MEAN, READING) for one in offsets], dtype=bool)
+        value = np.zeros(n)
         for i, one in enumerate(offsets):
-            if not self._is_automatic[i]:
-                self.value[i] = float(one)
-        self.added = self.value.copy()
-        self.has_offset = self._is_automatic | (self.value != 0.0)
+            if not is_automatic[i]:
+                value[i] = float(one)
+        self.has_offset = is_automatic | (value != 0.0)
         self.is_on = bool(self.has_offset.any())
 
         # Demons with a reference; the others with an offset receive z - o.
@@ -130,49 +110,57 @@ class Offsets:
             not callable(question.continuation) and not callable(question.outcome)
             for question in questions
         ]
-        self.gamma = _constants([question.continuation for question in questions])
-        self._is_centred = (
-            self.has_offset & np.array(has_constants, dtype=bool) & (self.gamma < 1.0)
-        )
-        self._is_shifted = self.has_offset & ~self._is_centred
+        gamma = _constants([question.continuation for question in questions])
+        is_centred = self.has_offset & np.array(has_constants, dtype=bool) & (gamma < 1.0)
         is_reading = [
             one == READING and not question.finds_policy
             for one, question in zip(offsets, questions, strict=True)
         ]
-        self.may_follow = self._is_centred & np.array(is_reading, dtype=bool)
-        self.outcome = _constants([question.outcome for question in questions])
+        self.may_follow = is_centred & np.array(is_reading, dtype=bool)
         self._has_functions = any(callable(question.outcome) for question in questions)
-
-        self.n_readings = np.zeros(n, dtype=np.int64)
-        self.total = np.zeros(n)  # sum of c + (1 - gamma) z
-        self.ends = np.zeros(n)  # sum of 1 - gamma
-        self.lowest = np.full(n, np.inf)
-        self.highest = np.full(n, -np.inf)
-        self.is_rounded = np.ones(n, dtype=bool)  # float32 holds every reading
-        self.is_frozen = np.zeros(n, dtype=bool)
-        self.is_moving = bool(self._is_automatic.any())
-        self.changes_always = self.is_moving or self._has_functions
-        self.is_unread = self.is_moving
-        self.at_end = False
         demon_of = {name: i for i, name in enumerate(self._names)}
         predicted = [
             q.cumulant.name if isinstance(q.cumulant, Prediction) else "" for q in questions
         ]
-        self._source = np.array(
-            [demon_of.get(name, _NO_SOURCE) for name in predicted], dtype=np.int64
+        self.arrays = OffsetArrays(
+            is_automatic=is_automatic,
+            is_centred=is_centred,
+            is_shifted=self.has_offset & ~is_centred,
+            is_frozen=np.zeros(n, dtype=bool),
+            source=np.array([demon_of.get(name, NO_SOURCE) for name in predicted], dtype=np.int64),
+            gamma=gamma,
+            outcome=_constants([question.outcome for question in questions]),
+            value=value,
+            added=value.copy(),
+            n_readings=np.zeros(n, dtype=np.int64),
+            total=np.zeros(n),
+            ends=np.zeros(n),
+            lowest=np.full(n, np.inf),
+            highest=np.full(n, -np.inf),
+            is_rounded=np.ones(n, dtype=bool),
+            is_due=np.zeros(n, dtype=bool),
         )
+        self.is_moving = bool(is_automatic.any())
+        self.is_unread = self.is_moving
+        self.at_end = False
+
+    @property
+    def changes_always(self) -> bool:
+        """True if references or outcomes change with every transition, and not only with the ends of streams."""
+        return self.is_moving or self._has_functions
 
     # ---- what the engine receives -----------------------------------------------------------------------------------
 
     def slots(self, questions: Sequence[GVF], channel: Integers) -> Slots:
         """Return the cumulants that the engine receives, if all of them are channels, shape (n_demons,)."""
-        if not self._is_centred.any():
+        is_centred = self.arrays.is_centred
+        if not is_centred.any():
             return Slots(np.arange(int(channel.max()) + 1), channel)
         numbers: dict[Hashable, int] = {}
         cumulant = np.zeros(channel.size, dtype=np.int64)
         for i, question in enumerate(questions):
             key: tuple[Hashable, ...] = (int(channel[i]),)
-            if self._is_centred[i]:
+            if is_centred[i]:
                 value = self._offsets[i]
                 key = (
                     int(channel[i]),
@@ -188,73 +176,17 @@ class Offsets:
     @property
     def is_fixed(self) -> bool:
         """True if the outcomes that the engine receives change at the end of a stream only."""
-        return not (self._is_shifted & self._is_automatic).any()
-
-    def references(self, slots: Slots) -> Floats:
-        """Return the reference that is subtracted from each cumulant, (n_cumulants,)."""
-        references = np.zeros(slots.channel.size)
-        centred = np.flatnonzero(self._is_centred)
-        references[slots.cumulant[centred]] = self._reference(self.value)[centred]
-        return references
-
-    def _reference(self, offsets: Floats) -> Floats:
-        """Return the reference that is subtracted from each demon's cumulant, given all offsets, (n_demons,).
-
-        A constant reading is subtracted to the last bit, so that nothing remains to be learned from
-        its rounding.
-        """
-        references = np.where(self._is_centred, (1.0 - self.gamma) * (offsets - self.outcome), 0.0)
-        is_rounding = np.abs(references - self.lowest) <= _ROUNDING * np.abs(self.lowest)
-        return np.where(
-            self._is_centred & (self.lowest == self.highest) & is_rounding, self.lowest, references
-        )
-
-    def outcomes(self, *, is_last: bool) -> Floats:
-        """Return the outcomes that the engine receives, (n_demons,); `is_last` at the end of a stream."""
-        of_centred = np.zeros(self.value.size)
-        if is_last:
-            of_centred = self.gamma * (self.outcome - self.value)
-        of_others = np.where(self._is_shifted, self.outcome - self.value, self.outcome)
-        return np.where(self._is_centred, of_centred, of_others)
+        return not (self.arrays.is_shifted & self.arrays.is_automatic).any()
 
     # ---- the estimate -----------------------------------------------------------------------------------------------
 
-    def begin(self, readings: Readings) -> None:
-        """Estimate the offsets of demons without a reading at the first state of a stream, before any transition."""
-        is_first = (self.n_readings == 0) & (self._source == _NO_SOURCE)
-        self._read(readings, is_first)
-
-    def move(self, readings: Readings) -> None:
-        """Move the automatic offsets by the readings of a transition.
-
-        Another demon's prediction is a reading once that demon has had one.
-        """
-        source_is_ready = ~self._is_automatic[self._source] | (self.n_readings[self._source] > 0)
-        self._read(readings, (self._source == _NO_SOURCE) | source_is_ready)
-
-    def _read(self, readings: Readings, is_counted: Bools) -> None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            end = 1.0 - readings.gamma
-            term = readings.cumulant + end * readings.outcome
-            is_sound = (np.abs(term) <= self._max_finite) & (np.abs(end) <= 1.0)
-            is_rounded = readings.cumulant.astype(np.float32) == readings.cumulant
-        counted = self._is_automatic & is_counted & is_sound & (self.n_readings < N_READINGS)
-        self.total[counted] += term[counted]
-        self.ends[counted] += end[counted]
-        self.n_readings[counted] += 1
-        self.lowest[counted] = np.minimum(self.lowest, readings.cumulant)[counted]
-        self.highest[counted] = np.maximum(self.highest, readings.cumulant)[counted]
-        self.is_rounded[counted] &= is_rounded[counted]
-        is_known = counted & (self.ends > 0.0)
-        self.value[is_known] = self.total[is_known] / self.ends[is_known]
-        self._write_added()
-        self._see_what_moves()
-        self._warn_of_rounding(counted & (self.n_readings == N_READINGS))
-
-    def _see_what_moves(self) -> None:
-        self.is_moving = bool((self._is_automatic & (self.n_readings < N_READINGS)).any())
-        self.is_unread = bool((self._is_automatic & (self.n_readings == 0)).any())
-        self.changes_always = self.is_moving or self._has_functions
+    def note(self, remaining: int) -> None:
+        """Note what `kernels.offsets.read` returned: what remains to be read."""
+        self.is_moving = bool(remaining & IS_MOVING)
+        self.is_unread = bool(remaining & IS_UNREAD)
+        if remaining & IS_COMPLETE:
+            arrays = self.arrays
+            self._warn_of_rounding(arrays.is_due & (arrays.n_readings == N_READINGS))
 
     def set(self, values: Floats, cumulant: Integers) -> None:
         """Set offsets, (n_demons,), which then stand still; NaN leaves a demon's as it is.
@@ -262,36 +194,39 @@ class Offsets:
         `cumulant` is that of each demon, as in `Slots`. Raise ValueError if demons with one
         cumulant would get different offsets.
         """
+        arrays = self.arrays
         is_set = np.isfinite(values)
-        offsets = np.where(is_set, values, self.value)
+        offsets = np.where(is_set, values, arrays.value)
         lowest = np.full(int(cumulant.max()) + 1, np.inf)
         highest = -lowest
-        centred = np.flatnonzero(self._is_centred)
-        np.minimum.at(lowest, cumulant[centred], self._reference(offsets)[centred])
-        np.maximum.at(highest, cumulant[centred], self._reference(offsets)[centred])
-        if (lowest < highest).any() or (offsets != self.value)[~self._is_automatic].any():
+        centred = np.flatnonzero(arrays.is_centred)
+        np.minimum.at(lowest, cumulant[centred], offsets[centred])
+        np.maximum.at(highest, cumulant[centred], offsets[centred])
+        changes_fixed = (offsets != arrays.value) & ~arrays.is_automatic
+        if (lowest < highest).any() or changes_fixed.any():
             raise ValueError(
                 "offsets can be set only for demons with an automatic offset, and for all demons with the same "
                 "channel, continuation and outcome that were added together"
             )
-        self.value[:] = offsets
-        self.n_readings[is_set] = N_READINGS
+        arrays.value[:] = offsets
+        arrays.n_readings[is_set] = N_READINGS
         self._write_added()
-        self._see_what_moves()
+        is_read = arrays.n_readings[arrays.is_automatic]
+        self.is_moving = bool((is_read < N_READINGS).any())
+        self.is_unread = bool((is_read == 0).any())
 
     def _warn_of_rounding(self, is_complete: Bools) -> None:
         """Log a warning if readings vary by so few steps of float32 that rounding is a part of what is predicted."""
-        if not is_complete.any():
-            return
-        spread = self.highest - self.lowest
-        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
+        arrays = self.arrays
+        spread = arrays.highest - arrays.lowest
+        largest = np.maximum(np.abs(arrays.lowest), np.abs(arrays.highest))
         is_small = (spread > 0.0) & (
             spread < _LEAST_STEPS * float(np.finfo(np.float32).eps) * largest
         )
-        is_learned_rounded = self._is_shifted & (
+        is_learned_rounded = arrays.is_shifted & (
             self._max_finite <= float(np.finfo(np.float32).max)
         )
-        is_coarse = is_complete & is_small & (self.is_rounded | is_learned_rounded)
+        is_coarse = is_complete & is_small & (arrays.is_rounded | is_learned_rounded)
         if is_coarse.any():
             first = int(np.argmax(is_coarse))
             _log.warning(
@@ -306,11 +241,11 @@ class Offsets:
 
     def mark_diverged(self, demon: int) -> None:
         """Add nothing to the predictions of a demon that diverged."""
-        self.is_frozen[demon] = True
+        self.arrays.is_frozen[demon] = True
         self._write_added()
 
     def _write_added(self) -> None:
-        self.added[:] = np.where(self.is_frozen, 0.0, self.value)
+        self.arrays.added[:] = np.where(self.arrays.is_frozen, 0.0, self.arrays.value)
 
     # ---- several Hordes, other demons, state ------------------------------------------------------------------------
 
@@ -318,31 +253,34 @@ class Offsets:
         """Copy the offsets of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
         is_old = old_index != NEWCOMER
         for name in _OF_DEMONS:
-            getattr(self, name)[is_old] = getattr(before, name)[old_index[is_old]]
+            values = getattr(self.arrays, name)
+            values[is_old] = getattr(before.arrays, name)[old_index[is_old]]
         self.at_end = before.at_end
 
     def average(self, others: Sequence[Offsets]) -> None:
         """Average the estimates of several Hordes of the same demons, in place."""
         alike = (self, *others)
-        total = np.mean([offsets.total for offsets in alike], axis=0)
-        ends = np.mean([offsets.ends for offsets in alike], axis=0)
-        n_readings = np.max([offsets.n_readings for offsets in alike], axis=0)
-        is_known = self._is_automatic & (ends > 0.0)
+        total = np.mean([offsets.arrays.total for offsets in alike], axis=0)
+        ends = np.mean([offsets.arrays.ends for offsets in alike], axis=0)
+        n_readings = np.max([offsets.arrays.n_readings for offsets in alike], axis=0)
+        is_known = self.arrays.is_automatic & (ends > 0.0)
         for offsets in alike:
-            offsets.total[:] = total
-            offsets.ends[:] = ends
-            offsets.n_readings[:] = n_readings
-            offsets.value[is_known] = total[is_known] / ends[is_known]
+            arrays = offsets.arrays
+            arrays.total[:] = total
+            arrays.ends[:] = ends
+            arrays.n_readings[:] = n_readings
+            arrays.value[is_known] = total[is_known] / ends[is_known]
             offsets._write_added()
 
     def state(self) -> State:
         """Return copies of the state, by name."""
-        return attributes(self, *_STATE)
+        return attributes(self.arrays, *_OF_DEMONS) | attributes(self, *_FLAGS)
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
-        put_back(self, state, *_STATE)
-        self.changes_always = self.is_moving or self._has_functions
+        for name in _OF_DEMONS:
+            getattr(self.arrays, name)[:] = state[name]
+        put_back(self, state, *_FLAGS)
 
 
 def checked_offsets(

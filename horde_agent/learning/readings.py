@@ -54,13 +54,17 @@ class ReadingOffsets:
         follower.cumulant = cumulants
         follower.channel = channel[demons][firsts]
         follower.gamma = gamma[demons][firsts]
-        self._leaders = demons[firsts]  # a demon of each of these cumulants
-        self._others = np.flatnonzero(has_offset & ~follows)
-        self.arrays = ReadingArrays(follower, added=np.zeros(k + self._others.size + 1))
+        steady = np.flatnonzero(has_offset & ~follows)
+        self.arrays = ReadingArrays(
+            follower=follower,
+            leader=demons[firsts],
+            steady=steady,
+            added=np.zeros(k + steady.size + 1),
+        )
         self.added_processed = self.arrays.added.copy()
         self.place = np.full(follows.size, self._nowhere, dtype=np.int32)
         self.place[demons] = np.searchsorted(cumulants, cumulant[demons])
-        self.place[self._others] = k + np.arange(self._others.size)
+        self.place[steady] = k + np.arange(steady.size)
         self._other_streams: dict[int, State] = {}
         self._add: Any = None
 
@@ -131,17 +135,6 @@ class ReadingOffsets:
         """Set the additions at the current state, with this observation, (n_channels,)."""
         follower = self.arrays.follower
         follower.level[:] = follower.gain * (observation[follower.channel] - follower.centre)
-        self._write_added()
-
-    def set_offsets(self, offsets: Floats, added: Floats, references: Floats) -> None:
-        """Set o and r from the demons' offsets and the constant parts of the references, (n_cumulants,).
-
-        Offsets are of shape (n_demons,): as estimated, and as `added`, which are 0 for a demon that diverged.
-        """
-        follower = self.arrays.follower
-        follower.offset[:] = offsets[self._leaders]
-        follower.centre[:] = references[follower.cumulant]
-        self.arrays.added[follower.size : self._nowhere] = added[self._others]
         self._write_added()
 
     def _write_added(self) -> None:

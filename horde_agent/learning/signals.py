@@ -15,12 +15,13 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
+from horde_agent.kernels import offsets as offset_kernels
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
-from horde_agent.learning.offsets import Offsets, Readings, Slots
+from horde_agent.learning.offsets import Offsets, Slots
 from horde_agent.learning.readings import ReadingOffsets
 from horde_agent.learning.values import (
     Cumulants,
@@ -130,11 +131,13 @@ class SignalMaker:
         self._arrays = self._allocate(len(questions), max_finite(dtype))
         self._outcomes = self._arrays.z  # as the questions define them
         self.signals = self._new_signals()
-        if self.offsets.is_on:
-            self._outcomes = self.offsets.outcome
-            self._write_offsets()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._finish: Any = None
+        self._read_offsets: Any = None
+        self._write_references: Any = None
+        if self.offsets.is_on:
+            self._outcomes = self.offsets.arrays.outcome
+            self._write_offsets()
 
     def _set_groups(self, questions: Sequence[GVF]) -> list[GVF]:
         """Set the trace group of each demon and the policy of each group; return the first question of each group."""
@@ -156,7 +159,7 @@ class SignalMaker:
             has_offset=self.offsets.has_offset,
             cumulant=self._slots.cumulant,
             channel=channel,
-            gamma=self.offsets.gamma,
+            gamma=self.offsets.arrays.gamma,
         )
 
     def _has_functions(self) -> bool:
@@ -216,7 +219,7 @@ class SignalMaker:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
-        return vars(self) | {"_finish": None}
+        return vars(self) | {"_finish": None, "_read_offsets": None, "_write_references": None}
 
     def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
         """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
@@ -259,7 +262,6 @@ class SignalMaker:
         if self.offsets.is_on:
             self.offsets.restore(inner(state, "offsets"))
             self.following.restore(inner(state, "following"))
-            self._outcomes = self.offsets.outcome
             self._write_offsets()
         for name, values in inner(state, "arrays").items():
             getattr(self._arrays, name)[...] = values
@@ -330,12 +332,16 @@ class SignalMaker:
             maker._write_offsets()
 
     def _write_offsets(self) -> None:
-        """Write references and outcomes from the offsets."""
-        references = self.offsets.references(self._slots)
-        self._arrays.reference[:] = references
-        self.following.set_offsets(self.offsets.value, self.offsets.added, references)
-        self._arrays.z[:] = self.offsets.outcomes(is_last=self.offsets.at_end)
-        self._arrays.is_known[0] = 0  # these outcomes are not checked yet
+        """Write references and outcomes from the offsets, and what is added to predictions."""
+        if self._write_references is None:
+            self._write_references = bind(
+                offset_kernels.write,
+                pack(self.offsets.arrays),
+                pack(self._arrays),
+                pack(self.following.arrays),
+                like=(False,),
+            )
+        self._write_references(self.offsets.at_end)
 
     # ---- signals of a transition ------------------------------------------------------------------------------------
 
@@ -348,24 +354,22 @@ class SignalMaker:
     def join(self, observation: Observation, tiles: Tiles) -> None:
         """Estimate offsets of demons without a reading; shapes are (n_sensors,) and (n_active,)."""
         if self.offsets.is_unread:
-            arrays = self._arrays
             if self._asks_functions:
                 self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
             channels = self._cumulants.channels(observation, reward=np.nan)
-            self.offsets.begin(self._readings(channels, arrays.gamma[self.group]))
+            self._estimate_offsets(channels, is_first=True, is_last=False)
             self._write_offsets()
         if self.following.is_on:
             self.following.join(observation)
 
-    def _readings(self, channels: Observation, gamma: Floats) -> Readings:
-        """Return what demons observe at a state, whose functions were evaluated; `gamma` of shape (n_demons,).
-
-        `channels` are from `Cumulants.channels`.
-        """
-        channel = self._cumulants.channel
-        is_channel = channel != checks.NO_CHANNEL
-        cumulants = np.where(is_channel, channels[channel], self._arrays.c[self.cumulant])
-        return Readings(cumulants, self._outcomes, gamma)
+    def _estimate_offsets(self, channels: Observation, *, is_first: bool, is_last: bool) -> None:
+        """Move the offsets by a reading of the channels, from `Cumulants.channels`; see `kernels.offsets.read`."""
+        inputs = (channels, is_first, is_last)
+        if self._read_offsets is None:
+            self._read_offsets = bind(
+                offset_kernels.read, pack(self.offsets.arrays), pack(self._arrays), like=inputs
+            )
+        self.offsets.note(self._read_offsets(*inputs))
 
     def _move_offsets(
         self, after: tuple[Observation, Tiles], channels: Observation, *, terminated: bool
@@ -377,10 +381,7 @@ class SignalMaker:
         self.states.validate(*after)
         offsets = self.offsets
         if offsets.is_moving:
-            gamma = self._arrays.gamma[self.group]
-            if terminated:
-                gamma = np.zeros(gamma.size)
-            offsets.move(self._readings(channels, gamma))
+            self._estimate_offsets(channels, is_first=False, is_last=terminated)
         offsets.at_end = terminated
         self._write_offsets()
 

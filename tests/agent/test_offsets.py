@@ -22,11 +22,13 @@ from horde_agent import (
     Uniform,
 )
 from horde_agent.kernels import rules
-from horde_agent.learning.offsets import N_READINGS
+from horde_agent.kernels.offsets import N_READINGS
+from horde_agent.learning.signals import SignalMaker
 from horde_agent.questions import from_file
 from horde_agent.runs.config import BadInput, LearnConfig, offset_of, read_config, resolve
 from tests.agent.doubles import ToyBody
 from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
+from tests.oracles.offsets import SlowOffset
 
 PREDICTING = tuple(name for name in rules.names() if not rules.rule(name).FINDS_POLICY)
 FINDING = tuple(name for name in rules.names() if rules.rule(name).FINDS_POLICY)
@@ -53,6 +55,24 @@ def kinds(**more: Any) -> list[GVF]:
         ask("outcome of the state", Uniform(N_ACTIONS), Channel(1), 0.9, outcome=reward, **more),
         ask("until the end", BEHAVIOUR, Channel(0), 1.0, ends=True, outcome=-0.5, **more),
     ]
+
+
+def at(value: Any, observation: np.ndarray) -> float:
+    """Return a continuation or an outcome at a state."""
+    if callable(value):
+        return float(value(observation, None))
+    return float(value)
+
+
+def index(question: GVF) -> int:
+    """Return the channel that is a question's cumulant."""
+    assert isinstance(question.cumulant, Channel)
+    return question.cumulant.index
+
+
+def never(*_: Any) -> float:
+    """Stand for predictions of other demons, which no question asks about."""
+    raise AssertionError
 
 
 def functions(**more: Any) -> list[GVF]:
@@ -218,6 +238,55 @@ def test_the_automatic_offset_is_the_answer_if_all_states_were_alike(
         if t in (0, 10, 100, N_READINGS + 99):
             expected = answers_if_all_states_were_alike(counted, list(horde.questions))
             np.testing.assert_allclose(horde.offsets, expected, rtol=1e-12)
+
+
+@pytest.mark.kernels
+def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
+    """Before the last reading and later, with ends of streams, and readings that float32 cannot hold.
+
+    The first channel is constant: of its cumulants nothing remains, not even a rounding.
+    """
+    questions = kinds()
+    dtype = np.dtype(np.float32)
+    limit = float(np.finfo(dtype).max)
+    cohort = np.zeros(len(questions), dtype=np.int64)
+    maker = SignalMaker(questions, cohort, N, N_ACTIVE, dtype, offset="mean")
+    twins = []
+    for question in questions:
+        twin = SlowOffset(gamma=0.0, outcome=0.0, is_centred=False)
+        if not callable(question.continuation) and not callable(question.outcome):
+            gamma = question.continuation
+            twin = SlowOffset(gamma, question.outcome, is_centred=gamma < 1.0)
+        twins.append(twin)
+    rng = np.random.default_rng(1)
+    tiles = probe()
+    left = np.array([0.1, 0.5, 3.0, 0.0])
+    maker.begin(left, tiles)
+    for question, twin in zip(questions, twins, strict=True):
+        gamma = at(question.continuation, left)
+        twin.read(left[index(question)], gamma, at(question.outcome, left), max_finite=limit)
+    for t in range(N_READINGS + 60):
+        reached = np.array([0.1, rng.random(), 3.0 + rng.normal(), t])
+        if t % 50 == 7:
+            reached[2] = 1e60
+        is_last = t % 40 == 39
+        maker.make(0, 0.5, (left, tiles), (reached, tiles), never, terminated=is_last)
+        left = reached
+        for i, (question, twin) in enumerate(zip(questions, twins, strict=True)):
+            cumulant = reached[index(question)]
+            outcome = at(question.outcome, reached)
+            gamma = at(question.continuation, reached)
+            if is_last:
+                gamma = 0.0
+            twin.read(cumulant, gamma, outcome, max_finite=limit)
+            if t % 7 != 0 and not is_last:
+                continue  # the twin is slow
+            received = maker.signals.c_tp1[maker.cumulant[i]]
+            np.testing.assert_allclose(received, cumulant - twin.reference, rtol=1e-9, atol=1e-9)
+            expected = twin.received_outcome(outcome, is_last=is_last)
+            np.testing.assert_allclose(maker.signals.z_tp1[i], expected, rtol=1e-9, atol=1e-9)
+            if question.name == "same channel":
+                assert received == 0.0
 
 
 def test_before_anything_is_learned_the_prediction_is_the_first_reading_over_one_minus_gamma() -> (

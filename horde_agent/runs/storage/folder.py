@@ -445,6 +445,7 @@ def lived_steps(folder: RunFolder) -> int | None:
     return None
 
 
+@cache
 def own_version() -> str:
     """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
     try:
@@ -455,6 +456,16 @@ def own_version() -> str:
 
 def versions() -> dict[str, str]:
     """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
+    by_package = dict(installed_versions())
+    commit = git_commit()
+    if commit:
+        by_package["git_commit"] = commit
+    return by_package
+
+
+@cache
+def installed_versions() -> dict[str, str]:
+    """Return the versions of what this process runs with, which stay: the packages, Python and the platform."""
     by_package = {
         DISTRIBUTION: own_version(),
         "python": platform.python_version(),
@@ -465,9 +476,6 @@ def versions() -> dict[str, str]:
             by_package[package] = version(package)
         except PackageNotFoundError:
             continue
-    commit = git_commit()
-    if commit:
-        return {**by_package, "git_commit": commit}
     return by_package
 
 
