@@ -65,8 +65,10 @@ def style_axes(
 
 def save(canvas: Figure, place: Path | io.BytesIO) -> None:
     """Write a picture as PNG without a time stamp."""
+    # Half the time of the usual level, 6, and files that are larger by a tenth at most
+    compression = {"compress_level": 3}
     with mpl.rc_context({"agg.path.chunksize": 20_000}):
-        canvas.savefig(place, format="png", metadata={"Software": None})
+        canvas.savefig(place, format="png", metadata={"Software": None}, pil_kwargs=compression)
 
 
 def figures(
