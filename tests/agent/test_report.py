@@ -125,6 +125,37 @@ def test_a_band_around_the_predictions_over_time_shows_the_learned_deviation(
     assert images[0] == images[1] != images[2]
 
 
+@pytest.mark.usefixtures("pictures")
+def test_no_label_or_legend_is_cut_off_or_lies_on_a_panel(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The margins are fixed: predictions over time have seven characters at each tick."""
+    run = Path(shutil.copytree(toy_run, tmp_path / "run"))
+    lines = lines_of(run / "traces.csv")
+    for line in lines:
+        line["prediction"] = str(-2.5e5 * float(line["prediction"]))
+    with (run / "traces.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(lines[0]))
+        table.writeheader()
+        table.writerows(lines)
+    canvases = []
+    monkeypatch.setattr(pictures, "save", lambda canvas, _: canvases.append(canvas))
+    write_report(run)
+
+    assert len(canvases) == len(PICTURES)
+    for canvas in canvases:
+        canvas.draw_without_rendering()
+        width, height = canvas.get_size_inches()
+        around = canvas.get_tightbbox()
+        assert around.x0 >= 0.0
+        assert around.y0 >= 0.0
+        assert around.x1 <= width
+        assert around.y1 <= height
+        for legend in canvas.legends:
+            box = legend.get_window_extent()
+            assert not any(box.overlaps(axes.get_window_extent()) for axes in canvas.axes)
+
+
 def test_questions_are_grouped_by_what_they_ask_and_not_by_their_names(tmp_path: Path) -> None:
     """Three questions of one policy and time scale, two of another; their names have one to four parts."""
     rng = np.random.default_rng(3)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
@@ -37,12 +38,58 @@ BAND = "± one deviation, learned"
 """Label of the band around a prediction."""
 
 
+class Margins(NamedTuple):
+    """Space in inches around and between the panels of a picture, for their labels and titles.
+
+    The left has room for an axis label of two lines and for eight characters at each tick.
+    """
+
+    left: float = 1.2
+    right: float = 0.3
+    bottom: float = 0.55
+    top: float = 0.25
+    between_columns: float = 0.0
+    between_rows: float = 0.0
+
+
 def new_canvas(
     width: float, height: float, n: int = 1, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`."""
+    """Return an empty picture, width x height inches, with `n` panels side by side; options as of `subplots`.
+
+    Matplotlib arranges the panels by their labels; that costs as much time as drawing them.
+    """
     canvas = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     return canvas, list(canvas.subplots(1, n, squeeze=False, **options)[0])
+
+
+def new_grid(
+    width: float,
+    height: float,
+    margins: Margins,
+    n_rows: int = 1,
+    n_columns: int = 1,
+    **options: Any,
+) -> tuple[Figure, Any]:
+    """Return an empty picture, width x height inches, and its panels, shape (n_rows, n_columns).
+
+    The margins are fixed: for pictures that are drawn often. Options as of `subplots`.
+    """
+    across = width - margins.left - margins.right
+    panel_width = (across - (n_columns - 1) * margins.between_columns) / n_columns
+    upwards = height - margins.bottom - margins.top
+    panel_height = (upwards - (n_rows - 1) * margins.between_rows) / n_rows
+    places = {
+        "left": margins.left / width,
+        "right": 1.0 - margins.right / width,
+        "bottom": margins.bottom / height,
+        "top": 1.0 - margins.top / height,
+        "wspace": margins.between_columns / panel_width,
+        "hspace": margins.between_rows / panel_height,
+    }
+    canvas = Figure(figsize=(width, height), dpi=DPI)
+    panels = canvas.subplots(n_rows, n_columns, squeeze=False, gridspec_kw=places, **options)
+    return canvas, panels
 
 
 def style_axes(
@@ -117,7 +164,7 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
     # Except the end of the shortest
     x = x[np.logical_and.reduce([np.isin(x, curve.at) for curve in sound_curves])]
     together = np.concatenate([curve.nmsre[np.isin(curve.at, x)] for curve in sound_curves], axis=1)
-    canvas, [axes] = new_canvas(8.0, 4.6)
+    canvas, [[axes]] = new_grid(8.0, 4.6, Margins(left=0.9, right=0.2, top=0.15))
     for colour, curve in zip(_cycle(len(sound_curves)), sound_curves, strict=True):
         lines = [np.column_stack([curve.at, column]) for column in curve.nmsre.T]
         axes.add_collection(
@@ -219,7 +266,8 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     n_shown = 6_000  # steps of the path that are drawn, the latest ones
     side = half_side(x, y)
     (visits, share) = visited_share(x, y)
-    canvas, (left, right) = new_canvas(9.6, 4.5, 2)
+    margins = Margins(left=0.95, right=1.05, top=0.35, between_columns=0.95)
+    canvas, [[left, right]] = new_grid(9.6, 4.5, margins, n_columns=2)
     _draw_room(left, side)
     left.plot(x[-n_shown:], y[-n_shown:], color=COLOURS[0], linewidth=0.5, alpha=0.6)
     left.plot(x[-1:], y[-1:], marker="o", color=COLOURS[1], markersize=6)
@@ -229,7 +277,9 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     image = right.imshow(
         shown, origin="lower", extent=(-side, side, -side, side), cmap="viridis", norm="log"
     )
-    canvas.colorbar(image, ax=right, label="steps in the cell", shrink=0.85)
+    # In parts of the panel's width and height, from its lower left corner
+    bar = right.inset_axes((1.03, 0.03, 0.045, 0.94))
+    canvas.colorbar(image, cax=bar, label="steps in the cell")
     right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
     save(canvas, folder.path / "pen.png")
     first = int(stream.rows["step"][0])
@@ -266,7 +316,16 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
         groups = scatter_groups(*tested, channels, actions)
     if not groups:
         return ""
-    canvas, panels = new_canvas(3.6 * len(groups) + 1.0, 3.9, len(groups))
+    title = "policy followed"
+    text_widths = [_text_width(title, 10)]
+    for policies in groups.values():
+        text_widths += [0.45 + _text_width(policy, 8) for policy in policies]  # after a dot
+    side = 2.9
+    margins = Margins(left=1.05, right=max(text_widths) + 0.2, top=0.35, between_columns=0.75)
+    width = margins.left + margins.right
+    width += len(groups) * side + (len(groups) - 1) * margins.between_columns
+    height = margins.bottom + side + margins.top
+    canvas, [panels] = new_grid(width, height, margins, n_columns=len(groups))
     for axes, (sensor, policies) in zip(panels, groups.items(), strict=True):
         for colour, (policy, (predictions, returns)) in zip(
             _cycle(len(policies)), policies.items(), strict=True
@@ -284,15 +343,16 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
             aspect="equal",
             xlabel="return measured (scaled units)",
         )
+        axes.locator_params(axis="x", nbins=4)  # so that long numbers do not touch
     panels[0].set_ylabel("prediction before (scaled units)")
     handles, labels = panels[0].get_legend_handles_labels()
     canvas.legend(
         handles,
         labels,
-        loc="outside right upper",
+        loc="upper right",
         frameon=False,
         fontsize=8,
-        title="policy followed",
+        title=title,
     )
     save(canvas, folder.path / "predictions.png")
     return figure(
@@ -302,6 +362,11 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
         f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
         "evenly spaced. On the dotted line, prediction and return are equal.",
     )
+
+
+def _text_width(text: str, points: float) -> float:
+    """Return the width in inches of a text in a size in points."""
+    return float(TextPath((0.0, 0.0), text, size=points).get_extents().x1) / 72.0
 
 
 def scatter_groups(
@@ -345,9 +410,15 @@ def _trace_section(folder: RunFolder) -> str:
         curves_of.setdefault(sensor, []).extend(
             [actual, prediction, prediction - deviation, prediction + deviation]
         )
-    size = max(2.3 * len(columns) + 1.2, 8.0), 1.9 * len(sensors) + 0.7
-    canvas = Figure(figsize=size, dpi=DPI, layout="constrained")
-    grid = canvas.subplots(len(sensors), len(columns), squeeze=False, sharex=True)
+    canvas, grid = new_grid(
+        max(2.3 * len(columns) + 1.2, 8.0),
+        1.9 * len(sensors) + 0.7,
+        Margins(top=0.6, between_columns=0.25, between_rows=0.25),
+        n_rows=len(sensors),
+        n_columns=len(columns),
+        sharex=True,
+        sharey="row",
+    )
     for (sensor, column), (t_s, prediction, actual, deviation) in panels.items():
         i = sensors.index(sensor)
         j = columns.index(column)
@@ -378,7 +449,7 @@ def _trace_section(folder: RunFolder) -> str:
     canvas.legend(
         handles.values(),
         handles.keys(),
-        loc="outside upper right",
+        loc="upper right",
         ncols=3,
         frameon=False,
         fontsize=8,
@@ -408,7 +479,7 @@ def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, An
     period_s = 1.0
     if stream is not None:
         period_s = float(stream.header.get("period_s", 1.0))
-    canvas, [axes] = new_canvas(8.0, 3.0)
+    canvas, [[axes]] = new_grid(8.0, 3.0, Margins())
     axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
     style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
@@ -448,7 +519,7 @@ def comparison_picture(
     curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], title: str
 ) -> bytes:
     """Return a PNG of a curve (steps, values) of several runs, by their names; on a log scale if all are positive."""
-    canvas, [axes] = new_canvas(8.0, 3.2)
+    canvas, [[axes]] = new_grid(8.0, 3.2, Margins(left=1.0))
     for k, (name, (steps, values)) in enumerate(curves.items()):
         axes.plot(steps, values, color=COLOURS[k % len(COLOURS)], linewidth=1.5, label=name)
     if all(value > 0.0 for _, values in curves.values() for value in values):
