@@ -156,6 +156,26 @@ def test_no_label_or_legend_is_cut_off_or_lies_on_a_panel(
             assert not any(box.overlaps(axes.get_window_extent()) for axes in canvas.axes)
 
 
+def test_a_log_scale_is_labelled_with_plain_numbers() -> None:
+    canvas, [[narrow, wide]] = pictures.new_grid(8.0, 3.0, pictures.Margins(), n_columns=2)
+    pictures.style_axes(narrow, yscale="log", ylim=(0.4, 3.0))
+    pictures.style_axes(wide, yscale="log", ylim=(0.002, 200.0))
+    canvas.draw_without_rendering()
+    labels = []
+    for axes in (narrow, wide):
+        ticks = axes.yaxis.get_ticklabels(which="both")
+        low, high = axes.get_ylim()
+        labels.append(
+            sorted(
+                float(tick.get_text())
+                for tick in ticks
+                if tick.get_text() and low <= tick.get_position()[1] <= high
+            )
+        )
+    assert {1.0, 2.0} <= set(labels[0])
+    assert labels[1] == [0.01, 0.1, 1.0, 10.0, 100.0]
+
+
 def test_questions_are_grouped_by_what_they_ask_and_not_by_their_names(tmp_path: Path) -> None:
     """Three questions of one policy and time scale, two of another; their names have one to four parts."""
     rng = np.random.default_rng(3)

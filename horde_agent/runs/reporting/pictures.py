@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import LogFormatter
 
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
@@ -92,6 +94,22 @@ def new_grid(
     return canvas, panels
 
 
+class PlainLogFormatter(LogFormatter):
+    """Labels a log scale with 0.01, not with a power of ten in mathematical type, which is slow to typeset."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Return the label of a tick at `x`; "" where the ticks are too dense for it."""
+        if super().__call__(x, pos) == "":
+            return ""
+        return f"{x:g}"
+
+
+def label_plainly(axis: Axis) -> None:
+    """Label an axis with a log scale of base 10 with plain numbers."""
+    axis.set_major_formatter(PlainLogFormatter())
+    axis.set_minor_formatter(PlainLogFormatter())
+
+
 def style_axes(
     axes: Axes, title: str = "", *, legend: bool | dict[str, Any] = False, **labels: Any
 ) -> None:
@@ -100,6 +118,9 @@ def style_axes(
     `legend` is whether to show one, or its options; `labels` are those of `Axes.set`.
     """
     axes.set(**labels)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            label_plainly(axis)
     axes.set_title(title, fontsize=10)
     if legend is not False:
         axes.legend(
@@ -280,6 +301,7 @@ def _pen_section(folder: RunFolder, stream: Stream | None) -> str:
     # In parts of the panel's width and height, from its lower left corner
     bar = right.inset_axes((1.03, 0.03, 0.045, 0.94))
     canvas.colorbar(image, cax=bar, label="steps in the cell")
+    label_plainly(bar.yaxis)
     right.set_title(f"{share:.0%} of the 10 cm cells within reach visited", fontsize=10)
     save(canvas, folder.path / "pen.png")
     first = int(stream.rows["step"][0])
