@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.textpath import TextPath
 from matplotlib.ticker import LogFormatter
 
 from horde_agent.measures.excursion_table import ExcursionTable
@@ -388,7 +387,8 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
 
 def _text_width(text: str, points: float) -> float:
     """Return the width in inches of a text in a size in points."""
-    return float(TextPath((0.0, 0.0), text, size=points).get_extents().x1) / 72.0
+    shown = Figure(dpi=DPI).text(0.0, 0.0, text, fontsize=points)
+    return float(shown.get_window_extent().width) / DPI
 
 
 def scatter_groups(
