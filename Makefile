@@ -11,9 +11,9 @@ BIN := $(VENV)/bin
 PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
 	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
 	$(addprefix tests/agent/test_,process_env.py exports.py watch.py ending.py resume.py resume_bodies.py \
-	sharded_life.py compiled.py)
+	sharded_life.py compiled.py stop_button.py)
 # Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
-REAL_TIME := tests/agent/test_stop_button.py
+REAL_TIME := tests/agent/test_stop_in_time.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
 MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_ev*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
 	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
@@ -34,7 +34,7 @@ INTERPRETED = $(THREADS) NUMBA_DISABLE_JIT=1
 # Functions of scripts for a reader have few hints.
 LOOSELY = --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 
-.PHONY: demo test test-learner test-robot test-processes test-real-time test-checked test-interpreted test-all test-page check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -71,7 +71,7 @@ test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted
 	@echo "four parts, two and then three at a time; each is shown when it is done, the longest after some minutes"
 	$(MAKE) --no-print-directory -j 3 --output-sync=target FIRST=test-interpreted test-learner test-interpreted \
 		test-robot test-processes
-	$(MAKE) --no-print-directory test-real-time
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-stop-create2 test-stop-critterbot
 
 test-learner: $(VENV)/.dev
 	$(COMPILED) $(BIN)/python -m pytest $(SHARED) $(LEARNER) horde_agent
@@ -83,8 +83,9 @@ test-robot: $(VENV)/.dev $(FIRST)
 test-processes: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest $(PROCESSES)
 
-test-real-time: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest $(REAL_TIME)
+# One robot each, since a robot's processes wait most of the time.
+test-stop-%: $(VENV)/.dev
+	$(COMPILED) $(BIN)/python -m pytest $(REAL_TIME) -k $*
 
 test-checked: $(VENV)/.dev
 	$(CHECKED) $(BIN)/python -m pytest -m 'kernels and not slow'
