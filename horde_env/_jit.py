@@ -24,7 +24,7 @@ from numba import prange, types
 from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import IRLegalization
@@ -128,10 +128,71 @@ class _ChooseLibrary(AnalysisPass):
         return False
 
 
+class _ListedFlags(Flags):
+    """Numba's flags, listed once: numba compares them at each operator, a fifteenth of the time of compiling."""
+
+    def __init__(self, flags: Any) -> None:
+        super().__init__(flags)  # type: ignore[no-untyped-call]
+        self._listed = super().values()  # type: ignore[no-untyped-call]
+
+    def values(self) -> Any:
+        return self._listed
+
+
 class _PartCompiler(CompilerBase):
+    def __init__(
+        self,
+        typing_context: Any,
+        target_context: Any,
+        library: Any,
+        argument_types: Any,
+        return_type: Any,
+        flags: Any,
+        local_types: Any,
+    ) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            typing_context,
+            target_context,
+            library,
+            argument_types,
+            return_type,
+            _ListedFlags(flags),
+            local_types,
+        )
+
     def define_pipelines(self) -> list[Any]:
         passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
         passes.add_pass_after(_ChooseLibrary, IRLegalization)
+        passes.finalize()
+        return [passes]
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """Machine code of a kernel that counts no references, for which numba would optimise it once more before."""
+
+    def _optimize_final_module(self) -> None:
+        passes, options = self._codegen._module_pass_manager()  # type: ignore[no-untyped-call]
+        passes.run(self._final_module, options)
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _ChooseKernelLibrary(AnalysisPass):
+    _name = "horde_env_kernel_library"
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        library: Any = _KernelLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return False
+
+
+class _KernelCompiler(CompilerBase):
+    def define_pipelines(self) -> list[Any]:
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_ChooseKernelLibrary, IRLegalization)
         passes.finalize()
         return [passes]
 
@@ -142,6 +203,16 @@ _OF_PARTS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
     "pipeline_class": _PartCompiler,
 }
+
+
+class _Part(CPUDispatcher):
+    """A kernel that kernels call, compiled for int64 once instead of for each literal integer."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        unliteral: Any = types.unliteral
+        general_args = [unliteral(of_argument) for of_argument in args]
+        general_kws = {name: unliteral(of_argument) for name, of_argument in kws.items()}
+        return super().get_call_template(general_args, general_kws)
 
 
 class _KernelWithPart(CPUDispatcher):
@@ -186,9 +257,13 @@ def kernel(
 
     NaN stays visible: neither nnan nor ninf. `modules` are as of `kernel_over`.
     """
-    compiled: Any = numba.njit(cache=_HAS_CACHE, nogil=True, error_model="numpy", **options)(
-        function
-    )
+    counts_references = options.get("_nrt", True)
+    own_compiler: dict[str, Any] = {}
+    if not counts_references:
+        own_compiler = {"pipeline_class": _KernelCompiler}
+    compiled: Any = numba.njit(
+        cache=_HAS_CACHE, nogil=True, error_model="numpy", **options, **own_compiler
+    )(function)
     _notice_sources(compiled, function, options, modules)
     is_compiled = isinstance(compiled, CPUDispatcher)  # not with NUMBA_DISABLE_JIT
     if is_compiled and "forceinline" in options:
@@ -196,6 +271,7 @@ def kernel(
         compiled.part = numba.njit(error_model="numpy", nogil=True, **options, **_OF_PARTS)(
             function
         )
+        compiled.part.__class__ = _Part
     return compiled  # type: ignore[no-any-return]
 
 

@@ -207,9 +207,8 @@ def step_robot(
     """Take a step of robot `i` under a request, after its noise was drawn; records as of `StepArguments`."""
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
-    stuck: Any = np.int64(period.NO_WHEEL)  # numba compiles once more for a literal
     x, y, heading, was_held = period.run_period(
-        robot[:], model_fields, n_ticks, stuck, request, judgements.values[i]
+        robot[:], model_fields, n_ticks, period.NO_WHEEL, request, judgements.values[i]
     )
     n_ticks += robot.path.shape[0]
     judgements.n_ticks[i] = n_ticks
