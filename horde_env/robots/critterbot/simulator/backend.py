@@ -85,6 +85,10 @@ class SimulatedBody(Backend):
         self.senses.reset(rng)
         records.path[:] = machine.body.motion
         records.draw_packet(rng)
+        if isinstance(machine.body, PlanarBody):
+            values = np.zeros(self.spec.n_channels)
+            end = records.write_first_packet(values)
+            return self._frame(values, end)
         return self._sampled(records, 0.0, (0.0, 0.0, 0.0))
 
     def exchange(self, command: Floats) -> Frame:

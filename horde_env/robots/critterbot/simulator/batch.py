@@ -208,7 +208,7 @@ def step_robot(
     robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
     x, y, heading, was_held = period.run_period(
-        robot[:], model_fields, n_ticks, period.NO_WHEEL, request, judgements.values[i]
+        robot[:], model_fields, n_ticks, period.NO_WHEEL, request, False, judgements.values[i]
     )
     n_ticks += robot.path.shape[0]
     judgements.n_ticks[i] = n_ticks

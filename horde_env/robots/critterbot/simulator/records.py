@@ -71,7 +71,28 @@ class RobotRecords:
         machine.n_ticks += self.path.shape[0]
         self._follow_pen()
         end: period.End = period.run_period(
-            self._state_fields, self._model_fields, n_ticks, machine.stuck_wheel, request, values
+            self._state_fields,
+            self._model_fields,
+            n_ticks,
+            machine.stuck_wheel,
+            request,
+            False,
+            values,
+        )
+        return end
+
+    def write_first_packet(self, values: Floats) -> period.End:
+        """Write the packet of a planar engine's robot after a reset; see `period.run_period`."""
+        machine = self.machine
+        self._follow_pen()
+        end: period.End = period.run_period(
+            self._state_fields,
+            self._model_fields,
+            machine.n_ticks,
+            machine.stuck_wheel,
+            (0.0, 0.0, 0.0),
+            True,
+            values,
         )
         return end
 
