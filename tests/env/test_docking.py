@@ -33,7 +33,7 @@ DOCKINGS = [
     pytest.param("critterbot", "emulated", {"link": "serial"}, marks=SLOW),
     pytest.param("critterbot", "emulated", {"link": "drops"}, marks=SLOW),
     ("create2", "simulator", {}),
-    pytest.param("create2", "emulated", {}, marks=SLOW),
+    pytest.param("create2", "emulated", {}, marks=HARDWARE),
 ]
 
 

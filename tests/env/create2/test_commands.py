@@ -247,7 +247,6 @@ def test_twelve_seconds_of_disobedience_are_one_warning(
 
 
 @pytest.mark.hardware
-@pytest.mark.slow
 def test_a_minute_of_disobedience_ends_the_life(
     live: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,7 +143,7 @@ def test_a_robot_that_is_kept_still_is_not_complained_of_while_somebody_lifts_it
 
 @pytest.mark.parametrize(
     "body",
-    ["simulated", pytest.param("emulated", marks=[pytest.mark.hardware, pytest.mark.slow])],
+    ["simulated", pytest.param("emulated", marks=pytest.mark.hardware)],
 )
 def test_a_sound_robot_is_never_complained_of(body: str) -> None:
     """Random actions for three minutes; over the line with every fault that lasts less than three seconds."""
