@@ -1,4 +1,4 @@
-"""Offsets o of the demons' predictions: estimate them from the first readings, and write what they change.
+"""Offsets o of the demons' predictions: their estimates from the first readings, and the signals that depend on them.
 
 A transition with cumulant c', continuation gamma' and outcome z' moves an automatic offset to
 
@@ -29,7 +29,7 @@ NO_SOURCE = -1
 """In place of the demon that predicts the cumulant."""
 
 ROUNDING = 1e-12
-"""Of a reference whose readings are equal, relative to them."""
+"""Largest relative difference between equal readings and a reference computed from them."""
 
 # What remains to be read, as bits
 IS_MOVING = 1  # an automatic offset is estimated from further readings
@@ -48,7 +48,7 @@ class OffsetArrays(NamedTuple):
     gamma: Floats  # constant continuation; 0 for a function
     outcome: Floats  # latest outcome z, as the question defines it
     value: Floats  # o
-    added: Floats  # what is added to theta.phi: o, 0 if the demon diverged
+    added: Floats  # the addition to theta.phi: o, 0 if the demon diverged
     n_readings: Integers
     total: Floats  # sum of c + (1 - gamma) z
     ends: Floats  # sum of 1 - gamma
@@ -65,9 +65,9 @@ def read(
     """Move the automatic offsets by a reading of the `channels`, (n_channels,), and return what remains, as bits.
 
     `signals` have the cumulants of functions and predictions, and gamma of each trace group. The
-    reading is of the first state of a stream, `is_first`, which counts for demons without one and
-    whose cumulant no demon predicts, or of a transition; at the end of a stream, `is_last`, gamma
-    is 0. Another demon's prediction is a reading once that demon has had one.
+    reading is of a transition, or of the first state of a stream, `is_first`. The latter counts for
+    demons without a reading, unless another demon predicts their cumulant. At the end of a stream,
+    `is_last`, gamma is 0. Another demon's prediction is a reading once that demon has had one.
     """
     for i in range(of.value.shape[0]):
         is_due = of.is_automatic[i] and of.n_readings[i] < N_READINGS
@@ -115,7 +115,7 @@ def read(
 
 @kernel
 def write(of: OffsetArrays, signals: SignalArrays, followers: ReadingArrays, is_last: bool) -> None:
-    """Write references and outcomes from the offsets, and what is added to predictions; `is_last` as in `read`.
+    """Write references, outcomes and additions to predictions from the offsets; `is_last` as in `read`.
 
     A constant reading is subtracted to the last bit, so that nothing remains to be learned from its
     rounding.

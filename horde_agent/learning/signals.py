@@ -332,7 +332,7 @@ class SignalMaker:
             maker._write_offsets()
 
     def _write_offsets(self) -> None:
-        """Write references and outcomes from the offsets, and what is added to predictions."""
+        """Write references, outcomes and additions to predictions from the offsets."""
         if self._write_references is None:
             self._write_references = bind(
                 offset_kernels.write,

@@ -104,8 +104,8 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
-        worker: Learns while the robot moves; None chooses one by `worker_for`, which knows a
-            physical robot by its "stop_options": pass `Worker()` for another one that moves in real
+        worker: Learns while the robot moves; None chooses one by `worker_for`. A physical robot
+            is one with "stop_options": pass `Worker()` for another one that moves in real
             time. Not used with a `ProcessEnv`.
         unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
             leaves them unknown.

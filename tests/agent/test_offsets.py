@@ -260,18 +260,19 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
         twins.append(twin)
     rng = np.random.default_rng(1)
     tiles = probe()
-    left = np.array([0.1, 0.5, 3.0, 0.0])
-    maker.begin(left, tiles)
+    observation = np.array([0.1, 0.5, 3.0, 0.0])
+    maker.begin(observation, tiles)
     for question, twin in zip(questions, twins, strict=True):
-        gamma = at(question.continuation, left)
-        twin.read(left[index(question)], gamma, at(question.outcome, left), max_finite=limit)
+        gamma = at(question.continuation, observation)
+        outcome = at(question.outcome, observation)
+        twin.read(observation[index(question)], gamma, outcome, max_finite=limit)
     for t in range(N_READINGS + 60):
         reached = np.array([0.1, rng.random(), 3.0 + rng.normal(), t])
         if t % 50 == 7:
             reached[2] = 1e60
         is_last = t % 40 == 39
-        maker.make(0, 0.5, (left, tiles), (reached, tiles), never, terminated=is_last)
-        left = reached
+        maker.make(0, 0.5, (observation, tiles), (reached, tiles), never, terminated=is_last)
+        observation = reached
         for i, (question, twin) in enumerate(zip(questions, twins, strict=True)):
             cumulant = reached[index(question)]
             outcome = at(question.outcome, reached)

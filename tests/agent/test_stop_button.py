@@ -1,4 +1,4 @@
-"""The live page's stop button: what it asks for, whom it may ask, and when a stop is confirmed."""
+"""The live page's stop button: its requests, the programs that may send one, and confirmed stops."""
 
 from __future__ import annotations
 

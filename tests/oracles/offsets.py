@@ -40,7 +40,7 @@ class SlowOffset:
 
     @property
     def reference(self) -> float:
-        """What is subtracted from the cumulant."""
+        """The part of the cumulant that the engine does not receive."""
         if not self.is_centred:
             return 0.0
         reference = (1.0 - self.gamma) * (self.value - self.outcome)

@@ -456,7 +456,7 @@ def own_version() -> str:
 
 def versions() -> dict[str, str]:
     """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
-    by_package = dict(installed_versions())
+    by_package = dict(_installed_versions())
     commit = git_commit()
     if commit:
         by_package["git_commit"] = commit
@@ -464,7 +464,7 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def installed_versions() -> dict[str, str]:
+def _installed_versions() -> dict[str, str]:
     """Return the versions of what this process runs with, which stay: the packages, Python and the platform."""
     by_package = {
         DISTRIBUTION: own_version(),
