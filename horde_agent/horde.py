@@ -365,7 +365,7 @@ class Horde:
     @property
     def n_waiting(self) -> int:
         """Number of queued steps."""
-        return self._engine.n_waiting
+        return self._engine.direct.n_waiting
 
     def catch_up(self) -> None:
         """Process the queued steps; in eager mode there are none."""
@@ -428,8 +428,16 @@ class Horde:
     @property
     def n_updated(self) -> int:
         """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
-        idle = self._divergence.is_diverged | self._divergence.is_skipping
-        return int(np.count_nonzero((self.rho > 0) & ~idle))
+        maker = self._maker
+        divergence = self._divergence
+        n_updated = checks.count_updated(
+            maker.signals.rho_t,
+            maker.policy,
+            maker.group,
+            divergence.is_diverged,
+            divergence.is_skipping,
+        )
+        return int(n_updated)
 
     @property
     def max_trace(self) -> float:

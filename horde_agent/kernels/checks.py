@@ -191,6 +191,21 @@ def check_signals(of: SignalArrays) -> int:
     return int(BROKEN * (n_sound < n) | BOUND_RISES * (n_larger > 0))
 
 
+@kernel
+def count_updated(
+    rho: Floats, policy: Integers, group: Integers, is_diverged: Bools, is_skipping: Bools
+) -> int:
+    """Return the number of demons that learn in a step: with rho > 0, not diverged, and not skipping it.
+
+    `rho` is of each policy, (p,); `policy` of each group, (g,); the others of each demon, (d,).
+    """
+    n_updated = 0
+    for i in range(group.shape[0]):
+        is_idle = is_diverged[i] | is_skipping[i]
+        n_updated += (rho[policy[group[i]]] > 0.0) & (not is_idle)
+    return n_updated
+
+
 @inner_kernel
 def add_up(of: SignalArrays) -> None:
     """Add the ratios to the totals."""

@@ -26,6 +26,15 @@ class Tilings(NamedTuple):
 
 
 @kernel
+def first_outside(observation: NDArray[Any]) -> int:
+    """Return the position of the first value, of (n_inputs,), that is outside [0, 1] or NaN; -1 if there is none."""
+    for i in range(observation.shape[0]):
+        if not 0.0 <= observation[i] <= 1.0:
+            return i
+    return -1
+
+
+@kernel
 def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]) -> int:
     """Write the active tile of each tiling, row-major within a pair, into tiles, (n_active,); skip a bias tile.
 
@@ -33,9 +42,9 @@ def encode(observation: NDArray[Any], tilings: Tilings, tiles: NDArray[np.int64]
         The position of the first value outside [0, 1] or NaN, with nothing written; -1 if there is
         none.
     """
-    for i in range(observation.shape[0]):
-        if not 0.0 <= observation[i] <= 1.0:
-            return i
+    outside = first_outside(observation)
+    if outside >= 0:
+        return int(outside)
     for t in range(tilings.first.shape[0]):
         n_slow = tilings.intervals[t, 0]
         n_fast = tilings.intervals[t, 1]

@@ -9,7 +9,7 @@ import pytest
 from horde_agent.kernels import checks
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.readings import ReadingOffsets
-from tests.oracles.checks import SlowSignals, first_wrong
+from tests.oracles.checks import SlowSignals, count_updated, first_wrong
 
 # Interpreted: inf * 0
 pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
@@ -42,6 +42,22 @@ def test_the_first_wrong_place_of_a_state_is_found() -> None:
         assert places[-1] == first_wrong(observation, tiles, N_FEATURES), (observation, tiles)
     # The first tile is never the second of two
     assert {*range(N_CHANNELS), *range(-11, 0)} - {-7} == set(places)
+
+
+def test_the_demons_that_learn_in_a_step_are_counted() -> None:
+    """Each has the ratio of its group's policy; diverged ones, and those that skip the step, do not count."""
+    rng = np.random.default_rng(2)
+    counts = set()
+    for _ in range(200):
+        rho = rng.choice([0.0, 1e-300, 0.5, 4.0, np.nan], 3)
+        policy = rng.integers(3, size=4)
+        group = rng.integers(4, size=7)
+        is_diverged = rng.random(7) < 0.2
+        is_skipping = rng.random(7) < 0.2
+        n_updated = checks.count_updated(rho, policy, group, is_diverged, is_skipping)
+        assert n_updated == count_updated(rho, policy, group, is_diverged, is_skipping)
+        counts.add(n_updated)
+    assert counts >= set(range(7))
 
 
 def signal_arrays(

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horde_agent import Interface, questions
+from horde_agent.kernels.tiles import first_outside
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.record import Phase, Recorder
 from horde_agent.tiles import TileCoder
@@ -326,6 +327,21 @@ def test_a_default_layout_serves_any_box() -> None:
 def test_a_reading_outside_is_refused_by_name(observation: np.ndarray, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ROBOT.coder.encode(observation)
+
+
+@pytest.mark.parametrize(
+    ("readings", "first"),
+    [
+        ([0.0, 1.0, 0.5], -1),
+        ([0.5, -1e-30, 2.0], 1),
+        ([0.5, 1.0, np.nextafter(np.float32(1.0), np.float32(2.0))], 2),
+        ([np.nan, 0.5, 0.5], 0),
+        ([0.5, 0.5, -np.inf], 2),
+    ],
+)
+def test_the_first_reading_outside_is_found(readings: list[float], first: int) -> None:
+    """Both ends of [0, 1] are inside."""
+    assert first_outside(np.array(readings, dtype=np.float32)) == first
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,18 @@ def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
     return -1
 
 
+def count_updated(
+    rho: Floats,
+    policy: Integers,
+    group: Integers,
+    is_diverged: NDArray[np.bool_],
+    is_skipping: NDArray[np.bool_],
+) -> int:
+    """Return how many demons learn in a step, as `kernels.checks.count_updated` does."""
+    ratios = rho[policy[group]]
+    return int(np.count_nonzero((ratios > 0.0) & ~is_diverged & ~is_skipping))
+
+
 class SlowSignals:
     """What `kernels.checks.finish_signals` writes, from the arrays that it was given, before it changes them.
 
