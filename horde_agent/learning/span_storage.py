@@ -764,11 +764,14 @@ class SpanMemory:
 
     def prefault_ahead(self, n_active: int) -> None:
         """Pre-fault a part of the next chunk on each step, or all rows that this step may need."""
+        n_ready = self.n_ready
+        if n_ready >= self.n_features:
+            return
         needed = min(self.n_features, int(self.clock[N_ROWS]) + n_active)
         chunk = CHUNK * self.layout.n_lanes
-        if self.n_ready < needed:
+        if n_ready < needed:
             self._prefault_rows(needed)
-        elif self.n_ready < min(self.n_features, needed + CHUNK):
+        elif n_ready < min(self.n_features, needed + CHUNK):
             self._prefault(
                 min(max(LEAST_TOUCHED, chunk // PREFAULT_STEPS), chunk - self._n_touched % chunk)
             )
