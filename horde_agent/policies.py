@@ -195,8 +195,8 @@ class StickyRandom:
     """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw uniformly.
 
     The last action is part of its state, so its probabilities are those of the *next* draw: with
-        five actions and
-    repeat 0.5, 0.6 for the last action and 0.1 for each other; without a last action 0.2 each.
+    five actions and repeat 0.5, 0.6 for the last action and 0.1 for each other; without a last
+    action 0.2 each.
 
     Args:
         n_actions: Number of actions.

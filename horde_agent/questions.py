@@ -162,8 +162,8 @@ def policies(
     """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
     Time scale from {0, .5, .8, .95} and sensor are drawn at random; names
-    "gibbs_0007/g0.8/light_0". No test excursions
-    follow these policies: there are too many (section 6).
+    "gibbs_0007/g0.8/light_0". No test excursions follow these policies: there are too many (section
+    6).
 
     Raises:
         ValueError: If `n` is not a whole number of at least 1, or `rng` not a Generator.

@@ -2,11 +2,10 @@
 
 The controller's policy is the behaviour policy, and b in rho = pi(a) / b(a) is exact. PPO and A2C
 report the probability of each action. DQN takes a random action with probability epsilon (before
-`learning_starts` always), else
-the greedy one. SAC draws a real number, which `ChoiceByNumber` maps to an action: b is the
-    probability under its
-squashed Gaussian of all numbers with that action. Questions get observations in the environment's
-units, as in a `Life`, also if the controller gets normalised ones.
+`learning_starts` always), else the greedy one. SAC draws a real number, which `ChoiceByNumber` maps
+to an action: b is the probability under its squashed Gaussian of all numbers with that action.
+Questions get observations in the environment's units, as in a `Life`, also if the controller gets
+normalised ones.
 
 Each environment of a vector environment is a stream of experience with its own traces and shared
 weights. A step changes the weights by the mean over the streams (`Horde.merge`).

@@ -432,8 +432,7 @@ def standard_normal(bits: Any) -> float:
     """Return the number that NumPy's Generator would draw from its bit generator.
 
     Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own
-        branches at the sign, and
-    a processor guesses every second branch wrong: it takes twice as long.
+    branches at the sign, and a processor guesses every second branch wrong: it takes twice as long.
     """
     while True:
         drawn = _next_uint64(bits)

@@ -1,9 +1,8 @@
 """The command `horde-robot`: check, monitor, emulate and stop a robot.
 
 Exit codes: 2 after bad input, with one sentence on stderr; 1 if the robot is not well; after a
-    signal, which stops the
-robot first, 130 (Ctrl-C), 143 (SIGTERM) or 129 (terminal closed). A second Ctrl-C sets the
-emergency stop.
+signal, which stops the robot first, 130 (Ctrl-C), 143 (SIGTERM) or 129 (terminal closed). A second
+Ctrl-C sets the emergency stop.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         "centre" drives to the middle (2 s at most; with a seed, or in a first reset, from a new
         start). "dock" drives to the dock (60 s at most), charges until the batteries are full or
         for `charge_s` seconds, and backs off; info has `docked` 1 if it did. "stay" does nothing.
-        `metadata["manoeuvres"]` names what the body can do. A physical
-        body cannot be placed: a reset without options drives it to the middle.
+        `metadata["manoeuvres"]` names what the body can do. A physical body cannot be placed: a
+        reset without options drives it to the middle.
 
         Args:
             seed: Seeds all randomness of this environment and its body.
@@ -361,9 +361,8 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         """Stop the body until a person clears it (`horde-robot stop --clear`); return whether it can be stopped so.
 
         Any thread may call this. `metadata["stop_options"]` are the options of the command
-        `horde-robot stop` that does
-        the same from another process, by name: robot, backend, port and perhaps parity. It is empty
-            if there is none.
+        `horde-robot stop` that does the same from another process, by name: robot, backend, port
+        and perhaps parity. It is empty if there is none.
         """
         stop = getattr(self.backend, "emergency_stop", None)
         return stop is not None and bool(stop(reason))

@@ -36,7 +36,7 @@ def discrete_request(action: Any, requests: Floats) -> Floats:
     """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
 
     An array of one integer is accepted, too: vector environments and policies of other libraries
-        return such.
+    return such.
 
     Raises:
         ValueError: If `action` is not an integer from 0 to n_actions - 1.

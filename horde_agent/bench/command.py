@@ -83,9 +83,8 @@ def measure(
     """Return how long each competitor's steps take: a chunk of them at a time, in turn, from t = 0.
 
     Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all
-        threads get time to
-    sleep, because idle threads of one program slow down the next. `others` are efforts of
-    competitors that take another number of steps, in as many chunks.
+    threads get time to sleep, because idle threads of one program slow down the next. `others` are
+    efforts of competitors that take another number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
     minimum_s = dict.fromkeys(steps, 0)

@@ -3,10 +3,9 @@
 The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled
 dense pass; tests compare them with the Horde. They follow the benchmark's rules: trace rule
 "clipped", w rule "importance-weighted", scalar MSPBE estimate, predictions of all demons.
-`SharedTraces` has one trace per group and skips groups with rho = 0;
-`OwnTraces` and `DenseFused` have one trace per demon. The dense pass is bound by memory bandwidth:
-    24 bytes per feature
-and step, read and written, in float32.
+`SharedTraces` has one trace per group and skips groups with rho = 0; `OwnTraces` and `DenseFused`
+have one trace per demon. The dense pass is bound by memory bandwidth: 24 bytes per feature and
+step, read and written, in float32.
 """
 
 from __future__ import annotations

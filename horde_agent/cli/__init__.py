@@ -1,9 +1,8 @@
 """The command `horde`: learn, resume, report, evaluate, doctor, export, reproduce, warm, bench, watch, columns.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
-    + the signal (130
-Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in order and has its
-report.
++ the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in
+order and has its report.
 
 Each command imports its modules when it is run, so that help and refusals need no compiler and
 answer at once.

@@ -89,11 +89,9 @@ class ResumeConfig:
     """Resume an interrupted run from its latest snapshot and recording.
 
     Exact: with --backend simulator, and for a data set, the result equals that of an uninterrupted
-        run, bit for bit.
-    Not exact: a real or an emulated robot and an environment of --env cannot be set back. Such a
-        run learns from the
-    rows recorded since the snapshot and continues after a gap, which the summary counts, with new
-    random numbers.
+    run, bit for bit. Not exact: a real or an emulated robot and an environment of --env cannot be
+    set back. Such a run learns from the rows recorded since the snapshot and continues after a gap,
+    which the summary counts, with new random numbers.
 
     It imports the environment that the run's config.toml names (--env), but runs no command from
     there.

@@ -5,13 +5,13 @@
         horde.begin(observation, tiles)
         while running:
             ...take an action drawn with `probability`...
-            requested = horde.learn(action, probability, observation, tiles,
-            ask=["forward/g0.8/light_0"])
+            requested = horde.learn(
+                action, probability, observation, tiles, ask=["forward/g0.8/light_0"]
+            )
 
 Demons are independent of each other: a step is one small message (action, probability, observation,
-    tiles) to every
-shard, and only requested predictions are returned. The same questions and the same stream give the
-same weights as one `Horde`, bit for bit.
+tiles) to every shard, and only requested predictions are returned. The same questions and the same
+stream give the same weights as one `Horde`, bit for bit.
 
 A `ShardedHorde` has the methods of `horde_agent.horde.Horde` (begin, learn, predict, add, remove,
 catch_up, weights, ...), and replaces it in a `Life`. `begin` and `learn` return the predictions of

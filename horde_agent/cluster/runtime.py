@@ -1,10 +1,9 @@
 """Ray: start or join it, create actors that hold shards, and call them.
 
 Measured with Ray 2.60, two cores and four actors (p50, there and back): 1.4 KB as a direct argument
-    take 1.6 ms, by
-`ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. Direct arguments below 100 KB travel with the
-call, so steps are
-sent as one argument of bytes, and so is the reply: three arguments and a tuple take a third longer.
+take 1.6 ms, by `ray.put` 3.2 ms; 64 steps, 90 KB, 2.0 and 3.3 ms. Direct arguments below 100 KB
+travel with the call, so steps are sent as one argument of bytes, and so is the reply: three
+arguments and a tuple take a third longer.
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ class ShardLost(RuntimeError):
     """A shard's process or machine is gone, and with it what its demons learned since the last snapshot.
 
     Return to an earlier state: `horde resume RUN` does this for a run; otherwise make a new
-        `ShardedHorde`, `restore`
-    the latest `state()`, and send the stream since then again.
+    `ShardedHorde`, `restore` the latest `state()`, and send the stream since then again.
     """
 
     def __init__(self, number: int, n_demons: int, why: str) -> None:

@@ -128,12 +128,11 @@ class Interface:
         and "tile_layout". The defaults are obs_0.., action_0.., 1 s, and a layout made from the
         space. A channel's "range", [low, high] in its unit, is stored with a recording and must be
         the same to resume it; its "step" is the quantisation step of the observation, which
-        determines the nearly constant returns. A wrapper that changes the observation may set
-        its own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the
-            frame before the
-        newest are "light_0@-1" in group "light@-1", and so on. They have the same tiles, and no
-        questions. Discrete
-        observations are those of `TabularObservation`: one tile per state.
+        determines the nearly constant returns. A wrapper that changes the observation may set its
+        own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the
+        frame before the newest are "light_0@-1" in group "light@-1", and so on. They have the same
+        tiles, and no questions. Discrete observations are those of `TabularObservation`: one tile
+        per state.
 
         Raises:
             ValueError: If the observation is neither a flat Box of floats nor discrete, the action

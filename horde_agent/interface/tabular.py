@@ -230,8 +230,8 @@ class TabularObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
     The channels are each number of the observation by name, then "state", the number of the joint
     state, which alone has tiles, one per state, so that a Horde's weights are a table; and
     "reward", the last reward, 0 after a reset. A single Discrete space has "state" and "reward"
-    only. Beyond `MOST_STATES` states, or with real-valued parts, each
-    number has its own tiles: one per value, or those of `TileCoder.default`.
+    only. Beyond `MOST_STATES` states, or with real-valued parts, each number has its own tiles: one
+    per value, or those of `TileCoder.default`.
 
     `Interface.of`, `Life` and `horde learn --env` wrap discrete environments themselves.
 

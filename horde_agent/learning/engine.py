@@ -160,8 +160,7 @@ class DemonMapping(NamedTuple):
     Attributes:
         old_index: Previous index of each demon, NEWCOMER if it is new, shape (n_demons,).
         group: Trace group of each demon, shape (n_demons,), numbered from 0. New demons have
-            separate groups, because
-            the traces of other groups include earlier steps.
+            separate groups, because the traces of other groups include earlier steps.
         policy: Policy of each group, shape (n_groups,).
         alpha, alpha_w: Step sizes of new demons, already divided by the number of active tiles.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); None for one

@@ -25,10 +25,8 @@ class GibbsTable:
 
     Logits are sums of multiples of 2^-24 that are updated on each step: probabilities are within
     1e-6 of the softmax in floats for policies like the paper's, and depend only on the current
-    tiles. `in_floats`, or if a policy's |logit|
-    can exceed 63, logits are float64 sums from scratch: exact to rounding, and about ten times
-        slower for many
-    policies.
+    tiles. `in_floats`, or if a policy's |logit| can exceed 63, logits are float64 sums from
+    scratch: exact to rounding, and about ten times slower for many policies.
 
     Raises:
         ValueError: If they differ in their number of actions or features.

@@ -90,8 +90,7 @@ class PlainEngine:
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one
             each.
         n_actions: Number of actions if the rule finds policies: a demon then has n_actions n
-            weights, and predicts the
-            highest action value.
+            weights, and predicts the highest action value.
 
     Attributes:
         latest: Predictions at the latest state, float64, shape (n_demons,).
@@ -188,8 +187,7 @@ class PlainEngine:
 
         Args:
             tiles: Active features, all different, int64, shape (n_active,), with a fixed n_active;
-                or all feature
-                values, float, shape (n_features,).
+                or all feature values, float, shape (n_features,).
         """
         demons = self._demons
         demons.vectors[demons.n_weights :] = 0

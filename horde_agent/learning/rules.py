@@ -70,8 +70,7 @@ class LearnerConfig:
             names it.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size
-        0.1 over the active
-    tiles, ratio 0.001. Other rules: `kernels/rules`.
+        0.1 over the active tiles, ratio 0.001. Other rules: `kernels/rules`.
 
     Examples:
         >>> config = LearnerConfig(trace_rule="plain", step_size=0.05)

@@ -48,8 +48,7 @@ class SpanEngine:
 
     Args:
         group, n_features, alpha, alpha_w, config, policy, cumulant: As of `PlainEngine`. Groups of
-            one policy have the
-            same rho on every step and adjacent lanes.
+            one policy have the same rho on every step and adjacent lanes.
         largest_decay: Upper bound of gamma lambda; it determines the largest trace length.
         batch: Steps that are queued before they are processed; 1: each at once.
         period: Steps K between two flushes, at least `batch`; 0: 64, or 128 with batches.

@@ -2,8 +2,8 @@
 
     behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
     behave ──(battery low, no excursion under way, or urgent)──► dock ──► behave
-                                 └─(still low: pause, then retry; too many failures in a row: the
-                                 life ends)
+                                 └─(still low: pause, then retry; after too many failures
+                                    in a row the life ends)
 
 An excursion suspends learning, follows one target policy, and compares the return
 (`measures/returns.py`) with its prediction. Its actions are drawn from the policy's own

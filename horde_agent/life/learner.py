@@ -260,8 +260,8 @@ class StreamLearner:
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
         in an excursion. `tiles` are from `encode`; None to encode it here. `reward` is that of the
-        transition, NaN if unknown. Raise RuntimeError if
-        demons were added or removed without `rearrange`.
+        transition, NaN if unknown. Raise RuntimeError if demons were added or removed without
+        `rearrange`.
         """
         if self.horde.names is not self._names:
             raise RuntimeError(

@@ -387,12 +387,9 @@ class Life:
         """Add questions: between two runs, or in an observer.
 
         Their demons start with zero weights; they learn from the next transition on, are scored
-        from now on, and their
-        policies are tested. Everything else continues: the other demons' weights and scores, an
-            excursion that is
-        under way, the record and the observers. It takes about as long as making the Horde: choose
-            a moment at which a
-        real robot can wait.
+        from now on, and their policies are tested. Everything else continues: the other demons'
+        weights and scores, an excursion that is under way, the record and the observers. It takes
+        about as long as making the Horde: choose a moment at which a real robot can wait.
 
         Raises:
             ValueError: If a name is taken, or a question does not fit the others or the body;
@@ -452,10 +449,8 @@ class Life:
         """Live for a number of periods, excursions and drives included; call it again to continue.
 
         A drive that is under way at the end is finished, but what exceeds `steps` is not counted.
-        Nothing is shown
-        meanwhile, also in a notebook: an observer may print `event.life`, or
-            `horde_agent.life.observers.Progress`
-        shows what `horde learn` shows.
+        Nothing is shown meanwhile, also in a notebook: an observer may print `event.life`, or
+        `horde_agent.life.observers.Progress` shows what `horde learn` shows.
 
         Raises:
             ValueError: If `steps` is not a whole number from 0 on.

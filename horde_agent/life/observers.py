@@ -269,7 +269,7 @@ class Progress(LifeHooks):
         """Return whether it is time for an update and no step is deferred.
 
         Flushing deferred steps for it would change the batches and so the rounding: weights would
-            depend on the clock.
+        depend on the clock.
         """
         return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 

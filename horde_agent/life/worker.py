@@ -29,8 +29,8 @@ class Worker:
     """Runs one job at a time in its own thread: `start` it, do something else, `join` it.
 
     `start` keeps the interpreter lock, so a job begins when the calling thread first waits: in a
-        step of the
-    environment that is after the action was sent. `join` raises an exception of the job.
+    step of the environment that is after the action was sent. `join` raises an exception of the
+    job.
 
     Its parallel kernels leave one core free for the environment's step. Without it the two wait for
     each other (measured on two cores with the simulator: learning took 10 ms instead of 2).

@@ -7,10 +7,9 @@ One record per excursion:
     prediction, return         of the policy's demons, in the order of its `demons`; NaN if a demon was not tested
 
 When demons are added or removed, a further file is begun ("NAME-2.rec"); `stays` in its header is
-the former index of
-each demon. Records of earlier files are read in the current layout: without the removed demons, and
-    NaN for the added
-ones. A month of the paper's questions takes 0.5 GB, so the table is read in chunks.
+the former index of each demon. Records of earlier files are read in the current layout: without the
+removed demons, and NaN for the added ones. A month of the paper's questions takes 0.5 GB, so the
+table is read in chunks.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ scores about 1. Constant returns (Var < 1e-12) score exactly 1. NaN means that a
 test a demon.
 
 A question is nearly constant if Var[g] < step^2 / 12, the variance of the error of rounding one
-reading to the
-quantisation step of its channel (Bennett 1948): rounding alone can then cause this variance, and a
-    very large NMSRE.
+reading to the quantisation step of its channel (Bennett 1948): rounding alone can then cause this
+variance, and a very large NMSRE.
 
 Source: White, Modayil & Sutton (2012), section 4.
 """

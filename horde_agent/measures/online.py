@@ -1,8 +1,8 @@
 """Online measures of a Horde's learning: UDE, RUPEE, and when its MSPBE estimates are valid.
 
 The MSPBE estimates themselves are computed by the engines: the scalar one is a trace of delta
-    (e.w), the vector one m.w
-with m a trace of delta e. Both depend on w, and are valid once it has moved.
+(e.w), the vector one m.w with m a trace of delta e. Both depend on w, and are valid once it has
+moved.
 
 Sources: White (2015), chapter 7; White, Modayil & Sutton (2012), section 5; Kong (1992).
 """

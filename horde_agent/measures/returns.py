@@ -7,14 +7,12 @@ stream, backwards. A question with an outcome z adds (1 - gamma) z to c, and gam
 of the state.
 
 Policies other than the behaviour are tested by excursions, the behaviour itself while it acts and
-    learns: every
-`horizon` learning steps the predictions are stored, and the return over the following steps is
-measured.
+learns: every `horizon` learning steps the predictions are stored, and the return over the following
+steps is measured.
 
 Source: White, Modayil & Sutton (2012), section 4. The paper's return has 51 terms (k = 0..50) while
-    its excursion of 5
-s has 50 steps; here the horizon is a parameter, 50 by default: every term is measured under the
-target policy.
+its excursion of 5 s has 50 steps; here the horizon is a parameter, 50 by default: every term is
+measured under the target policy.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def heavy_traces(questions: Sequence[GVF], behaviour: StickyRandom) -> list[str]
     """Return a warning for each time scale at which "plain" traces have heavy tails or infinite variance.
 
     Only targets of one action with constant gamma and lambda are checked: other ratios depend on
-        the state.
+    the state.
     """
     counts: Counter[tuple[float, float, int]] = Counter()
     for question in questions:

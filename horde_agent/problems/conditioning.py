@@ -42,8 +42,7 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
     """A stream of trials; a subclass draws their CS and distractors.
 
     The observation has one number for each stimulus, 1 while it is on: the US, the CS, the
-        distractors. The reward is
-    the US. The one action has no effect, and an episode never ends.
+    distractors. The reward is the US. The one action has no effect, and an episode never ends.
     """
 
     def __init__(self, n_cs: int, n_distractors: int, isi: int, largest_deviation: int) -> None:

@@ -31,8 +31,8 @@ def rooms(*, high_variance: bool = False) -> Problem:
     """Return the problem: 11 x 11 cells in four rooms, four actions, no end; eight questions with gamma .9.
 
     A question is about the shortest way from a room, or from its other hallway, to one of its two
-        hallways: the reward
-    is 1 on arriving there, and shortest ways are equally probable. The behaviour is uniform.
+    hallways: the reward is 1 on arriving there, and shortest ways are equally probable. The
+    behaviour is uniform.
 
     Args:
         high_variance: True for a behaviour that is nearly sure of its action in four cells.

@@ -2,8 +2,7 @@
 
 Row i contains the observation after i steps and the action taken *from* it. A file is one JSON
 line, padded with spaces to a multiple of 64 bytes, followed by the rows (`segments`); any prefix of
-it is readable. The JSON line names
-every field, its type and its place:
+it is readable. The JSON line names every field, its type and its place:
 
     header = json.loads(open("life.rec", "rb").readline())
     rows = numpy.fromfile("life.rec", dtype=[tuple(field) for field in header["dtype"]],
@@ -211,7 +210,7 @@ def read(
     """Read a recording from all its files; damaged rows are omitted, reported and listed in `faults`.
 
     The row after a damaged or missing one gets the flag GAP: it does not follow from the row before
-        it.
+    it.
 
     Args:
         path: The first file.

@@ -1,9 +1,8 @@
 """A life of nexting: a robot circles its pen along the wall, and thousands of predictions are learned meanwhile.
 
 Targets are the sensors and drawn feature bits, each at four time scales, plus questions that end at
-    an event. Source:
-Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement learning robot, Adaptive
-Behavior 22(2).
+an event. Source: Modayil, White & Sutton (2014), Multi-timescale nexting in a reinforcement
+learning robot, Adaptive Behavior 22(2).
 """
 
 from __future__ import annotations

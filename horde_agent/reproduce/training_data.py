@@ -155,7 +155,7 @@ def predict_at_tests(training_data: TrainingData, horde: Horde, interface: Inter
 
     Returns:
         Predictions of the demons about the policy of each excursion, shape (n_tests, n): equally
-            many for each policy.
+        many for each policy.
     """
     encode = encoder(interface)
     observation = training_data.stream.rows["observation"]

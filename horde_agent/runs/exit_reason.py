@@ -31,7 +31,7 @@ class ExitCause(Enum):
     """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description.
 
     Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors
-        under their names.
+    under their names.
     """
 
     STEPS = "steps", "all its steps were taken"

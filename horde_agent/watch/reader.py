@@ -100,9 +100,8 @@ class RunReader:
         """Return state, counts and times; those of a finished run are read from its summary.
 
         After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process
-        has locked its folder.
-        `can_stop` says whether there is something to stop: a robot that is open, or a physical one
-            whose process died.
+        has locked its folder. `can_stop` says whether there is something to stop: a robot that is
+        open, or a physical one whose process died.
         """
         status = self._json(self.live / "now.json")
         is_open = self._run.stop.is_file()

@@ -363,10 +363,9 @@ def request_stop(folder: Path) -> StopAnswer:
     """Stop a run and its robot, and return whether that is confirmed; it blocks until then.
 
     Two ways are tried, and the first confirmation counts: the run's process stops its robot and
-        ends the run; for a
-    physical robot, `horde-robot stop` sets its emergency stop and sends a stop to its port. The
-    command starts when the
-    process cannot be reached, and `HEAD_START_S` later at most: it needs a processor for a second.
+    ends the run; for a physical robot, `horde-robot stop` sets its emergency stop and sends a stop
+    to its port. The command starts when the process cannot be reached, and `HEAD_START_S` later at
+    most: it needs a processor for a second.
     """
     run = RunFolder(folder)
     options = stop_options(run)

@@ -1,9 +1,8 @@
 """Lines: the emulator's ends of the connections to hosts, a pseudo terminal or a TCP server (or memory: `lockstep`).
 
 A line never blocks: bytes without room are lost, as on a serial line without a reader. Each takes
-    one host at a time;
-over TCP a second one is disconnected at once (on a pseudo terminal the hosts' own lock,
-`exclusive`, prevents it).
+one host at a time; over TCP a second one is disconnected at once (on a pseudo terminal the hosts'
+own lock, `exclusive`, prevents it).
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
 """LockstepClock: an emulated robot and its host on one virtual clock, with the same bytes in each run.
 
 While the host waits for its deadline, the emulator computes its ticks. Their line is in memory:
-    what the host writes is
-there before the next tick, and after each batch of ticks the clock makes the host read all that was
-sent. The host has no reader thread, and must not write from another one.
+what the host writes is there before the next tick, and after each batch of ticks the clock makes
+the host read all that was sent. The host has no reader thread, and must not write from another one.
 
     clock, line = LockstepClock(), MemoryLine()
     emulator.add(line)
     clock.join(emulator, line)
-    body = SerialBody(PortConfig(line.url, parity="none"), clock, monotonic=clock.monotonic,
-    sleep=clock.sleep,
-                      connect=line.connect, settings=LinkSettings(threaded=False))
+    body = SerialBody(
+        PortConfig(line.url, parity="none"),
+        clock,
+        monotonic=clock.monotonic,
+        sleep=clock.sleep,
+        connect=line.connect,
+        settings=LinkSettings(threaded=False),
+    )
 """
 
 from __future__ import annotations

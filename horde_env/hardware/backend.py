@@ -287,7 +287,7 @@ class PhysicalBody(Backend):
         """Stop the motors now, and set the latch, if any, which stops them until cleared; return whether there is one.
 
         Any thread may call this during a step: the latch holds before the stop is sent, so no other
-            command follows.
+        command follows.
 
         Raises:
             BackendUnavailable: If the latch cannot be written; the stop still holds in this
@@ -409,9 +409,8 @@ class PhysicalBody(Backend):
         """Return whether packets are missing between `last` and `mark`.
 
         Packets have no sequence numbers: the expected number follows from the elapsed time, so
-            packets read late by a
-        busy machine do not count as lost. Damaged packets leave skipped bytes. A loss shorter than
-        `GAP_S` is within the robot's own jitter.
+        packets read late by a busy machine do not count as lost. Damaged packets leave skipped
+        bytes. A loss shorter than `GAP_S` is within the robot's own jitter.
         """
         if mark.epoch != last.epoch or mark.newest.state.breaks != last.newest.state.breaks:
             return True

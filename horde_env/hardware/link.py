@@ -34,9 +34,8 @@ class Dialect(NamedTuple):
     """The wire protocol of a robot: encoding, parsing and timing of commands and states.
 
     `opening` begins a conversation on an open port, with the time in seconds: it yields while it
-        waits, returns when
-    the port has two readings, or raises BackendUnavailable. `explain_parting` returns why the port
-    may have been lost meanwhile, by a reason.
+    waits, returns when the port has two readings, or raises BackendUnavailable. `explain_parting`
+    returns why the port may have been lost meanwhile, by a reason.
     """
 
     encode: Callable[[Any], bytes]  # of a control, to the bytes of one write
@@ -62,8 +61,8 @@ class KeepAlive:
     """Repeats the last command every `repeat_s` for at most `hold_s`, then the stop, until the next command.
 
     It has neither a thread nor a port: the link calls `due` and sends the result. A stop is `halt`,
-        which brakes for
-    `ramp_s`, and `coast` from then on. `lapsed` says whether the last command became too old.
+    which brakes for `ramp_s`, and `coast` from then on. `lapsed` says whether the last command
+    became too old.
     """
 
     def __init__(

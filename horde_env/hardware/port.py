@@ -3,8 +3,7 @@
 A reader thread converts bytes to readings on arrival and stores the last 32. Every failure of a
 port raises one of two
 errors: BackendUnavailable while it is opened, PortLost afterwards. A Port is one connection: to
-    reconnect, close it and
-create another.
+reconnect, close it and create another.
 
 Source: pyserial 3.5.
 """
@@ -47,10 +46,8 @@ class PromptSocket(socket.socket):
     """A connection that acknowledges received data at once, on platforms with TCP_QUICKACK.
 
     The Critterbot's on-board driver sends no drop before the last one is acknowledged (Nagle's
-    algorithm), and a
-    delayed acknowledgement takes 40 ms: drops would arrive in fours. The kernel resets the option,
-        so
-    each read sets it.
+    algorithm), and a delayed acknowledgement takes 40 ms: drops would arrive in fours. The kernel
+    resets the option, so each read sets it.
     """
 
     def recv(self, size: int, flags: int = 0) -> bytes:
@@ -199,9 +196,9 @@ class Port:
         """Send `data` in one write, even if reading has failed, so a stop can still arrive.
 
         After a failed write nothing more is sent: the robot may hold a partial packet, and would
-            read the header of the
-        next one as velocities. Begin the next connection with `Dialect.fill`. After an interrupted
-        write (Ctrl-C) the next write begins with it automatically.
+        read the header of the next one as velocities. Begin the next connection with
+        `Dialect.fill`. After an interrupted write (Ctrl-C) the next write begins with it
+        automatically.
 
         Raises:
             PortLost: If the port is gone, closed, or has no room for `write_timeout_s`, twice.

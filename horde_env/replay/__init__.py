@@ -1,19 +1,17 @@
 """Recordings as robot bodies: `Recording` is what all have in common, `RecordedRun` the file in a run's folder.
 
 The file `log/life.rec` describes itself: its first line is JSON, of `offset` bytes, which names
-    format, robot and
-fields; rows of fixed size follow, each with the CRC-32 of the bytes before it in its last field. To
-read it:
+format, robot and fields; rows of fixed size follow, each with the CRC-32 of the bytes before it in
+its last field. To read it:
 
     header = json.loads(open("life.rec", "rb").readline())
     rows = numpy.fromfile("life.rec", [tuple(field) for field in header["dtype"]],
     offset=header["offset"])
 
 A long run continues in "life-2.rec" and so on. Row i holds the observation after `step` periods,
-scaled to 0..1, and
-the action taken *from* it with its probability b: both are in the extras of the next frame. A row
-    with a wrong CRC-32
-and a truncated end are dropped; the next row follows a gap, as after missing steps.
+scaled to 0..1, and the action taken *from* it with its probability b: both are in the extras of the
+next frame. A row with a wrong CRC-32 and a truncated end are dropped; the next row follows a gap,
+as after missing steps.
 """
 
 from __future__ import annotations

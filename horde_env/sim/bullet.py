@@ -34,8 +34,7 @@ class PlanarBody:
     """A robot's body, of a URDF file with three joints, among boxes, with the methods of `planar.PlanarBody`.
 
     If `is_restorable`, the forces since the last time without a contact are stored, for `save`.
-    Call `contact_impulse`
-    regularly then: it discards them at such times.
+    Call `contact_impulse` regularly then: it discards them at such times.
 
     Raises:
         BackendUnavailable: If PyBullet is missing.

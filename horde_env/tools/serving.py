@@ -31,10 +31,9 @@ def serve(
     """Emulate a robot until Ctrl-C, or until `stop` is set; return the number of faults of each kind.
 
     There is always a pseudo terminal, except on Windows; `say` is called with its path first, then
-    with the addresses.
-    `typed` is the descriptor of lines that the user types: a fault, with or without its seconds, or
-        a button, as "lift
-    12" or "clean". The other arguments are the options of `horde-robot emulate`.
+    with the addresses. `typed` is the descriptor of lines that the user types: a fault, with or
+    without its seconds, or a button, as "lift 12" or "clean". The other arguments are the options
+    of `horde-robot emulate`.
 
     Raises:
         ValueError: If an argument is invalid.

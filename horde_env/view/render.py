@@ -1,10 +1,9 @@
 """A top view of a robot, drawn by pygame at twice the size and scaled down, and a window for it.
 
 Left: the walls and lights of its place, the path of the last minute, the body, and a ray for each
-    reading of a sensor
-that looks into a direction, the longer the higher the reading. A body without a pose is drawn
-    large, forward up. Right:
-every channel as a bar over its specified range; a group's bars and rays have one colour.
+reading of a sensor that looks into a direction, the longer the higher the reading. A body without a
+pose is drawn large, forward up. Right: every channel as a bar over its specified range; a group's
+bars and rays have one colour.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks of at most 48 lanes, whose kernels compile in a third of the time; single precision has wide ones.
 
     Every test in double precision needs it: without, it alone compiles wide ones, 40 s for each
-        rule.
+    rule.
     """
     monkeypatch.setattr(layout, "WIDEST", 48)
 

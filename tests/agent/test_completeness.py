@@ -280,9 +280,8 @@ class Whole:
     """A life that is compared, at random steps, with one that was restored from its state at that step.
 
     They are compared before the steps `at` and in each new situation: phase, flags, whether steps
-        are deferred, and
-    whether the observation was learned, `seen` at each comparison. One restored life of `every` is
-    continued.
+    are deferred, and whether the observation was learned, `seen` at each comparison. One restored
+    life of `every` is continued.
     """
 
     def __init__(

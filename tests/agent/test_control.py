@@ -144,9 +144,8 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
     """The step of theta is alpha (delta e - gamma (1 - lambda) (e.w) pb), pb = sum_a pi(a) phi(s', a).
 
     Two steps from state 0 by action 0 move w there. In the second one the state reached is new: its
-        actions have the
-    value 0, but for one that is worth less if two are equal. Each equal one gets its share of the
-    correction.
+    actions have the value 0, but for one that is worth less if two are equal. Each equal one gets
+    its share of the correction.
     """
     alpha = 0.5
     alpha_w = 0.25

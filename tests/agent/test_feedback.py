@@ -28,7 +28,7 @@ def test_in_the_cycle_world_only_feedback_distinguishes_the_states() -> None:
     """Five states look alike; with the loop every value is exact.
 
     Without it they get one value, so the mean of squared errors is at least 5/6 of the variance of
-        theirs: .26 squared.
+    theirs: .26 squared.
     """
     assert np.abs(learn_ring(FED_BACK) - ring_values()).max() < 0.005
     assert best_without_memory() == pytest.approx(0.26, abs=0.005)

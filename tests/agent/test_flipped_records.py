@@ -1,9 +1,8 @@
 """A changed byte in a record: every reader gives the same result, or says that something is damaged.
 
 One run is read in eight ways: learned from again, reported without its tables, resumed, exported as
-    Parquet and MCAP,
-and learned from in its exports as Parquet, Minari and LeRobot. The ways to learn must agree about
-the same damage.
+Parquet and MCAP, and learned from in its exports as Parquet, Minari and LeRobot. The ways to learn
+must agree about the same damage.
 """
 
 from __future__ import annotations

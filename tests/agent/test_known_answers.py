@@ -133,7 +133,7 @@ def baird_mspbe(
     """Return the median MSPBE of Baird's star over runs, at each checkpoint.
 
     phi of the six upper states is 2 at their own weight and 1 at the last: a repeated tile counts
-        twice.
+    twice.
     """
     tiles = [np.array([i, i, 7]) for i in range(6)] + [np.array([6, 7, 7])]
     Phi = np.array([binary(t, 8) for t in tiles])
@@ -311,8 +311,8 @@ def test_the_golden_chain(gamma: float) -> None:
     """The chain of the paper's first figure, with features that are 1/2 instead of 1.
 
     Halving phi is the same as binary features with both step sizes quartered: theta.phi and the
-        MSPBE do not change,
-    and the weights come out halved. So the learner's theta is half of the array's.
+    MSPBE do not change, and the weights come out halved. So the learner's theta is half of the
+    array's.
     """
     chain = reference("chain_golden.npz")
     states = chain["states"]

@@ -126,7 +126,7 @@ def test_a_horde_learns_the_exact_values_off_policy_from_a_state_dependent_behav
     """The walk under the target policy, .6 right; the behaviour goes right with .3 in odd states, .7 in even ones.
 
     Neighbours have the other b: the b of the wrong observation shifts values by .4, a constant one
-        by .28.
+    by .28.
     """
     env = gymnasium.make("horde_agent/RandomWalk-v0")
     interface = Interface.of(env)

@@ -222,7 +222,7 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     """Rows recorded after the snapshot are learned from again, so nothing is lost.
 
     The robot skips a step at its age 50, in each of two runs: both gaps are counted, and each
-        resume.
+    resume.
     """
     settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
     faults = {50: {"gap": 1}}

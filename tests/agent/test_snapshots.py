@@ -1,10 +1,9 @@
 """A snapshot returns the arrays that were written to it, is on the disk before it has its name, and changes no life.
 
 `snapshot_names.txt` lists the arrays of a small life, each with its kind and number of dimensions.
-If a change of the
-program changes this list, earlier snapshots cannot be resumed: after a release, increase
-`record.snapshots.FORMAT_VERSION`. Then write the list again: `python -m
-    tests.agent.test_snapshots`.
+If a change of the program changes this list, earlier snapshots cannot be resumed: after a release,
+increase `record.snapshots.FORMAT_VERSION`. Then write the list again: `python -m
+tests.agent.test_snapshots`.
 """
 
 from __future__ import annotations

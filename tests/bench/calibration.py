@@ -1,9 +1,8 @@
 """Print the table of simulated against real readings: `python -m tests.bench.calibration [LOG] [--steps N]`.
 
 The real side is the Critterbot's own log of 5 October 2010 (100 Hz, 99.7 s; not part of this
-repository), the simulated
-side a wandering life: a random action, repeated with probability 1/2 every 100 ms. All numbers are
-    raw counts.
+repository), the simulated side a wandering life: a random action, repeated with probability 1/2
+every 100 ms. All numbers are raw counts.
 
 Ranges and the lag of 0.1 s are those of the 10 Hz frames; noise at rest and the lag of 0.01 s those
 of 100 Hz packets.

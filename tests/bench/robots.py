@@ -3,9 +3,8 @@
     NUMBA_NUM_THREADS=1 python -m tests.bench.robots --steps 24000 --out runs/robots
 
 The NMSRE is that of the current weights on the test excursions of another life, the same for all.
-Processor time is
-that of simulation and learning on one core, without the tests: unlike wall time it does not depend
-    on the load.
+Processor time is that of simulation and learning on one core, without the tests: unlike wall time
+it does not depend on the load.
 """
 
 from __future__ import annotations

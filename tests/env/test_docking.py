@@ -71,7 +71,7 @@ def critterbot_before_dock(
     """Yield a Critterbot 2 cm before its dock's contacts, facing them, and its machine.
 
     The capacity is half a per cent: the firmware's charge of all three batteries takes 70 s or
-        less.
+    less.
     """
     body = kind(battery_scale=0.005, physics="planar")
     with RobotEnv(body, getattr(body, "clock", None)) as env:

@@ -219,8 +219,7 @@ def test_a_stop_is_sent_to_the_port_and_motors_and_wheels_are_looked_at(
     """Velocity 0 brakes; duty 0, which stays, ends even the runaway of a robot that was left in WHEEL_VOLTAGE.
 
     A duty within a ramp does not end it: the motors are driven for a while longer. One that is
-        driven all the same may
-    be on its own way to its dock: its console ends that.
+    driven all the same may be on its own way to its dock: its console ends that.
     """
     monkeypatch.setattr(checks, "SETTLE_S", 0.2)
     monkeypatch.setattr(checks, "OFF_S", 0.5)

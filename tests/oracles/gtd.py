@@ -48,7 +48,7 @@ class DenseGTD:
         """Learn from one transition; all numbers are per demon. Returns theta_{t+1} phi_{t+1}.
 
         A demon with a signal that is not finite skips the step: its trace is cleared and no weight
-            changes.
+        changes.
         """
         is_valid = np.isfinite([rho, gamma, lam, c, z]).all(axis=0)
         rho, gamma, lam, c, z = (

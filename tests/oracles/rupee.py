@@ -15,7 +15,7 @@ class DenseRUPEE:
     """Recent unsigned projected error estimate: sqrt(|h.d|), d a trace of delta e and h its projection on the features.
 
     `alpha_h` is the step size of h over the active tiles, `beta0` that of d. Source: White (2015),
-        chapter 7.
+    chapter 7.
     """
 
     def __init__(self, n_demons: int, n_features: int, alpha_h: float, beta0: float) -> None:

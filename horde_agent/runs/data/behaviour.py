@@ -7,8 +7,7 @@ short batches; the temperature T is chosen on half of the others, and the log-lo
 the other half.
 
 Source: Duchi, Hazan & Singer (2011), AdaGrad; Guo et al. (2017), temperature scaling; Hanna, Niekum
-    & Stone (2019) on
-importance sampling with an estimated behaviour policy.
+& Stone (2019) on importance sampling with an estimated behaviour policy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Cells of a column as numbers, whole numbers or true and false, without rounding one into another.
 
 A cell is a number, a text, or missing: None, NaN, an empty text, or one of `MISSING`. Each function
-    returns which cells
-it could read, so that the caller can name the first one that it could not.
+returns which cells it could read, so that the caller can name the first one that it could not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LeRobot data sets (versions 2.1 and 3) as tables, and recorded runs as LeRobot data sets; without torch.
 
 A data set is a folder: `meta/info.json` describes the features, `data/chunk-*/file-*.parquet` has a
-    row per frame (version 2.1: `data/chunk-*/episode_*.parquet`, a file per episode), and
+row per frame (version 2.1: `data/chunk-*/episode_*.parquet`, a file per episode), and
 `meta/episodes` a row per episode. `observation.state` is the observation. `action` is the action if
 it is one whole number; else each of its numbers is a channel that families of questions leave out.
 `next.reward` belongs to the transition to the next frame, and becomes the channel `reward` of that

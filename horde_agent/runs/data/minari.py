@@ -1,17 +1,15 @@
 """Minari data sets as tables, and recorded runs as Minari data sets.
 
 An observation is a flat Box, or a Dict of flat Boxes in the order of its keys. The reward of the
-    transition that led to
-the row is its reward, and a channel too. A continuous action is a channel for each of its numbers, and so is
-its density, which `Gaussian` target policies need; families of questions leave these out. Rewards
-and actions have no tiles. Episodes end
-as the data set says: by termination, or by a gap.
+transition that led to the row is its reward, and a channel too. A continuous action is a channel
+for each of its numbers, and so is its density, which `Gaussian` target policies need; families of
+questions leave these out. Rewards and actions have no tiles. Episodes end as the data set says: by
+termination, or by a gap.
 
 Infos are those that `reset` and `step` returned: `infos/b` of a row belongs to the action that
-    *led* to it, as do all
-other infos. The column `b` has the probability of the action taken *from* each row, which is
-`infos/b` of the next row. A data set whose infos hold b in the row of its action is read with `b =
-"infos/b"` in --columns.
+*led* to it, as do all other infos. The column `b` has the probability of the action taken *from*
+each row, which is `infos/b` of the next row. A data set whose infos hold b in the row of its action
+is read with `b = "infos/b"` in --columns.
 
 Source: Younis et al. (2024), Minari.
 """

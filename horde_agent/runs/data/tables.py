@@ -666,7 +666,7 @@ def _with_terminal_rows(
     """Return rows of a recording with a terminal row after each of some.
 
     The terminal state is unknown, and nothing is predicted from it: its observation repeats that of
-        the row before.
+    the row before.
 
     Args:
         rows: The rows, shape (n_rows,).

@@ -3,11 +3,11 @@
 Every format is written to a staging folder and renamed when it is complete (`keeping.staging`).
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas
-    read the whole folder
-as one table. The day is computed from the start of the run and the step. Columns are those of
-`record`, and one for each channel, by its name. `NAME-events.parquet` has a row per event; with
-`NAME-columns.toml`, `horde learn --data` learns from the table. `NAME-predictions.parquet`, on
-request, has the predictions at each row. This needs pyarrow (`pip install -e '.[log]'`).
+read the whole folder as one table. The day is computed from the start of the run and the step.
+Columns are those of `record`, and one for each channel, by its name. `NAME-events.parquet` has a
+row per event; with `NAME-columns.toml`, `horde learn --data` learns from the table.
+`NAME-predictions.parquet`, on request, has the predictions at each row. This needs pyarrow (`pip
+install -e '.[log]'`).
 
 MCAP: `NAME.mcap` (`mcap_file`), and `NAME-columns.toml` for `horde learn --data`.
 """
@@ -305,7 +305,7 @@ def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
     """Replace the tables of the `written` files in an existing folder.
 
     These are several renames: until the last one, a file `UNFINISHED` keeps `horde learn --data`
-        from a part of them.
+    from a part of them.
     """
     staged = sorted(tables.glob("day=*/*.parquet"))
     new = {path.relative_to(tables) for path in staged}

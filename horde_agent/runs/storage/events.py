@@ -1,12 +1,12 @@
 """Events of a run, recorded in log/events.jsonl, and its alarms, which call a command.
 
 Events are JSON lines with the `step`, the `row` of the recording if it applies, and the `time`
-    (UTC):
+(UTC):
 
     began          the run started
     resumed        it was resumed from a snapshot and its recording, for the `number`-th time; `exact`: the robot was
-                   restored, otherwise it continues after a gap with the random numbers of [seed, 2,
-                   number]
+                   restored, otherwise it continues after a gap with the random numbers of
+                   [seed, 2, number]
     snapshot       a snapshot was written         questions   questions were added or removed
     gap            frames were lost, the link was lost, or the robot was reset; drives do not count
     disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step

@@ -251,7 +251,7 @@ class RunFolder:
         """Write the SHA-256 of the settings, and of the tables unless they are written again, to sums.sha256.
 
         That of a settings or question file is the first one that was written: the run uses what it
-            read then.
+        read then.
         """
         sums = digests(self)
         sums |= {name: digest for name, digest in self._sealed().items() if name in sums}

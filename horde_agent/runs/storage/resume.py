@@ -1,12 +1,10 @@
 """Resume an interrupted run from its newest intact snapshot and its recording.
 
 A simulated robot is restored: the run repeats the steps since the snapshot with the same random
-    numbers, bit for bit,
-and compares the observations with the recording. Any other body, a real or an emulated robot or an
-environment of
-Gymnasium, cannot be set back: the recorded rows since the snapshot are learned from, and the run
-    continues after a gap,
-with random numbers of its own, so that it repeats no observation.
+numbers, bit for bit, and compares the observations with the recording. Any other body, a real or an
+emulated robot or an environment of Gymnasium, cannot be set back: the recorded rows since the
+snapshot are learned from, and the run continues after a gap, with random numbers of its own, so
+that it repeats no observation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Write a file or a folder to a staging folder, and rename it once it is complete and on the disk.
 
 A kill or a full disk leaves nothing under the final name, and the same command can be repeated:
-    what an earlier attempt
-left is removed.
+what an earlier attempt left is removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`horde doctor RUN`: check every file of a run and repair what can be repaired.
 
 Repairs: truncate an incomplete last row; rename damaged snapshots and remove unfinished ones. Other
-    damaged files are
-reported and not changed. A second call changes nothing.
+damaged files are reported and not changed. A second call changes nothing.
 """
 
 from __future__ import annotations

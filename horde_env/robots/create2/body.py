@@ -96,8 +96,7 @@ def open_create(
     """Stop the wheels, determine the mode offset, set Safe mode, and wait for two readings (`Dialect.opening`).
 
     Zeros complete a partial command of an earlier program. START stops the wheels in any mode and
-    sets Passive. A robot
-    on its powered dock stays in Passive and charges: Safe would discharge it.
+    sets Passive. A robot on its powered dock stays in Passive and charges: Safe would discharge it.
     """
     for attempt in range(TRIES):
         port.write(dialect.fill + bytes([wire.Op.START]))
@@ -122,8 +121,7 @@ def _learn_offset(port: Port, monotonic: Callable[[], float]) -> Generator[None,
     """Determine whether the robot reports each mode one too high, by its report of Passive.
 
     A report of 1 means no. A report of 2 means yes, or that START has not arrived: therefore only
-        frames well after it
-    count, and START is repeated up to three times.
+    frames well after it count, and START is repeated up to three times.
     """
     for _ in range(STARTS):
         number = port.readings()[-1].number
@@ -238,8 +236,7 @@ class CreateBody(PhysicalBody):
         """Return the mode controller's override of a request, or the request.
 
         A robot that charges or drives to its dock is sent only the zeros that the watchdog needs: a
-            damaged byte may
-        become the opcode for sleep or reset.
+        damaged byte may become the opcode for sleep or reset.
         """
         self._sent = self._newest_frame()
         readings: tuple[Any, ...] = ()

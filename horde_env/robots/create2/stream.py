@@ -1,8 +1,7 @@
 """Frames in a stream of bytes, wheel speeds as counts over six ticks, and the mode without its offset.
 
 Text in the stream is skipped as other bytes are: the banner of a reset, the battery line of a robot
-    in Off, charging
-reports.
+in Off, charging reports.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     program ── socket ── watchdog ── port ── robot       python -I -S watchdog.py URL BAUD DESCRIPTOR [EMERGENCY FILE]
 
 The robot has no command timeout: a killed or hung program leaves the wheels turning. All bytes
-    between program and
-robot pass through the watchdog, which sends the stop itself
+between program and robot pass through the watchdog, which sends the stop itself
 
     after 0.3 s without a byte from the program     two stops, 20 ms apart; the robot stays in Safe, so a short pause
                                                     does not change the mode; after 5 s also START
@@ -17,9 +16,8 @@ It runs in a separate session, so Ctrl-C does not reach it, and requests real-ti
 cannot stop the robot if it is killed (SIGKILL) together with the program, or if the cable is pulled
 or the computer loses power while the wheels
 turn: for these, put a microcontroller between cable and robot
-    (examples/microcontroller/create2_watchdog.py). If only
-the watchdog is killed, the program sends the stop itself over the port's descriptor, and starts
-another watchdog.
+(examples/microcontroller/create2_watchdog.py). If only the watchdog is killed, the program sends
+the stop itself over the port's descriptor, and starts another watchdog.
 
 Only the standard library is imported, because the process runs isolated and takes some 10 MB.
 """

@@ -4,18 +4,15 @@
     command   opcode | operands; no checksum, no length, no reply
 
 Numbers of two bytes have their high byte first. Frames have no counter and no CRC: two errors may
-    cancel in the sum, so
-readings out of range are rejected too (`is_sound`).
+cancel in the sum, so readings out of range are rejected too (`is_sound`).
 
 After a lost byte of a command, the robot takes the next opcode for an operand. Therefore four zeros
 precede each wheel
 command: as operands they are speed 0, as opcodes nothing. And no byte of a speed is an active
-    opcode (128..173, or 7,
-reset): -113 mm/s is FF 8F, and 8F sends a robot to its dock.
+opcode (128..173, or 7, reset): -113 mm/s is FF 8F, and 8F sends a robot to its dock.
 
 Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the checksum
-    includes the header,
-against that text's example.
+includes the header, against that text's example.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The Critterbot's pen: walls, dock, lamps, warm objects and magnetic fields, as immutable data.
 
 World frame: origin in the middle of the pen, x east, y north, z up; metres, kelvin, radians. Light
-    is a share of the
-sensor's full scale. The numbers live in `assets/pen.toml`.
+is a share of the sensor's full scale. The numbers live in `assets/pen.toml`.
 """
 
 from __future__ import annotations

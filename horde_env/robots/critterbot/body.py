@@ -109,10 +109,8 @@ def open_critterbot(
 
     The first bytes complete a partial packet of an earlier program. Velocity 0 brakes; duty 0, in a
     later cycle, also stops a robot that was left in WHEEL_VOLTAGE; velocity 0 again selects the
-    mode in which it is driven. Duty 0 must
-    not come first: a ramp from there to velocity 0 has no steps, by which the firmware would divide
-        (lib_motor.c,
-    motor_set_speed_slew).
+    mode in which it is driven. Duty 0 must not come first: a ramp from there to velocity 0 has no
+    steps, by which the firmware would divide (lib_motor.c, motor_set_speed_slew).
     """
     port.write(dialect.fill + dialect.encode(wire.HALT))
     yield from pause(dialect.alone_s, monotonic)

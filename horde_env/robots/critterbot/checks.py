@@ -78,10 +78,9 @@ def send_stop(
 
     The stop is sent before anything is read, so it reaches a robot that cannot answer. Velocity 0
     brakes; duty 0, after that ramp, also stops a robot that was left in WHEEL_VOLTAGE (`wire`). If
-    the robot still drives or is silent, it
-    may be driving to its dock or be at its console: over a serial line it is then sent to the
-        console, its docking is
-    stopped, its packets are started, and the stop is sent again.
+    the robot still drives or is silent, it may be driving to its dock or be at its console: over a
+    serial line it is then sent to the console, its docking is stopped, its packets are started, and
+    the stop is sent again.
     """
     if backend == "drops":
         dialect = body.DROPS

@@ -7,10 +7,8 @@ the PWM duty; its infrared distance is the driver's scrambled 8-bit value, times
 two bits in ten at best.
 
 A row with a value that no packet can hold (not a number, infinite, more than 16 bits) is dropped
-like a packet with a
-wrong checksum: the next frame counts it in `crc_errors`, and many in a row are a gap. A truncated
-    last line is dropped.
-`RecordedLife.notes` counts both.
+like a packet with a wrong checksum: the next frame counts it in `crc_errors`, and many in a row are
+a gap. A truncated last line is dropped. `RecordedLife.notes` counts both.
 """
 
 from __future__ import annotations

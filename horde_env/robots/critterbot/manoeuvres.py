@@ -1,11 +1,10 @@
 """The Critterbot's manoeuvres without the agent: the drive to the middle of its pen, and the stay at its dock.
 
 **To the middle**, from infrared distance alone: without a turn, in two seconds, and with walls
-    sensed only within about
-0.6 m. The ten readings give a posterior over a fixed grid of poses in an empty square pen (uniform
-prior), and the robot drives along the vector to the middle in its mean. That becomes vague as walls
-get out of range, so the estimate with the smallest variance is stored and continued by dead
-reckoning.
+sensed only within about 0.6 m. The ten readings give a posterior over a fixed grid of poses in an
+empty square pen (uniform prior), and the robot drives along the vector to the middle in its mean.
+That becomes vague as walls get out of range, so the estimate with the smallest variance is stored
+and continued by dead reckoning.
 
 **To the dock**, by `Frame.beacon`, the strength of the blinking beacon at eight sensors. The
 routine is the robot's (ARM firmware of 2011, lib_recharger.c): wander until the beacon is visible,
@@ -17,9 +16,8 @@ driven, because otherwise the nose meets a corner of the dock instead of the con
 
 **At the dock** the robot charges only if its host allows it (control modes 0x69 and 0x6A), and
 stands still meanwhile: its frames have `applied` False. It is full, or needs no charge, when it
-follows commands again on the dock's power. The
-firmware always completes a charge once begun (power AVR of 2011, power_avr_charge.c): disabling
-    only prevents the next.
+follows commands again on the dock's power. The firmware always completes a charge once begun (power
+AVR of 2011, power_avr_charge.c): disabling only prevents the next.
 """
 
 from __future__ import annotations

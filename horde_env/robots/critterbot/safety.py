@@ -1,12 +1,12 @@
 """Supervisor: stops the robot for heat, bus voltage and charging. VoltageMonitor: detects ignored commands.
 
 Each condition of the supervisor has two thresholds: crossing the first stops the robot, and only
-    reaching the second
-releases it, so a reading near a threshold does not start and stop it step by step.
+reaching the second releases it, so a reading near a threshold does not start and stop it step by
+step.
 
 Source: thresholds of the robot's firmware of June 2011 (lib_monitor.c, the power and motor AVRs),
-    except the low bus
-voltage: the robot switches its computer off below 12.0 V, and this stops it before.
+except the low bus voltage: the robot switches its computer off below 12.0 V, and this stops it
+before.
 """
 
 from __future__ import annotations

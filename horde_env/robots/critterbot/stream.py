@@ -24,8 +24,8 @@ class IrLightUnwrapper:
 
     The result is correct for changes of up to 32 in two packets, and for greater changes that are
     not near a multiple of 256. The first two packets are not changed (far from the dock the robot's
-    log never exceeds 196); across lost
-    packets the result is a guess. A guess too high cannot be detected later: `forget` starts again.
+    log never exceeds 196); across lost packets the result is a guess. A guess too high cannot be
+    detected later: `forget` starts again.
     """
 
     def __init__(self) -> None:
@@ -212,10 +212,9 @@ class StateDropParser(IrLightUnwrapper, StreamParser):
     """Parses the driver's stream of bytes into states; other bytes are skipped and counted.
 
     The driver neither checks nor forwards the checksum: after a byte lost on the robot's serial
-        line, a drop is a mix
-    of two packets. Most such drops are recognised by their shifted readings: spare bits are set,
-        the copy of the charge
-    state differs, the bus voltage is 0, or a cycle time that was always 0 is not.
+    line, a drop is a mix of two packets. Most such drops are recognised by their shifted readings:
+    spare bits are set, the copy of the charge state differs, the bus voltage is 0, or a cycle time
+    that was always 0 is not.
     """
 
     header = STATE_START

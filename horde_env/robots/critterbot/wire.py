@@ -8,8 +8,8 @@ A channel has a high byte, and up to eight low bits that may share a byte with o
 them to SI.
 
 The robot executes the last complete control of each cycle of 10 ms, and stops 0.5 s after the last
-one. A stop is a
-ramp of one unit per 10 ms, 0.2 s from an action of 20 units, and is sent in two forms:
+one. A stop is a ramp of one unit per 10 ms, 0.2 s from an action of 20 units, and is sent in two
+forms:
 
     HALT    velocity 0, for the longest duration of a ramp: it brakes. A turn at 3.5 rad/s ends after 0.8 rad (in the
             emulator); with duty 0 at once the wheels would roll on, to 1.5 rad
@@ -22,8 +22,7 @@ COAST alone would leave the old command as the ramp's last target, and repeating
 have no effect.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_mi.c, lib_motor.c: motor_set_speed_slew,
-    motor_event), confirmed
-byte for byte.
+motor_event), confirmed byte for byte.
 """
 
 from __future__ import annotations
@@ -118,9 +117,8 @@ class RobotState(NamedTuple):
     """The content of one state packet, in wire units.
 
     `raw` has the channels in the order of RobotSpec, shape (57,): integers as float64, for
-        `RobotSpec.to_si`; read-only
-    if decoded. 53..55 (last request) are not on the wire and 0; 56 is bit 0 of `monitor`. IR light
-    is modulo 256.
+    `RobotSpec.to_si`; read-only if decoded. 53..55 (last request) are not on the wire and 0; 56 is
+    bit 0 of `monitor`. IR light is modulo 256.
     """
 
     raw: Floats

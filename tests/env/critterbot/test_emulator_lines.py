@@ -154,7 +154,7 @@ def bundles(line: DropsLine, port: Any) -> list[int]:
     """Return how many drops are there for a host after each one that the driver sends; the host speaks with every 10th.
 
     No clock is in it: what waits for an acknowledgement waits for far longer than two hundred drops
-        take.
+    take.
     """
     sizes = []
     for k in range(200):

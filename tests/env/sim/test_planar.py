@@ -147,8 +147,7 @@ def test_a_contact_never_pulls_and_slides_only_at_the_friction_cone() -> None:
     """The laws that projected Gauss-Seidel solves, read off the impulses of bodies thrown into a corner.
 
     Signorini: impulse >= 0, speed >= target, one of them with equality. Coulomb: |along| <= mu
-        normal, and on slip the
-    friction is at its bound and against the slip.
+    normal, and on slip the friction is at its bound and against the slip.
     """
     rng = np.random.default_rng(0)
     n_seen = 0

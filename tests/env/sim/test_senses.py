@@ -152,8 +152,7 @@ def test_the_west_wall_casts_a_shadow_band() -> None:
     """The window at x = -1.6, z = 0.45 clears the 0.25 m wall for a sensor at 0.10 m only beyond x = -0.55.
 
     Similar triangles: 0.6 m before the wall it stands 0.2 m above it; the sensor, 0.15 m below it,
-        comes out of the
-    shadow 0.6 x 0.15 / 0.2 = 0.45 m behind the wall.
+    comes out of the shadow 0.6 x 0.15 / 0.2 = 0.45 m behind the wall.
     """
     window = LAMPS[1:2]
     shadow, edge, lit = (light(x, -0.2, WEST, window)[0] for x in (-0.7, -0.55, -0.4))
@@ -205,7 +204,7 @@ def test_a_body_sunk_into_a_wall_is_still_behind_it() -> None:
     """A light sensor a millimetre beyond the west wall's inner face does not see the window: its sight starts inside.
 
     Without the setback the window would blind it: 0.27 / 0.7^2 = 0.55 of full scale instead of
-        nothing.
+    nothing.
     """
     rim = np.array([[0.002, 0.0, 0.0]])
     assert light(-0.999, -0.2, WEST, LAMPS[1:], at=rim)[0] == 0.0

@@ -38,8 +38,7 @@ class CreateFaults(LineFaults):
     """The Create 2's faults.
 
     In addition to `LineFaults`: `lift` (wheels drop), `cliff`, `sleep`, `mode` (it leaves Safe
-        without a message),
-    `text` (within the stream). `heat` has no effect.
+    without a message), `text` (within the stream). `heat` has no effect.
     """
 
     kinds = (*LineFaults.kinds, "lift", "cliff", "sleep", "mode", "text")

@@ -6,12 +6,10 @@
     full      executes commands without these checks
 
 It has no command timeout: the last speeds hold until the next command. Commands that the mode does
-    not allow, and
-unknown bytes, including 0, are skipped.
+not allow, and unknown bytes, including 0, are skipped.
 
 Source: iRobot Create 2 Open Interface Specification based on the Roomba 600 (2016); the texts are
-    those of a robot with
-firmware stm32-3.7.1.
+those of a robot with firmware stm32-3.7.1.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ it meets an
 obstacle: then it slides along it, its wheels slip, and their motors' currents rise.
 
 Source: measurements of two robots by the RoombaCI project: steady speeds against requests, 2 m/s^2,
-    light signals by
-distance.
+light signals by distance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The microcontroller's receive buffer, and its text console after a reset: lines end in CR, without an echo.
 
 It has only the commands that a host needs: `mi on`, `reset now`, `recharge start` and `recharge
-    stop`.
+stop`.
 
 Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armio.c).
 """

@@ -8,8 +8,8 @@ zero for a reading without noise; `scratch` holds lines of sight. Metres, radian
 a share of full scale.
 
 Numbers are the robot's if they were measured (log of 5 October 2010, web site of its makers). No
-source has its curve
-of infrared against distance, its height or the view of its thermal zones: those are assumptions.
+source has its curve of infrared against distance, its height or the view of its thermal zones:
+those are assumptions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The robot's two programs in integers: the ARM (requests, slew, timeout) and a motor AVR per wheel (speed).
 
 Both run at 100 Hz here. The motor AVR's real period is 10.11 ms; a click is scaled with it, so four
-clicks a period
-are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which a host must be
-    prepared:
+clicks a period are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which a
+host must be prepared:
 
     ramp             continues after a duty command or an unknown mode, with its units taken as duties
     same target      is ignored, even if duties have changed the wheels' setpoints meanwhile
@@ -12,13 +11,11 @@ are one wheel unit, 0.0176 m/s. They have the faults of the real ones, for which
                      backwards, or forwards if the setpoint fell to 0 at once
 
 Source: the published sources of the Critterbot's firmware (2011) (lib_motor.c, lib_monitor.c,
-    avr_motor.c), compiled
-for a host and compared with this file cycle by cycle.
+avr_motor.c), compiled for a host and compared with this file cycle by cycle.
 
 The state is two integer arrays that the kernels change in place: `arm`, shape (N_WORDS,), and
-    `wheels`, shape
-(N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends `command`, in
-wire units.
+`wheels`, shape (N_ROWS, 3), one column per wheel in the order 100, 220, 340 degrees. A host sends
+`command`, in wire units.
 """
 
 from __future__ import annotations
@@ -121,9 +118,8 @@ def begin_slew(arm: Ints, wheels: Ints, a: int, b: int, c: int) -> None:
     """Start a ramp to new wheel units; the wheel with the largest change moves one unit per cycle.
 
     The return for an unchanged target is in the firmware, with its fault: after duties the target
-        may be zero already,
-    and zeros then do not stop the wheels. A ramp without steps (the wheels are at the new target)
-    divides by zero in the firmware; that processor's division returns 0.
+    may be zero already, and zeros then do not stop the wheels. A ramp without steps (the wheels are
+    at the new target) divides by zero in the firmware; that processor's division returns 0.
     """
     arm[MODE] = WHEEL_SPACE
     arm[SILENT] = 0
@@ -222,8 +218,8 @@ def limit_current(wheels: Ints, i: int, setpoint: int) -> int:
     """Return wheel i's setpoint, in units or duty, less the current limit's reduction: 1 per period above the limit.
 
     While it grows, the reduction leaves at least 1 of the setpoint. It shrinks by 1 per period,
-    whatever the setpoint
-    is then: a reduction of 20 makes a setpoint of 5 -15, and of 0, which counts as negative, +20.
+    whatever the setpoint is then: a reduction of 20 makes a setpoint of 5 -15, and of 0, which
+    counts as negative, +20.
     """
     size = abs(setpoint)
     if wheels[CURRENT, i] > CURRENT_LIMIT:

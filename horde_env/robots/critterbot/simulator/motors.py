@@ -6,11 +6,9 @@ scale), since the scale in ampere is unknown.
 
 The numbers are fitted to the real robot's log of 5 October 2010. A stalled motor draws 0.75 byte
 per unit of duty at 16.5 V (31 at the limit, falling as the stall cap lowers the duty); turned
-freely at 19 units it draws 7. One driven
-wheel at 19 turns the other two at 9 to 11, two driven wheels turn the third at 17: that determines
-    the rollers'
-friction relative to the axles'. Newtons per byte (0.12) follows from the time in which a 4 kg body
-stops.
+freely at 19 units it draws 7. One driven wheel at 19 turns the other two at 9 to 11, two driven
+wheels turn the third at 17: that determines the rollers' friction relative to the axles'. Newtons
+per byte (0.12) follows from the time in which a 4 kg body stops.
 
 State: `motion`, float64 of shape (N_ROWS, 3), one column per wheel.
 """
@@ -79,8 +77,7 @@ def wheel_geometry(angles_rad: Floats, circle_m: float) -> Floats:
     """Return each wheel's rim speed per body velocity (vx, vy, yaw rate) and its friction factors, shape (3, 5).
 
     A row is (-sin p, cos p, R, 1, 1): the axle's friction is multiplied by the last two while the
-        body turns clockwise
-    and counter-clockwise.
+    body turns clockwise and counter-clockwise.
     """
     return np.column_stack(
         [-np.sin(angles_rad), np.cos(angles_rad), np.full(3, circle_m), np.ones((3, 2))]

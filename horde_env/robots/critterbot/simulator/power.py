@@ -1,9 +1,8 @@
 """The bus and its three batteries, which discharge over a life and charge at the dock if charging is enabled.
 
 Source of thresholds and charge states: the published sources of the power AVR's and the ARM's
-    firmware (2011).
-Volts at rest and their spread are from the real robot's log; capacity and load are assumptions: a
-wandering robot runs 12 h from full.
+firmware (2011). Volts at rest and their spread are from the real robot's log; capacity and load are
+assumptions: a wandering robot runs 12 h from full.
 """
 
 from __future__ import annotations
