@@ -197,7 +197,7 @@ def count_updated(
 ) -> int:
     """Return the number of demons that learn in a step: with rho > 0, not diverged, and not skipping it.
 
-    `rho` is of each policy, (p,); `policy` of each group, (g,); the others of each demon, (d,).
+    `rho` is of each policy, shape (p,); `policy` of each group, (g,); the others of each demon, (d,).
     """
     n_updated = 0
     for i in range(group.shape[0]):

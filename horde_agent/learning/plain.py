@@ -16,6 +16,7 @@ from horde_agent.kernels import control, plain
 from horde_agent.kernels.checks import DEMON_DIVERGED, Signals
 from horde_agent.kernels.plain import Demons, Phi
 from horde_agent.kernels.rules import Rule, learn_all, rule
+from horde_agent.kernels.trace_rules import next_lambda
 from horde_agent.kernels.vectors import pack
 from horde_agent.learning.engine import (
     LARGEST_STEP,
@@ -28,7 +29,7 @@ from horde_agent.learning.engine import (
     restored_streams,
     streams_state,
 )
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, next_lambda
+from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_storage import prefault
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Reals
@@ -231,7 +232,8 @@ class PlainEngine:
         if has_rho.size > 1:
             has_rho = has_rho[group]
         skips = ~(has_rho & is_finite) | self._is_diverged
-        of_demons = (rho, gamma, next_lambda(self.config, lam, rho, b), *values)
+        next_lam = next_lambda(self.config.trace_rule, self.config.trace_bound, lam, rho, b)
+        of_demons = (rho, gamma, next_lam, *values)
         parts = (int(signals.action_t[0]), b, *of_demons)
         learn_all(
             self._parameters, self._native, self._phi, phi, skips, parts, n_threads=self._n_threads

@@ -455,16 +455,4 @@ def is_too_long(config: LearnerConfig, decay: float) -> bool:
     return config.bounds_trace and decay < 1.0 and trace_length(config, decay) > LARGEST_TAIL
 
 
-def next_lambda(config: LearnerConfig, lam: Floats, rho: Floats, b: float | Floats) -> Floats:
-    """Return lambda_{t+1} of a trace rule from the questions' trace decays and ratios, (n_demons,), and b(a_t)."""
-    match config.trace_rule:
-        case "clipped":
-            return lam / np.maximum(rho / config.trace_bound, 1.0)
-        case "tree-backup":
-            return lam * b
-        case "abtd":
-            return np.minimum(config.trace_bound * b, 1.0 / np.maximum(rho, 1.0))
-    return lam
-
-
 PAPER_CONFIG = LearnerConfig()

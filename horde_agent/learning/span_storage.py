@@ -18,21 +18,18 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels import trace_rules
 from horde_agent.kernels._jit import Constant, threads_here
 from horde_agent.kernels.rules import Rule, rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import (
-    ABTD,
     CHUNK,
     CLASSIFY_AT,
-    CLIPPED,
     N_CLOCKS,
     N_LEARNED,
     N_ROWS,
     NO_TIME,
     NOW,
-    PLAIN,
-    TREE_BACKUP,
     SpanArrays,
 )
 from horde_agent.kernels.vectors import entry_of, generalise, pack
@@ -65,7 +62,6 @@ _PAGE = 4_096  # bytes, the smallest page size
 _PART = 1 << 26  # bytes that a thread pre-faults at a time
 _FEW = 1 << 22  # bytes that are pre-faulted sooner than threads are started, in at most 1 ms
 
-_TRACE_RULES = {"plain": PLAIN, "clipped": CLIPPED, "tree-backup": TREE_BACKUP, "abtd": ABTD}
 _PERIODS = {False: 64, True: 128}  # steps between two flushes, eager and deferred
 _WAIT = 3  # periods after which pending updates are written in any case
 _VECTOR = 80  # lanes of scratch
@@ -539,7 +535,7 @@ class Allocation:
         return {
             "every_step": config.w_rule == "every-step",
             "has_scales": config.rarity,
-            "trace_rule": _TRACE_RULES[config.trace_rule],
+            "trace_rule": trace_rules.CODES[config.trace_rule],
             "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
             "rule": config.rule_parameters,
             "has_w": Constant(self._has_w),

@@ -17,9 +17,10 @@ from horde_agent.kernels import rules
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.kernels.rules import learn as update
+from horde_agent.kernels.trace_rules import next_lambda
 from horde_agent.kernels.vectors import pack
 from horde_agent.learning.plain import new_demons
-from horde_agent.learning.rules import LearnerConfig, next_lambda
+from horde_agent.learning.rules import LearnerConfig
 from horde_agent.problems.markov import Problem
 from horde_agent.types import Bools, Floats, Integers
 
@@ -278,8 +279,13 @@ def _trace_decays(batch: Batch, rho: Floats, b: Floats) -> Floats:
     lam = np.zeros((len(rho), batch.lam.size, *b.shape))
     for value in np.unique(batch.lam):
         at = batch.lam == value
+        config = batch.variant.config(value)
         lam[:, at] = next_lambda(
-            batch.variant.config(value), np.full_like(lam[:, at], value), rho[:, None], b
+            config.trace_rule,
+            config.trace_bound,
+            np.full_like(lam[:, at], value),
+            rho[:, None],
+            b,
         )
     return lam.reshape(-1, *b.shape)
 

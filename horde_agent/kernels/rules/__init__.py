@@ -16,15 +16,8 @@ A rule is a module with
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
 
-Three of the published off-policy rules are TD(lambda) with another lambda_{t+1}, made from the action's pi and b (or
-rho = pi / b) by a *trace rule*, which any rule can use:
-
-    "plain"         lambda
-    "clipped"       lambda min(1, c_bar/rho)        c_bar = 1: V-trace, Retrace
-    "tree-backup"   lambda b
-    "abtd"          min(psi b, 1, 1/rho)
-
-so that GTD(lambda) with trace_rule="clipped" is gradient V-trace, with "tree-backup" gradient tree backup.
+Three of the published off-policy rules are TD(lambda) with another lambda_{t+1}, made by a *trace rule*, which any
+rule can use: see `kernels/trace_rules.py`.
 """
 
 from __future__ import annotations

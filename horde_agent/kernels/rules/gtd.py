@@ -5,7 +5,7 @@
     theta_{t+1} = theta_t + alpha   (delta_t e_t - gamma_{t+1} (1 - lambda_{t+1}) (e_t.w_t) phi_{t+1})
     w_{t+1}     = w_t     + alpha_w (delta_t e_t - (w_t.phi_t) phi_t)
 
-Trace rules: those of `__init__`; "capped": entries of phi_t + gamma_t lambda_t e_{t-1} are at most 1. Rules for w:
+Trace rules: `trace_rules.py`; "capped": entries of phi_t + gamma_t lambda_t e_{t-1} are at most 1. Rules for w:
 "every-step": as above; "importance-weighted": the term (w.phi) phi is multiplied by rho_t.
 
 Weakness: a small alpha_w / alpha is off-policy TD(lambda) in disguise and may diverge with it; slow where the features

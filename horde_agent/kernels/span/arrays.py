@@ -37,8 +37,6 @@ IDLE = 0  # idle: every ratio is 0, the trace ends
 DECAYS = 1  # every ratio is 0 but w decays, under the w rule "every-step"; the trace ends
 LEARNS = 2
 
-PLAIN, CLIPPED, TREE_BACKUP, ABTD = range(4)  # trace rules, lambda_{t+1}
-
 # Lists of runs; numba compiles a kernel once more for each literal int.
 FLUSH = np.int64(0)
 BATCH = np.int64(1)
@@ -175,7 +173,7 @@ class SpanArrays(NamedTuple):
     # Settings.
     every_step: bool  # w decays also if rho = 0
     has_scales: bool  # step sizes depend on the rarity of features: S is not 1
-    trace_rule: int  # place in TRACE_RULES
+    trace_rule: int  # one of `trace_rules.CODES`
     trace_bound: float  # 1 / c_bar, or psi
     drop_below: float  # a tail below this is dropped; an active feature enters with 1
     largest_tail: int  # steps

@@ -49,15 +49,13 @@ from horde_agent.kernels.rules import (
     trace_source,
 )
 from horde_agent.kernels.span.arrays import (
-    ABTD,
-    CLIPPED,
     DECAYS,
     IDLE,
     LEARNS,
     OLDEST,
-    TREE_BACKUP,
     SpanArrays,
 )
+from horde_agent.kernels.trace_rules import next_lambda_of_lanes
 from horde_agent.kernels.vectors import (
     absolute,
     any_true,
@@ -230,21 +228,6 @@ def store_sums(span: SpanArrays, lane: int, sums: Sums) -> None:
     store(span.d_sum, lane, sums.d)
     store(span.h_sum, lane, sums.h)
     store(span.q_sum, lane, sums.q)
-
-
-@inlined_kernel
-def next_lambda(span: SpanArrays, now: int, lam: Lanes, rho: Lanes, zero: Lanes) -> Lanes:
-    """Return lambda_{t+1}, t = `now`, by the trace rule."""
-    b = span.signal_b[(now + 1) % span.signal_b.shape[0]]
-    if span.trace_rule == CLIPPED:
-        scaled = rho * span.trace_bound
-        return lam / choose(scaled > 1.0, scaled, zero + 1.0)
-    if span.trace_rule == TREE_BACKUP:
-        return lam * b
-    if span.trace_rule == ABTD:
-        lam = 1.0 / choose(rho > 1.0, rho, zero + 1.0)
-        return choose(lam < span.trace_bound * b, lam, zero + span.trace_bound * b)
-    return lam
 
 
 @inner_kernel
@@ -438,10 +421,13 @@ def step_within_range(
     largest_entry = signals.rho * (1.0 + signals.decay * load(span.e_sum, lane, zero))
     is_small = absolute(signals.delta * largest_entry) < span.largest_step
     store(span.td_error, lane, signals.delta)
+    b = span.signal_b[(now + 1) % span.signal_b.shape[0]]
     step = LaneStep(
         rho=signals.rho,
         gamma=signals.gamma,
-        lam=next_lambda(span, now, signals.lam, signals.rho, zero),
+        lam=next_lambda_of_lanes(
+            span.trace_rule, span.trace_bound, signals.lam, signals.rho, b, zero
+        ),
         decay=signals.decay,
         delta=choose(is_small, signals.delta, zero),
         w_phi=signals.w_phi,
