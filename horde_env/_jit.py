@@ -143,13 +143,15 @@ class _QuickFlags(Flags):
 
 
 class _PartCompiler(CompilerBase):
+    choose_library: Any = _ChooseLibrary
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)  # type: ignore[no-untyped-call]
         self.state.flags = _QuickFlags(self.state.flags)  # type: ignore[no-untyped-call]
 
     def define_pipelines(self) -> list[Any]:
         passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
-        passes.add_pass_after(_ChooseLibrary, IRLegalization)
+        passes.add_pass_after(self.choose_library, IRLegalization)
         passes.finalize()
         return [passes]
 
@@ -176,16 +178,8 @@ class _ChooseKernelLibrary(AnalysisPass):
         return False
 
 
-class _KernelCompiler(CompilerBase):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)  # type: ignore[no-untyped-call]
-        self.state.flags = _QuickFlags(self.state.flags)  # type: ignore[no-untyped-call]
-
-    def define_pipelines(self) -> list[Any]:
-        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
-        passes.add_pass_after(_ChooseKernelLibrary, IRLegalization)
-        passes.finalize()
-        return [passes]
+class _KernelCompiler(_PartCompiler):
+    choose_library = _ChooseKernelLibrary
 
 
 # Kernels that call it need no wrappers for Python, which unpack each array of each record.
