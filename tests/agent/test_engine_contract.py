@@ -397,7 +397,11 @@ def settings_of(name: str) -> list[tuple[str, str, str]]:
     return settings
 
 
-SETTINGS = [("tree_backup", "tree-backup", EVERY_STEP), ("gtd", "abtd", EVERY_STEP)]
+SETTINGS = [
+    ("tree_backup", "tree-backup", EVERY_STEP),
+    ("gtd", "tree-backup", EVERY_STEP),
+    ("gtd", "abtd", EVERY_STEP),
+]
 for other_name in SPAN_RULES:
     if other_name != "gtd":
         SETTINGS += settings_of(other_name)
