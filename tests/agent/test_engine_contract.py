@@ -424,6 +424,20 @@ def test_the_span_engine_learns_what_the_plain_engine_learns(
     Trial(stream, (name,)).run(150)
 
 
+@pytest.mark.parametrize(
+    ("trace_rule", "parameters"), [("clipped", {"c_bar": 0.6}), ("abtd", {"psi": 0.7})]
+)
+def test_the_span_engine_bounds_traces_as_the_plain_engine_does(
+    trace_rule: Any, parameters: dict[str, float]
+) -> None:
+    """With bounds other than 1, their default, where a bound that is left out changes nothing."""
+    config = config_of("gtd", trace_rule=trace_rule, parameters=parameters)
+    stream = EngineStream(3, RULES_DRAW, n_streams=2)
+    engine = span_engine(stream, config, batch=1, period=7)
+    stream.start([Learner(engine)], [Learner(plain_engine(stream, config))])
+    Trial(stream, ("gtd",)).run(150)
+
+
 FEW = Choices(
     gamma=(0.0, 0.5, 0.9), lam=(0.0, 0.4, 0.9), alpha=0.02, alpha_w=0.03, demons=(3, 3, 1, 1)
 )
