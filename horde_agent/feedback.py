@@ -3,9 +3,9 @@
     phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t
 
 A prediction depends on earlier observations, so that states with the same observation can have
-different features. The loop is causal: of step t + 1 it uses only the observation. At the beginning
-of a stream there is no previous step, and every prediction fed back is 0, clipped to the
-prediction's range.
+different features. The loop is causal: from step t + 1 it uses only the observation. Where a stream
+begins there is no previous step, and every prediction fed back is 0, clipped to the prediction's
+range.
 
 Source: White, Modayil & Sutton (2012), figure 1; Sutton & Tanner (2005), TD networks: x_t =
     x(a_{t-1}, o_t, y_{t-1}).

@@ -6,8 +6,7 @@
     "abtd"          min(psi b, 1, 1/rho)
     "capped"        lambda; entries of phi_t + gamma_t lambda_t e_{t-1} are at most 1 (`kernels/plain.py`)
 
-so that GTD(lambda) with trace_rule="clipped" is gradient V-trace, with "tree-backup" gradient tree
-backup.
+GTD(lambda) with trace_rule="clipped" is gradient V-trace, with "tree-backup" gradient tree backup.
 
 Sources: Precup, Sutton & Singh (2000), tree backup; Munos, Stepleton, Harutyunyan & Bellemare
 (2016), Retrace; Espeholt et al. (2018), V-trace; Mahmood, Yu & Sutton (2017), ABTD.

@@ -101,7 +101,7 @@ class RunReader:
 
         After `silent_s` without a change of now.json a run is "silent"; or "dead", if no process
         has locked its folder. `can_stop` says whether there is something to stop: a robot that is
-        open, or a physical one whose process died.
+        open, or a physical one after its process died.
         """
         status = self._json(self.live / "now.json")
         is_open = self._run.stop.is_file()

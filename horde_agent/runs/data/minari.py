@@ -8,8 +8,8 @@ termination, or by a gap.
 
 Infos are those that `reset` and `step` returned: `infos/b` of a row belongs to the action that
 *led* to it, as do all other infos. The column `b` has the probability of the action taken *from*
-each row, which is `infos/b` of the next row. A data set whose infos hold b in the row of its action
-is read with `b = "infos/b"` in --columns.
+each row, which is `infos/b` of the next row. If the infos of a data set have b in the row of its
+action, read it with `b = "infos/b"` in --columns.
 
 Source: Younis et al. (2024), Minari.
 """

@@ -3,8 +3,8 @@
 A simulated robot is restored: the run repeats the steps since the snapshot with the same random
 numbers, bit for bit, and compares the observations with the recording. Any other body, a real or an
 emulated robot or an environment of Gymnasium, cannot be set back: the recorded rows since the
-snapshot are learned from, and the run continues after a gap, with random numbers of its own, so
-that it repeats no observation.
+snapshot are learned from, and the run continues after a gap, with other random numbers than before,
+so that it repeats no observation.
 """
 
 from __future__ import annotations
