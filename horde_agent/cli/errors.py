@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.exit_reason import ExitCause
 
 
 class Fault(Exception):
@@ -15,7 +16,11 @@ class Fault(Exception):
 
 @contextmanager
 def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]:
-    """Raise errors that the user can correct as `kind`; others are bugs and keep their traceback."""
+    """Raise errors that the user can correct as `kind`; others are bugs and keep their traceback.
+
+    A set emergency stop is BadInput in any case: a supervisor must not start the run again before a
+    person has cleared it.
+    """
     try:
         yield
     except BadInput:
@@ -27,6 +32,8 @@ def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]
 
         if isinstance(error, EnvironmentGone):
             raise Fault(f"{error}; its output, if any, is above") from error
+        if ExitCause.of_fault(error) is ExitCause.EMERGENCY_STOP:
+            raise BadInput(_text_of(error)) from error
         if is_of_body(error) or isinstance(
             error, ValueError | ImportError | OSError | GymnasiumError
         ):

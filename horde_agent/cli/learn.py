@@ -191,9 +191,11 @@ def _robot(
         envs = [make_env(config) for _ in range(config.robots)]
         for env in envs:
             undo.callback(env.close)
-        # To report errors of the port before compiling, which delays commands
+        # To report errors of the port before compiling, which delays commands. The port of a
+        # resumed run was there when the run began: its absence is a fault, no bad input
         if config.backend in ONE_AT_A_TIME:
-            envs[0].reset(options={"manoeuvre": "stay"})
+            with user_errors(BadInput if resumed is None else Fault):
+                envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
         question_file = None
         if resumed is not None and folder.question_file.is_file():

@@ -370,7 +370,6 @@ def request_stop(folder: Path) -> StopAnswer:
     run = RunFolder(folder)
     options = stop_options(run)
     pool = ThreadPoolExecutor(2)
-    unconfirmed = []
     try:
         ways: list[Future[StopAnswer | None]] = [pool.submit(ask_process, run)]
         if options:
@@ -380,10 +379,10 @@ def request_stop(folder: Path) -> StopAnswer:
             answer = done.result()
             if answer is not None and answer.is_confirmed:
                 return answer
-            if answer is not None and answer.said:
-                unconfirmed.append(answer.said)
     finally:
         pool.shutdown(wait=False)
+    answers = [way.result() for way in ways]  # that of the process first
+    unconfirmed = [answer.said for answer in answers if answer is not None and answer.said]
     if not options and not unconfirmed:
         unconfirmed.append("the process of this run does not answer")
     return StopAnswer(is_confirmed=False, said="; ".join(unconfirmed))

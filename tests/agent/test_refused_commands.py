@@ -136,6 +136,15 @@ SETTINGS = [
         "learn --backend replay --log run --excursion-probability 0.2",
         "--excursion-probability requires a robot",
     ),
+    Case(
+        "learn --env CartPole-v1 --questions policies --excursion-probability 0.1",
+        "--excursion-probability 0.1: no test excursion would be made, because CartPole-v1 makes them only with "
+        "--excursions: add that, or omit it",
+    ),
+    Case(
+        "learn --physics planar --questions nexting --excursion-probability 0.1",
+        "because all questions are about the behaviour or have tested = false: ask others, or omit it",
+    ),
     Case("learn --backend replay --log run --realtime", "--realtime requires a robot that can act"),
     Case("learn --algorithm tdrc:beta=.1,beta=.2", "gives 'beta' twice: give it once"),
     Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,16 @@ from horde_agent import cli
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import row_dtype
 from horde_agent.runs.storage.folder import RunFolder
-from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, refused, summary_of
+from horde_env.hardware.latch import EmergencyLatch, default_path
+from tests.agent.commands import (
+    QUESTIONS,
+    edited_manifest,
+    files,
+    flip,
+    horde,
+    refused,
+    summary_of,
+)
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.doubles import ToyBody
 from tests.agent.kills import ROWS, differences, lived_with_kills
@@ -556,3 +566,46 @@ def wait_for(path: Path) -> bool:
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.02)
     return path.exists()
+
+
+# ---- a port that is gone ---------------------------------------------------------------------------------------------
+
+GONE = "--backend serial --port /dev/no_such_robot --questions nexting"
+
+
+@pytest.mark.parametrize("robot", ["critterbot", "create2"])
+def test_a_port_that_was_there_when_the_run_began_is_a_fault_and_a_supervisor_tries_again(
+    robot: str,
+    toy: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An unplugged cable: exit code 1, at which examples/horde.service starts again, not 2, and no file changes.
+
+    Of a new run it is bad input. A set emergency stop is bad input too, until a person clears it.
+    """
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    with monkeypatch.context() as patch:
+        words = f"learn --steps 30 --robot {robot} {GONE} --out a"
+        assert in_toy_body(words, patch) == 0
+    contents = files()
+    capsys.readouterr()
+    assert horde("resume a --steps 60") == 1
+    assert "there is no port /dev/no_such_robot" in capsys.readouterr().err
+    assert files() == contents
+    assert horde(f"learn --steps 30 --robot {robot} {GONE} --out b") == 2
+
+    latch = EmergencyLatch(default_path(robot))
+    latch.set("a person pressed it")
+    assert horde("resume a --steps 60") == 2
+    assert "the emergency stop is set" in capsys.readouterr().err
+
+
+def test_the_unit_of_systemd_restarts_a_life_after_a_fault_and_not_after_bad_input() -> None:
+    unit = (Path(__file__).resolve().parents[2] / "examples" / "horde.service").read_text()
+    (codes,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert codes.split() == [str(cli.BAD_INPUT), "130", "143"]
+    assert str(cli.FAULT) not in codes.split()
+    assert re.search(r"^StartLimitIntervalSec=0$", unit, re.MULTILINE)
+    assert re.search(r"^Restart=on-failure$", unit, re.MULTILINE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -103,6 +105,57 @@ def test_nobody_stops_a_robot_without_the_token_of_its_run(tmp_path: Path) -> No
     listener.close(is_stopped=True)
     assert not file.exists()
     assert ask_process(RunFolder(tmp_path)) is None
+
+
+class Hung(NamedTuple):
+    """A process that hangs.
+
+    Attributes:
+        accepts: Whether its listener still works: only its step hangs then.
+        said: A part of the page's sentence.
+    """
+
+    accepts: bool
+    said: str
+
+
+@pytest.mark.parametrize(
+    "hung",
+    [
+        Hung(accepts=False, said="it did not answer within 0.2 s"),
+        Hung(accepts=True, said="it received the stop, but its step did not end within 0.3 s"),
+    ],
+    ids=["all its threads", "its step"],
+)
+def test_a_process_that_hangs_is_named_at_once_with_its_end(
+    hung: Hung, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel still accepts the connection of a stopped process, and nothing follows.
+
+    The sentence precedes that of `horde-robot stop`, which finds the port in use. Before, the page
+    waited for 30 s and blamed another program.
+    """
+    monkeypatch.setattr(stop_request, "RECEIPT_S", 0.2)
+    monkeypatch.setattr(stop_request, "ANSWER_S", 0.3)
+    command = tmp_path / "horde-robot"
+    command.write_text("#!/bin/sh\necho /dev/robot is in use by another program\nexit 1\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(command))
+    listener = listening(tmp_path, lambda: "", SERIAL)
+    file = tmp_path / ".stop"
+    with socket.create_server(("127.0.0.1", 0)) as stopped_process:
+        if not hung.accepts:
+            address = json.loads(file.read_text()) | {"port": stopped_process.getsockname()[1]}
+            file.write_text(json.dumps(address))
+        answer = server.request_stop(tmp_path)
+    listener.close(is_stopped=False)
+    pid = os.getpid()
+    assert not answer.is_confirmed
+    assert answer.said == (
+        f"process {pid} hangs: {hung.said}. End it by `kill -9 {pid}`: the recording except its last second and the "
+        f"snapshots are kept, and `horde resume {tmp_path}` continues from them; /dev/robot is in use by another "
+        "program"
+    )
 
 
 @pytest.mark.parametrize(

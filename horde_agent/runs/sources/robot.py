@@ -19,7 +19,7 @@ from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, read_in_parts
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
@@ -78,6 +78,8 @@ class RobotSource(Source):
                 "--excursions has no policy to follow: all questions are about the behaviour or have tested = false; "
                 "ask about other policies (--questions excursions), or omit it"
             )
+        if resumed is None:
+            _refuse_lone_probability(self.life, config)
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         # A run of an older version may lack the state of a robot that can now be restored.
@@ -319,6 +321,19 @@ class RobotSource(Source):
         return ExitReason.of(
             ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
         )
+
+
+def _refuse_lone_probability(life: Life, config: LearnConfig) -> None:
+    """Raise BadInput if a probability of excursions was given, and the life makes none."""
+    probability = config.excursion_probability
+    if life.excursions.policies or probability in (0.0, LearnConfig.excursion_probability):
+        return
+    why = "all questions are about the behaviour or have tested = false: ask others"
+    if not life.body.can_drive:
+        why = f"{config.env} makes them only with --excursions: add that"
+    raise BadInput(
+        f"--excursion-probability {probability:g}: no test excursion would be made, because {why}, or omit it"
+    )
 
 
 def _learn_theta(life: Life, run: Run, names: set[str]) -> None:

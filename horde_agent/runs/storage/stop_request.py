@@ -6,7 +6,10 @@ stops the same robot from outside. A request writes no file, so it needs neither
 space on the disk.
 
     page to run     the token, in a line
-    run to page     after the robot was stopped and closed, a line: {"is_confirmed": true, "said": "..."}
+    run to page     at once a line, the receipt: {}
+                    after the robot was stopped and closed, a line: {"is_confirmed": true, "said": "..."}
+
+A process without a receipt hangs: the page says how to end it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ STOP_OPTIONS = ("robot", "backend", "port", "parity")
 LOOPBACK = "127.0.0.1"
 TOKEN_S = 1.0  # within which a connection must send its token
 CONNECT_S = 1.0
-ANSWER_S = 30.0  # the longest wait for the confirmation
+RECEIPT_S = 2.0  # the longest wait for the receipt
+ANSWER_S = 10.0  # the longest wait for the confirmation after the receipt
 # Interval at which the listener looks whether it was closed, where closing does not wake it
 _LOOK_S = 1.0
 _LONGEST = 4096  # bytes of a line
@@ -82,6 +86,7 @@ class StopListener:
             address = {
                 "port": self._socket.getsockname()[1],
                 "token": self._token,
+                "pid": os.getpid(),
                 "stop_options": dict(stop_options),
             }
             self._write(json.dumps(address))
@@ -133,6 +138,7 @@ class StopListener:
             token = _line_from(connection)
             if not secrets.compare_digest(token, self._token.encode()):
                 return
+            connection.sendall(b"{}\n")
             with self._first:
                 if self._said is None and not self._closed.is_set():
                     self._said = self._stop()
@@ -165,16 +171,36 @@ def _stop_file(folder: RunFolder) -> dict[str, Any]:
 
 
 def ask_process(folder: RunFolder) -> StopAnswer | None:
-    """Ask the process of a run to stop its robot, and wait for its answer; None if none listens or answers."""
+    """Ask the process of a run to stop its robot, and wait for its answer; None if none listens.
+
+    Of a process that hangs, the answer names it and says how to end it.
+    """
     address = _stop_file(folder)
+    why = f"it did not answer within {RECEIPT_S:g} s"
     try:
-        with socket.create_connection((LOOPBACK, int(address["port"])), CONNECT_S) as connection:
-            connection.settimeout(ANSWER_S)
+        with (
+            socket.create_connection((LOOPBACK, int(address["port"])), CONNECT_S) as connection,
+            connection.makefile("rb") as lines,
+        ):
             connection.sendall(str(address["token"]).encode() + b"\n")
-            answer = json.loads(_line_from(connection))
+            connection.settimeout(RECEIPT_S)
+            json.loads(lines.readline(_LONGEST))
+            why = f"it received the stop, but its step did not end within {ANSWER_S:g} s"
+            connection.settimeout(ANSWER_S)
+            answer = json.loads(lines.readline(_LONGEST))
             return StopAnswer(is_confirmed=answer["is_confirmed"] is True, said=str(answer["said"]))
+    except TimeoutError:
+        return StopAnswer(is_confirmed=False, said=_hang_text(folder, address.get("pid"), why))
     except (OSError, LookupError, ValueError, TypeError, OverflowError):
         return None
+
+
+def _hang_text(folder: RunFolder, pid: Any, why: str) -> str:
+    """Return a sentence about a process that hangs, with its end and what is kept."""
+    return (
+        f"process {pid} hangs: {why}. End it by `kill -9 {pid}`: the recording except its last second and the "
+        f"snapshots are kept, and `horde resume {folder.path}` continues from them"
+    )
 
 
 def _line_from(connection: socket.socket) -> bytes:
