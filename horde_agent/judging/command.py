@@ -22,7 +22,8 @@ class EvaluateConfig:
 
     Attributes:
         data: A table (Parquet, CSV, npz, described by --columns), the folder of a LeRobot data set
-            or of a run. The reward is its `next_reward` or `reward`, or a channel `reward`.
+            or of a run. The reward is its `next_reward` or `reward`, or a channel `reward` with
+            `transition = true`.
         minari: Name of a Minari data set, NAMESPACE/NAME-v0, instead of DATA.
         columns: TOML file that maps the columns of DATA to channels; `horde columns FILE` writes
             one.
@@ -139,7 +140,7 @@ def _evaluated(
     source: Source, policies: Mapping[str, Any], horizon: int | None, options: Mapping[str, Any]
 ) -> _Evaluated:
     """Judge policies by name; a value of None stands for the policy that the name describes."""
-    from horde_agent.evaluation.judgement import EvaluationConfig, judge
+    from horde_agent.evaluation.judgement import FITTED, EvaluationConfig, judge
     from horde_agent.judging.policies import target_of
     from horde_agent.judging.recorded import read_recorded
 
@@ -148,6 +149,12 @@ def _evaluated(
     except (TypeError, ValueError) as error:
         raise BadInput(str(error)) from None
     data = read_recorded(source, horizon)
+    if config.truncated == FITTED and data.n_unknown_ends:
+        raise BadInput(
+            f"{data.name} does not have the state after the last action of {data.n_unknown_ends:,} truncated "
+            "episodes, of which --truncated fitted needs the value: use --truncated stretch, or add a row with that "
+            "state"
+        )
     targets = []
     for name, policy in policies.items():
         if policy is None:

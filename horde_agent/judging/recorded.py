@@ -1,8 +1,9 @@
 """The rows of a data set or of a run as `Episodes`, with their rewards.
 
-A row's reward is that of the transition that led to it. An episode begins at the first row, or after
-a row that ends one; what follows a gap within an episode has no first state and is left out, unless
-the rows are cut into stretches of a fixed number of steps.
+A row's reward is that of the transition that led to it. The last action of a truncated episode
+counts with its reward, though the state that it led to may be unknown. An episode begins at the first
+row, or after a row that ends one; what follows a gap within an episode has no first state and is left
+out, unless the rows are cut into stretches of a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, run_of
-from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
+from horde_agent.runs.data.columns import OBSERVATION, REWARD_NAMES
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.sources.data_set import open_data
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.recorded_run import read_extent
 from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.runs.toml import toml_value
 from horde_agent.types import Bools, Floats, Integers
 
 _REWARD_FIELD = "reward"  # of a row of a recording
@@ -44,6 +46,7 @@ class RecordedData(NamedTuple):
         channels: Names of these channels.
         actions: Names of the actions.
         notes: Remarks for the report.
+        n_unknown_ends: Number of truncated episodes of which the last state is unknown.
     """
 
     name: str
@@ -52,6 +55,7 @@ class RecordedData(NamedTuple):
     channels: tuple[str, ...]
     actions: tuple[str, ...]
     notes: tuple[str, ...]
+    n_unknown_ends: int
 
 
 class Source(NamedTuple):
@@ -86,6 +90,10 @@ def read_recorded(source: Source, horizon: int | None = None) -> RecordedData:
     """
     name = str(source.minari or source.data)
     if is_life(run_of(source.data)):
+        if source.columns is not None:
+            raise BadInput(
+                f"{name} is a run, which describes its columns itself: leave out --columns"
+            )
         recorded = _rows_of_run(Path(str(run_of(source.data))))
     else:
         config = replace(
@@ -114,17 +122,30 @@ def _rows_of_table(table: Table) -> _Rows:
         )
     if not table.header["b_known"]:
         raise BadInput(_no_b(table.where))
-    names_reward = table.header["reward_known"]
-    for channel in table.columns.channel:
-        is_reward = (channel.name or channel.column).lower() in REWARD_NAMES
-        is_moved = channel.transition or table.columns.convention != TRANSITION
-        if is_reward and not is_moved and not names_reward:
-            raise BadInput(
-                f"{table.where}: the channel {channel.name!r} is the reward of the row's action: "
-                "mark it by transition = true in its [[channel]]"
-            )
+    _check_whose_reward(table)
+    table.counts_each_reward = True
     parts = [stream.rows for stream in table]
     return _Rows(np.concatenate(parts), table.header, tuple(table.notes))
+
+
+def _check_whose_reward(table: Table) -> None:
+    """Raise BadInput if a channel is a reward that may be, or is, that of the row's action: it is seen too early."""
+    columns = table.columns
+    is_of_row = columns.convention == OBSERVATION or columns.phase is not None
+    for channel in columns.channel:
+        if channel.name.lower() not in REWARD_NAMES or channel.transition:
+            continue
+        column = toml_value(channel.column)
+        if channel.column == columns.next_reward:
+            raise BadInput(
+                f"{table.where}: the channel {column} shows the reward of an action before it is taken: write "
+                "transition = true into its [[channel]], or remove it"
+            )
+        if not is_of_row and not table.header["reward_known"]:
+            raise BadInput(
+                f"{table.where}: is {column} the reward of the row's action, or of the transition that led to the row? "
+                f"Write transition = true into its [[channel]], or reward = {column} at the top of the columns file"
+            )
 
 
 def _no_b(name: str) -> str:
@@ -166,8 +187,13 @@ def recorded_data(
         raise BadInput(
             f"{name} has no reward after step {step:,}: each step of an episode needs one"
         )
+    channels = _seen_channels(interface)
+    observation = rows["observation"][index]
+    is_unknown = is_last & np.isnan(observation[:, channels]).any(axis=1)
+    # No estimate reads it, unless a value is asked for after a truncation, which is then refused
+    observation[is_unknown] = rows["observation"][index[is_unknown] - 1]
     encode = encoder(interface)
-    tiles = np.array([encode(observation) for observation in rows["observation"][index]])
+    tiles = np.array([encode(one) for one in observation])
     episodes = Episodes(
         length=pieces.end - pieces.first - 1,
         tiles=tiles,
@@ -178,14 +204,14 @@ def recorded_data(
         reward=rewards,
         is_terminated=pieces.is_terminated,
     )
-    channels = _seen_channels(interface)
     return RecordedData(
         name=name,
         episodes=episodes,
-        observations=rows["observation"][index][:, channels],
+        observations=observation[:, channels],
         channels=tuple(interface.names[i] for i in channels),
         actions=interface.actions,
         notes=(*notes, *pieces.notes, *_truncation_notes(episodes, horizon)),
+        n_unknown_ends=int(is_unknown.sum()),
     )
 
 
@@ -238,8 +264,8 @@ def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
         n_cut = int((is_long & ~begins).sum())
         if n_cut:
             notes.append(
-                f"{n_cut:,} stretches after a gap within an episode were left out: they have no "
-                "first state."
+                f"{n_cut:,} stretches after a gap within an episode were left out, with their "
+                "rewards: they have no first state. The episodes count as truncated at the gap."
             )
         is_whole = is_long & begins
         pieces = _Pieces(first[is_whole], end[is_whole], is_terminated[is_whole], tuple(notes))

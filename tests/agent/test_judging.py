@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from horde_agent.judging.recorded import recorded_data
 from horde_agent.judging.result import drawing, remarks
 from horde_agent.record import NO_ACTION, Flag, Phase, new_rows
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.draft import draft_columns
+from horde_agent.runs.data.tables import Table
 
 FAST = ["ois", "pdis", "wis", "cwpdis", "dr", "wdr", "fqe"]
 COLUMNS = """
@@ -297,6 +301,174 @@ def test_an_action_of_probability_0_is_refused() -> None:
         recorded_data("rows", rows, HEADER)
 
 
+# ---- tables whose episodes end without a terminal flag -------------------------------------------------
+
+TOP = """
+period_s = 1.0
+action = "a"
+actions = ["left", "right"]
+b = "b"
+episode = "episode"
+"""
+X = '[[channel]]\ncolumn = "x"\nlow = 0.0\nhigh = 8.0\n'
+OWN_REWARD = 'next_reward = "r"\n'
+LED_HERE = 'reward = "r"\n'
+MOVED_CHANNEL = '[[channel]]\ncolumn = "r"\nname = "reward"\ntransition = true\n'
+
+
+def table_of(path: Path, rows: list[tuple[int, int, float]]) -> Path:
+    """Write rows of (episode, action, reward), each with b = 1/2 and its number as x; return the file."""
+    lines = ["episode,x,a,b,r"]
+    lines += [f"{episode},{k % 8},{a},0.5,{r}" for k, (episode, a, r) in enumerate(rows)]
+    file = path / "table.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def described(path: Path, text: str) -> Path:
+    """Write a columns file and return it."""
+    columns = path / "described.toml"
+    columns.write_text(text)
+    return columns
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        TOP + OWN_REWARD + X,
+        TOP + X + MOVED_CHANNEL,
+        TOP + 'convention = "transition"\n' + OWN_REWARD + X,
+    ],
+)
+def test_the_reward_of_the_last_action_before_a_time_limit_is_in_a_return(
+    columns: str, tmp_path: Path
+) -> None:
+    """Rows (s, a, b, reward of the action): returns 1 + 2 + 4 and 8 + 16 + 32, in the mean 31.5.
+
+    Without the reward of the last action it would be 13.5; moved by a row as well, so that the last
+    one belongs to the action before it, 30. The target goes right: the first episode did, at each
+    step, and has the weight 8, so the value is 7.
+    """
+    rows = [(0, 1, 1.0), (0, 1, 2.0), (0, 1, 4.0), (1, 1, 8.0), (1, 0, 16.0), (1, 1, 32.0)]
+    evaluation = evaluate(
+        table_of(tmp_path, rows),
+        "constant:right",
+        columns=described(tmp_path, columns),
+        estimators=("wis",),
+        n_resamples=50,
+    )
+    assert evaluation.behaviour.value == pytest.approx(31.5)
+    assert evaluation.judgements[0].line("wis").value == pytest.approx(7.0)
+    assert evaluation.episodes.length.tolist() == [3, 3]
+    assert evaluation.episodes.is_terminated.tolist() == [False, False]
+
+
+def test_an_episode_may_be_one_row(tmp_path: Path) -> None:
+    """Right pays 3 and left 1: the log's value is 2, the target's 3. Nothing follows any of the rows."""
+    rows = [(k, k % 2, 1.0 + 2.0 * (k % 2)) for k in range(8)]
+    evaluation = evaluate(
+        table_of(tmp_path, rows),
+        "constant:right",
+        columns=described(tmp_path, TOP + OWN_REWARD + X),
+        estimators=("wis",),
+        n_resamples=50,
+    )
+    assert evaluation.behaviour.value == pytest.approx(2.0)
+    assert evaluation.judgements[0].line("wis").value == pytest.approx(3.0)
+
+
+def test_the_last_reward_counts_at_the_border_of_two_parts_of_a_table(tmp_path: Path) -> None:
+    """A part ends with the first episode, and one within the second."""
+    whole = {
+        "episode": np.array([0, 0, 1, 1, 1]),
+        "x": np.zeros(5),
+        "a": np.ones(5),
+        "b": np.full(5, 0.5),
+        "r": np.array([1.0, 2.0, 4.0, 8.0, 16.0]),
+    }
+    borders = [0, 2, 3, 5]
+    parts = [
+        {name: values[begin:end] for name, values in whole.items()}
+        for begin, end in pairwise(borders)
+    ]
+    table = Table(lambda: parts, Columns.read(described(tmp_path, TOP + OWN_REWARD + X)), "parts")
+    table.counts_each_reward = True
+    rows = np.concatenate([stream.rows for stream in table])
+    data = recorded_data("parts", rows, table.header)
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert data.episodes.length.tolist() == [2, 3]
+    # Learning needs the state that an action led to: there are rows of the table alone
+    table.counts_each_reward = False
+    assert sum(len(stream.rows) for stream in table) == 5
+
+
+def test_the_draft_credits_a_reward_to_the_action_of_its_row(tmp_path: Path) -> None:
+    """Of five steps the last pays its action, 1 for right: the value of going right is 1.
+
+    Credited to the action before, it would be about 1/2, that of a coin.
+    """
+    rng = np.random.default_rng(0)
+    lines = ["episode,x,a,b,reward,done"]
+    paid = 0
+    for episode in range(400):
+        for step in range(5):
+            action = int(rng.integers(2))
+            reward = 0
+            if step == 4:
+                reward = action
+            paid += reward
+            lines.append(f"{episode},{step / 5},{action},0.5,{reward},0")
+    file = tmp_path / "limited.csv"
+    file.write_text("\n".join(lines) + "\n")
+    evaluation = evaluate(
+        file,
+        "constant:1",
+        columns=described(tmp_path, draft_columns(file)),
+        estimators=("wdr",),
+        n_resamples=50,
+    )
+    assert evaluation.behaviour.value == pytest.approx(paid / 400)
+    assert evaluation.judgements[0].line("wdr").value == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "message"),
+    [
+        (
+            TOP + LED_HERE + X,
+            [(0, 1, 0.0), (0, 1, 2.0), (1, 1, 3.0), (1, 1, 4.0)],
+            "row 3, column 'r': 3 is the reward of no step, because no transition led to",
+        ),
+        (
+            TOP + 'convention = "observation"\n' + OWN_REWARD + X,
+            [(0, 1, 1.0), (0, 1, 2.0), (1, 1, 3.0), (1, 1, 0.0)],
+            "row 2, column 'r': 2 is the reward of no step, because the row ends its",
+        ),
+        (
+            TOP + OWN_REWARD + X + '[[channel]]\ncolumn = "r"\n',
+            [(0, 1, 1.0), (0, 1, 2.0)],
+            'the channel "r" shows the reward of an action before it is taken',
+        ),
+    ],
+)
+def test_a_reward_that_would_be_in_no_return_is_refused(
+    columns: str, rows: list[tuple[int, int, float]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        evaluate(table_of(tmp_path, rows), "uniform", columns=described(tmp_path, columns))
+
+
+def test_a_value_after_the_last_action_needs_its_state(tmp_path: Path) -> None:
+    rows = [(0, 1, 1.0), (0, 1, 2.0), (1, 1, 3.0), (1, 1, 0.0)]
+    with pytest.raises(BadInput, match="not have the state after the last action of 2 truncated"):
+        evaluate(
+            table_of(tmp_path, rows),
+            "uniform",
+            columns=described(tmp_path, TOP + OWN_REWARD + X),
+            truncated="fitted",
+        )
+
+
 # ---- what is refused -----------------------------------------------------------------------------------
 
 
@@ -350,7 +522,11 @@ def test_invalid_input_is_one_sentence_and_nothing_is_written(
             "",
             "has no column of discrete actions",
         ),
-        ("transition = true\n", "", "'reward' is the reward of the row's action: mark it"),
+        (
+            "transition = true\n",
+            "",
+            'is "r" the reward of the row\'s action, or of the transition that led to the row?',
+        ),
     ],
 )
 def test_data_without_rewards_actions_or_b_are_refused(

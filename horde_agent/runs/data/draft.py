@@ -62,7 +62,7 @@ _CHANNEL_KEYS = {
     "sensor": _Key("true", "families of questions include it"),
     "step": _Key("0.01", "quantisation step"),
     "categories": _Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
-    "transition": _Key("false", "a reading of the transition to the next row, as a reward"),
+    "transition": _Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
 }
 _MOST_CATEGORIES = 12
 _USUAL_NAMES = {
@@ -111,7 +111,8 @@ def draft_columns(path: Path) -> str:
         given: dict[str, Any] = {"name": name}
         if name in kinds.categories:
             given["categories"] = kinds.categories[name]
-        if name.lower() in REWARD_NAMES and settings.get("convention") == TRANSITION:
+        # Most tables with actions have rows (s, a, r): whose reward it is shows in no row
+        if name.lower() in REWARD_NAMES and "action" in settings:
             given["transition"] = True
         keys = {key: _Key("", "") for key in given}
         if i == 0:  # one channel shows all keys

@@ -61,6 +61,10 @@ class Table:
         behaviour: The policy that acted, and the interface that encodes its observations; None if b
             is a column.
         b_estimate: Facts about an estimated policy, for the header.
+        counts_each_reward: Whether each reward is to be in a return: the action of an episode's
+            last row counts with its reward, by a row after it whose observation is unknown (NaN),
+            and a reward that belongs to no step is refused. Learning needs neither: it needs the
+            state that an action led to.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Table:
             self.columns = self._with_ranges(columns)
         self.behaviour: tuple[Policy, Interface] | None = None
         self.b_estimate: dict[str, float] | None = None
+        self.counts_each_reward = False
         self._fit = self._new_fit()
 
     def _new_fit(self) -> TableFit:
@@ -245,28 +250,39 @@ class Table:
         rows = new_rows(n, len(columns.channel))
         rows["observation"] = observation
         rows["pose"] = np.nan
-        adds_rows = is_terminal & (columns.convention == TRANSITION)
+        is_terminal_after = is_terminal & (columns.convention == TRANSITION)
+        is_cut_after = np.zeros(n, dtype=bool)
+        if self.counts_each_reward:
+            is_cut_after = self._are_cut_after(part, ends & is_kept & ~is_terminal)
+        adds_rows = is_terminal_after | is_cut_after
         rows["step"] = self._steps(part, begins, adds_rows, previous)
         if t is None:
             rows["t"] = rows["step"] * columns.period_s
         else:
             rows["t"] = t
         is_last = ends & ~adds_rows
-        self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal & ~adds_rows)
+        self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal & ~is_terminal_after)
         if not drops:
             self._refuse_missing(part, rows, observation, t)
         self._set_actions(part, rows, is_kept)
         self._check_terminal_actions(part, is_terminal & is_kept)
         own_observations = self._move_readings(rows, begins | follows_dropped, previous)
         next_rewards = self._set_rewards(part, rows, begins | follows_dropped, previous)
+        if self.counts_each_reward:
+            self._refuse_lost_rewards(part, begins & is_kept, is_last & is_kept)
         kept_rows = rows[is_kept]
         if self.behaviour is not None:
             _act_by(*self.behaviour, kept_rows)
         if adds_rows.any():
-            kept_rows = _with_terminal_rows(
+            end_observations = own_observations.copy()
+            for i, channel in enumerate(columns.channel):
+                if not channel.transition:
+                    end_observations[is_cut_after, i] = np.nan
+            kept_rows = _with_end_rows(
                 kept_rows,
-                adds_rows[is_kept],
-                own_observations[is_kept],
+                is_terminal_after[is_kept],
+                is_cut_after[is_kept],
+                end_observations[is_kept],
                 next_rewards[is_kept],
                 columns.period_s,
             )
@@ -508,6 +524,52 @@ class Table:
             rows["reward"] = np.where(breaks, np.nan, rewards)
         return next_rewards
 
+    def _reward_column(self, *, is_of_action: bool) -> str | None:
+        """Return the column with the rewards of the rows' actions, or of the transitions to them; None without one."""
+        columns = self.columns
+        named = columns.next_reward if is_of_action else columns.reward
+        if named is not None:
+            return named
+        for channel in columns.channel:
+            if channel.name.lower() in REWARD_NAMES and channel.transition == is_of_action:
+                return channel.column
+        return None
+
+    def _are_cut_after(self, part: _Part, is_last: Bools) -> Bools:
+        """Return which of the last rows have an action, its b and its reward, shape (n_rows,)."""
+        column = self._reward_column(is_of_action=True)
+        if column is None or self.columns.convention == OBSERVATION:
+            return np.zeros(part.n_rows, dtype=bool)
+        is_cut = is_last & np.isfinite(cells.as_numbers(part.column(column)))
+        action = part.numbers("action")
+        if action is not None:
+            is_cut &= _is_action(action, len(self.columns.actions))
+        b = part.numbers("b")
+        if b is not None:
+            is_cut &= _is_probability(b)
+        return is_cut
+
+    def _refuse_lost_rewards(self, part: _Part, begins: Bools, is_last: Bools) -> None:
+        """Raise BadInput at a reward of no step: of the last row's action, or of a transition to the first row."""
+        of_action = self._reward_column(is_of_action=True)
+        if of_action is not None:
+            is_lost = is_last & _are_rewards(part, of_action)
+            must = (
+                "is the reward of no step, because the row ends its episode without an action that counts: write "
+                f'convention = "{TRANSITION}" if its action was taken, or name the column by `reward` if it is the '
+                "reward of the transition that led to the row"
+            )
+            part.check(~is_lost, of_action, must)
+            return
+        of_arrival = self._reward_column(is_of_action=False)
+        if of_arrival is not None and self.columns.phase is None:
+            is_lost = begins & _are_rewards(part, of_arrival)
+            must = (
+                "is the reward of no step, because no transition led to the first row of an episode: name the column "
+                "by `next_reward` if it is the reward of the row's action, or leave this cell empty"
+            )
+            part.check(~is_lost, of_arrival, must)
+
     def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
         """Return the place of the first dropped row and the text of the cell that is no number."""
         i = int(is_kept.argmin())
@@ -656,35 +718,46 @@ def _is_probability(b: Floats) -> Bools:
     return np.asarray((b > 0.0) & (b <= 1.0))
 
 
-def _with_terminal_rows(
+def _are_rewards(part: _Part, column: str) -> Bools:
+    """Return which cells of a column change a return: numbers other than 0, shape (n_rows,)."""
+    values = cells.as_numbers(part.column(column))
+    return np.asarray(np.isfinite(values) & (values != 0.0))
+
+
+def _with_end_rows(
     rows: NDArray[Any],
-    is_before: Bools,
+    is_terminal_after: Bools,
+    is_cut_after: Bools,
     observations: NDArray[np.float32],
     rewards: Floats,
     period_s: float,
 ) -> NDArray[Any]:
-    """Return rows of a recording with a terminal row after each of some.
+    """Return rows of a recording with a row after each of some, which ends the episode.
 
-    The terminal state is unknown, and nothing is predicted from it: its observation repeats that of
+    A terminal state is unknown, and nothing is predicted from it: its observation repeats that of
     the row before.
 
     Args:
         rows: The rows, shape (n_rows,).
-        is_before: Which rows have an action that led to a terminal state, shape (n_rows,).
-        observations: For each row the observation of its terminal row, shape (n_rows, n_channels).
+        is_terminal_after: Which rows have an action that led to a terminal state, shape (n_rows,).
+        is_cut_after: Which rows have an action after which the episode was truncated, shape
+            (n_rows,).
+        observations: For each row the observation of the row after it, shape (n_rows, n_channels).
         rewards: Reward of each row's action, NaN if unknown, shape (n_rows,).
         period_s: Time between the two rows in seconds.
     """
-    terminal = rows[is_before].copy()
-    terminal["observation"] = observations[is_before]
-    terminal["reward"] = rewards[is_before]
-    terminal["step"] += 1
-    terminal["t"] += period_s
-    terminal["action"] = NO_ACTION
-    terminal["b"] = np.nan
-    terminal["phase"] = int(Phase.END)
-    terminal["flags"] = int(Flag.TERMINATED)
-    return np.insert(rows, np.flatnonzero(is_before) + 1, terminal)
+    is_before = is_terminal_after | is_cut_after
+    end_rows = rows[is_before].copy()
+    end_rows["observation"] = observations[is_before]
+    end_rows["reward"] = rewards[is_before]
+    end_rows["step"] += 1
+    end_rows["t"] += period_s
+    end_rows["action"] = NO_ACTION
+    end_rows["b"] = np.nan
+    end_rows["phase"] = int(Phase.END)
+    flags = np.where(is_terminal_after, int(Flag.TERMINATED), int(Flag.TRUNCATED))
+    end_rows["flags"] = flags[is_before]
+    return np.insert(rows, np.flatnonzero(is_before) + 1, end_rows)
 
 
 def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
