@@ -37,7 +37,13 @@ from horde_agent.runs.config import (
 )
 from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.exit_reason import Ended, SignalHandler
-from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, unscored, write_report
+from horde_agent.runs.reporting.report import (
+    NEARLY_CONSTANT_IS,
+    NMSRE_IS,
+    discarded,
+    unscored,
+    write_report,
+)
 from horde_agent.runs.session import Session, Unwritten
 from horde_agent.runs.sources.data_set import (
     import_table,
@@ -56,6 +62,8 @@ from horde_agent.runs.warm import CompileNotice
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Session]
+
+_MENTIONED_SHARE = 0.1  # of excursions or tests that were lost
 
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
@@ -360,9 +368,9 @@ def _print_results(session: Session, summary: dict[str, Any]) -> None:
             nmsre += f", {flat:,} nearly constant"
             lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
     with suppress(OSError, ValueError):
-        lines += unscored(
-            json.loads(folder.details.read_text(encoding="utf-8")).get("not_scored", [])
-        )
+        details = json.loads(folder.details.read_text(encoding="utf-8"))
+        lines += discarded(details, summary["n_excursions"], _MENTIONED_SHARE)
+        lines += unscored(details.get("not_scored", []))
     lost_s = summary["s_without_link"]
     if lost_s:
         share = lost_s / summary["robot_time_s"]

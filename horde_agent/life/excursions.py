@@ -1,6 +1,6 @@
 """When a life interrupts its behaviour: test excursions and dockings.
 
-    behave ──(1/50 per step)──► excursion ──(50 steps, or a gap)──► centre ──► behave
+    behave ──(1/50 per step)──► excursion ──(50 steps, a gap, or an action not applied)──► centre ──► behave
     behave ──(battery low, no excursion under way, or urgent)──► dock ──► behave
                                  └─(still low: pause, then retry; after too many failures
                                     in a row the life ends)
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horde_agent.life.flags import ends_test, is_broken, is_unfit
 from horde_agent.life.robot import RobotInfo
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy
@@ -88,9 +89,7 @@ class Excursions:
         rng: np.random.Generator,
         observation: Floats,
         tiles: Tiles,
-        *,
-        broken: bool,
-        is_unfit: bool = False,
+        flags: int,
     ) -> Choice:
         """Choose what to do from an observation.
 
@@ -99,34 +98,33 @@ class Excursions:
             rng: Source of the interruption, of the tested policy and of the action, in this order.
             observation: In the environment's own units, float64, shape (n_inputs,).
             tiles: Its active features, shape (n_active,).
-            broken: Whether the observation does not follow from the one before, or the action was
-                not applied: an excursion ends at once, and the behaviour forgets its last action.
-            is_unfit: Whether the frame is stale or the action was not applied: no excursion begins,
-                because it would be discarded. The same random numbers are drawn.
+            flags: How the observation came about, `Flag`: an excursion ends at once if `ends_test`,
+                the behaviour forgets its last action if `is_broken`, and no excursion begins if
+                `is_unfit`; the same random numbers are drawn.
 
         Returns:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.
         """
-        if self.is_over(broken=broken):
+        if self.is_over(flags):
             self.phase = Phase.CENTRE
             self._followed = None
             return Choice(Phase.CENTRE, NO_ACTION, np.nan)
         if self._followed is not None:
             return self._follow(self._followed, rng, observation, tiles)
         self.phase = Phase.BEHAVE
-        if broken:
+        if is_broken(flags):
             behaviour.forget()
-        if self.policies and rng.random() < self.config.probability and not is_unfit:
+        if self.policies and rng.random() < self.config.probability and not is_unfit(flags):
             self.phase = Phase.EXCURSION
             self._n_taken = 0
             self._followed = self.policies[int(rng.integers(len(self.policies)))]
             return self._follow(self._followed, rng, observation, tiles)
         return Choice(Phase.BEHAVE, *behaviour.draw(rng, observation, tiles))
 
-    def is_over(self, *, broken: bool) -> bool:
-        """Return whether an excursion ends now, with a drive to the centre."""
-        is_at_end = broken or self._followed is None or self._n_taken == self.config.horizon
-        return self.phase is Phase.EXCURSION and is_at_end
+    def is_over(self, flags: int) -> bool:
+        """Return whether an excursion ends now, at an observation with these flags, with a drive to the centre."""
+        is_whole = self._followed is None or self._n_taken == self.config.horizon
+        return self.phase is Phase.EXCURSION and (is_whole or ends_test(flags))
 
     def rearrange(self, policies: Sequence[PolicyUnderTest]) -> None:
         """Replace the policies to test; an excursion ends at the next choice if its policy is not among them."""

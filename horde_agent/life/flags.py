@@ -39,6 +39,15 @@ def is_broken(flags: int) -> bool:
     return bool(flags & BROKEN)
 
 
+def ends_test(flags: int) -> bool:
+    """Return whether a test excursion or an on-policy test ends at an observation: a gap, or an action not applied.
+
+    A stale frame repeats the reading before, which stands for the one that did not arrive: the test
+    continues, and counts how much of each return was repeated (`TestExcursion`).
+    """
+    return bool(flags & (Flag.GAP | Flag.NOT_APPLIED))
+
+
 def is_unfit(flags: int) -> bool:
     """Return whether no excursion may begin at an observation: the frame is stale or the action was not applied."""
     return bool(flags & (Flag.NOT_APPLIED | Flag.STALE))

@@ -19,10 +19,10 @@ from horde_agent.interface import Interface
 from horde_agent.learning.engine import restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.flags import are_broken, is_broken, is_learned
+from horde_agent.life.flags import are_broken, ends_test, is_broken, is_learned
 from horde_agent.life.timing import Durations
 from horde_agent.measures.excursion_table import new_positions
-from horde_agent.measures.return_errors import ReturnErrors
+from horde_agent.measures.return_errors import Discard, ReturnErrors
 from horde_agent.measures.returns import (
     PolicyUnderTest,
     TestExcursion,
@@ -238,11 +238,13 @@ class StreamLearner:
         """
         if (
             self._fed_back is None
-            or is_broken(flags)
+            or ends_test(flags)
             or self._phase not in (Phase.BEHAVE, Phase.EXCURSION)
         ):
             return self._encode_first(observation)
         if self._phase is Phase.BEHAVE:
+            if is_broken(flags):
+                return self._encode_first(observation)
             return self.interface.encode(observation, self.predictions[self._fed_back])
         tiles = self.interface.encode(observation, self._predicted[self._fed_back])
         self._predicted = self.horde.predict(tiles, observation)
@@ -259,9 +261,9 @@ class StreamLearner:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
-        in an excursion. `tiles` are from `encode`; None to encode it here. `reward` is that of the
-        transition, NaN if unknown. Raise RuntimeError if demons were added or removed without
-        `rearrange`.
+        in an excursion. A test continues at a stale frame (`ends_test`). `tiles` are from `encode`;
+        None to encode it here. `reward` is that of the transition, NaN if unknown. Raise
+        RuntimeError if demons were added or removed without `rearrange`.
         """
         if self.horde.names is not self._names:
             raise RuntimeError(
@@ -270,15 +272,20 @@ class StreamLearner:
         if tiles is None:
             tiles = self.encode(observation, flags)
         if self._phase is Phase.EXCURSION:
-            if self._test is not None and is_broken(flags):
-                self._test = None
-                self.errors.n_discarded = self.errors.n_discarded + 1
+            if flags & Flag.GAP:
+                self._discard_test(Discard.GAP)
+            elif ends_test(flags):
+                self._discard_test(Discard.NOT_APPLIED)
             self._continue_test(observation, tiles, flags, reward)
+            if flags & Flag.TRUNCATED:
+                self._discard_test(Discard.TRUNCATED)
             return
         if not is_learned(self._phase, flags):
-            self._test = None
             self.catch_up()
             self.horde.begin(observation, tiles)
+            if ends_test(flags) or self._phase is not Phase.BEHAVE:
+                self._test = None
+            self._continue_test(observation, tiles, flags, reward)
             return
         began = time.perf_counter()
         self.horde.learn(
@@ -306,6 +313,8 @@ class StreamLearner:
         that an excursion follows; without one its constant action identifies it.
         """
         if phase is not self._phase:
+            if phase is Phase.DOCK and self._phase is Phase.EXCURSION:
+                self._discard_test(Discard.DOCKING)
             self._test = None
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()
@@ -388,9 +397,19 @@ class StreamLearner:
             self._predict_one,
             terminated=bool(flags & Flag.TERMINATED),
             reward=reward,
+            stale=bool(flags & Flag.STALE),
         )
-        if self._test.is_complete:
-            self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
+        if not self._test.is_complete:
+            return
+        self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
+        if self._phase is Phase.EXCURSION and self._test.is_repeated.all():
+            self.errors.discard(Discard.STALE)
+        self._test = None
+
+    def _discard_test(self, reason: Discard) -> None:
+        """Discard the excursion under way, if there is one."""
+        if self._test is not None:
+            self.errors.discard(reason)
             self._test = None
 
 

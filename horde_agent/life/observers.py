@@ -311,7 +311,10 @@ class Progress(LifeHooks):
         ]
         if errors is not None and errors.policies:
             facts.append(("NMSRE (online)", _nmsre(errors, horde, self.steps)))
-            facts.append(("tests", f"{errors.n_excursions:,}"))
+            discarded = ""
+            if errors.n_discarded:
+                discarded = f", {errors.n_discarded:,} more discarded"
+            facts.append(("tests", f"{errors.n_excursions:,}{discarded}"))
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))

@@ -21,7 +21,6 @@ from horde_agent.life.excursions import (
     ExcursionConfig,
     Excursions,
 )
-from horde_agent.life.flags import is_broken, is_unfit
 from horde_agent.life.process_env import ProcessEnv
 from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
@@ -216,16 +215,18 @@ class RobotStream:
     @property
     def is_before_drive(self) -> bool:
         """True if a drive to the centre or the dock is next."""
-        return self.excursions.is_over(broken=is_broken(self.flags)) or self.docks_next
+        return self.excursions.is_over(self.flags) or self.docks_next
 
     def choose(self, tiles: Tiles) -> Choice:
         """Choose what to do from the current observation, whose active features are `tiles`, (n_active,)."""
         # Float64, as for questions' functions
         exact = self.observation.astype(np.float64)
-        broken = is_broken(self.flags)
-        unfit = is_unfit(self.flags)
         return self.excursions.choose(
-            self.behaviour, self.rng, exact, tiles.copy(), broken=broken, is_unfit=unfit
+            behaviour=self.behaviour,
+            rng=self.rng,
+            observation=exact,
+            tiles=tiles.copy(),
+            flags=self.flags,
         )
 
     def take(

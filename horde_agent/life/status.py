@@ -214,6 +214,8 @@ class LiveStatusWriter(LifeHooks):
             "n_not_applied": life.n_not_applied,
             "link_losses": life.link_losses,
             "n_excursions": life.student.errors.n_excursions,
+            "n_discarded": life.student.errors.n_discarded,
+            "discarded_by": life.student.errors.discarded_by(),
             "reward": reward,
             **self._summary(),
             "n_diverged": life.horde.n_diverged,

@@ -7,6 +7,7 @@ from the table (`passes`).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from enum import IntEnum
 
 import numpy as np
 
@@ -17,7 +18,28 @@ from horde_agent.measures.two_pass_nmsre import policy_scores
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Floats, Integers
 
-_STATE = ("n_excursions", "n_discarded", "n_tests", "latest_mean", "_mean", "_m2", "_trace")
+_STATE = ("n_excursions", "n_tests", "latest_mean", "_mean", "_m2", "_trace")
+_LATER_STATE = ("n_discarded_by", "n_repeated")  # older snapshots lack these
+
+
+class Discard(IntEnum):
+    """Why a test excursion was discarded; the values are indices of `ReturnErrors.n_discarded_by`."""
+
+    GAP = 0
+    NOT_APPLIED = 1
+    STALE = 2  # stale frames have too much weight in the return of each question
+    TRUNCATED = 3
+    DOCKING = 4
+
+
+DISCARDED_BY = {
+    Discard.GAP: "a gap",
+    Discard.NOT_APPLIED: "an action that was not applied",
+    Discard.STALE: "stale frames",
+    Discard.TRUNCATED: "the end of the episode",
+    Discard.DOCKING: "docking",
+}
+"""In words, what interrupted an excursion."""
 
 
 class ReturnErrors:
@@ -26,14 +48,18 @@ class ReturnErrors:
     Attributes:
         table: The completed excursions.
         n_excursions: Completed tests: excursions, and stretches of the behaviour itself.
-        n_discarded: Excursions that a gap interrupted.
+        n_discarded_by: Excursions that were discarded for each reason, by `Discard`, shape (5,).
         n_tests: Completed tests per demon, shape (n_demons,).
+        n_repeated: Tests of a demon that were not scored because of stale frames
+            (`TestExcursion.is_repeated`), of all demons together.
         latest_mean: Mean online NMSRE after the last excursion; NaN until a demon was tested twice.
     """
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
         self.table = ExcursionTable(policies, n_demons)
-        self.n_excursions = self.n_discarded = 0
+        self.n_excursions = 0
+        self.n_repeated = 0
+        self.n_discarded_by: Integers = np.zeros(len(Discard), dtype=np.int64)
         self.latest_mean = float("nan")
         self.n_tests = np.zeros(n_demons, dtype=np.int64)
         self._mean, self._m2, self._trace = (np.zeros(n_demons) for _ in range(3))
@@ -44,13 +70,23 @@ class ReturnErrors:
         return self.table.policies
 
     @property
+    def n_discarded(self) -> int:
+        """Number of excursions that were discarded."""
+        return int(self.n_discarded_by.sum())
+
+    def discarded_by(self) -> dict[str, int]:
+        """Return how many excursions were discarded for each reason, in words, without those of 0."""
+        counts = zip(DISCARDED_BY.values(), self.n_discarded_by.tolist(), strict=True)
+        return {reason: n for reason, n in counts if n}
+
+    @property
     def n_demons(self) -> int:
         """Number of demons of the Horde."""
         return self.table.n_demons
 
     def state(self) -> State:
         """Return the scores so far, and the excursions that are in no file."""
-        return attributes(self, *_STATE) | self.table.state()
+        return attributes(self, *_STATE, *_LATER_STATE) | self.table.state()
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned; later excursions are removed from the file.
@@ -58,7 +94,7 @@ class ReturnErrors:
         Raises:
             ValueError: If the file contains fewer sound excursions.
         """
-        put_back(self, state, *_STATE)
+        put_back(self, state, *_STATE, *(name for name in _LATER_STATE if name in state))
         self.table.restore(state)
 
     def rearrange(self, old_index: Integers, policies: Sequence[PolicyUnderTest]) -> None:
@@ -71,11 +107,19 @@ class ReturnErrors:
             for values in (self._mean, self._m2, self._trace)
         )
 
+    def discard(self, reason: Discard) -> None:
+        """Count an excursion that was discarded."""
+        self.n_discarded_by[reason] += 1
+
     def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
         """Score a completed excursion, omitting `diverged` demons from the mean, and append it to the table.
 
-        A demon without a finite prediction counts as not tested.
+        A demon without a finite prediction counts as not tested. A test of which stale frames left
+        nothing is not appended.
         """
+        self.n_repeated += int(np.count_nonzero(test.is_repeated))
+        if test.is_repeated.all():
+            return
         is_known = np.isfinite(test.returns) & np.isfinite(test.predictions)
         i = test.demons[is_known]
         g = test.returns[is_known]

@@ -38,6 +38,9 @@ NO_CHANNEL = -1
 BEHAVIOUR = "behaviour"
 """Name of the behaviour itself among the tested policies."""
 
+MOST_REPEATED = 0.05
+"""Largest share of a return's weight that stale frames, which repeat a reading, may have."""
+
 _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
 
 
@@ -228,6 +231,12 @@ def _new_name(questions: Sequence[GVF], used_names: set[str]) -> str:
 class TestExcursion:
     """One excursion: the predictions at its first observation, and the return as it comes in.
 
+    A stale frame repeats the reading before, c_{t+k} instead of c_{t+k+1}, so its term is wrong by
+    gamma^k |c_{t+k+1} - c_{t+k}|. The excursion continues, and at its end the questions are not
+    tested for which such terms have more than `MOST_REPEATED` of the weight sum_k gamma^k of the
+    return: at gamma 0 those whose first frame was stale, at .9 those with a stale frame among the
+    first seven.
+
     Args:
         policy: The policy followed, with its demons.
         predictions: Of all demons of the Horde at the first observation, shape (n_demons,).
@@ -239,7 +248,7 @@ class TestExcursion:
         predictions: Of the tested demons, float64, shape (n,).
         returns: The return so far, in the units of the cumulants, with c_{t+k+1} + (1 -
             gamma_{t+k+1}) z_{t+k+1} as its terms, shape (n,); NaN where a question's function gave
-            no number, or a continuation outside [0, 1].
+            no number, or a continuation outside [0, 1], and at the end where `is_repeated`.
         n_terms: Terms so far.
     """
 
@@ -257,6 +266,8 @@ class TestExcursion:
         n = len(policy.demons)
         self.returns: Floats = np.zeros(n)
         self._discount: Floats = np.ones(n)  # product of the gammas so far
+        self._weight: Floats = np.zeros(n)  # sum of these products over the terms
+        self._repeated_weight: Floats = np.zeros(n)  # over the terms of stale frames
         self._channel = policy.channel.copy()
         self._gamma = policy.gamma.copy()
         self._others = policy.others
@@ -269,12 +280,14 @@ class TestExcursion:
         *,
         terminated: bool = False,
         reward: float = np.nan,
+        stale: bool = False,
     ) -> None:
         """Add the term of the next observation, in the environment's units, shape (n_inputs,).
 
         Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`,
         which returns another demon's prediction there by its name, or the `reward` of the step. If
-        the stream `terminated` there, no further term can come.
+        the stream `terminated` there, no further term can come. `stale` is whether the observation
+        repeats the one before.
         """
         terms = observation[self._channel]
         gamma = self._gamma
@@ -296,18 +309,32 @@ class TestExcursion:
                     cumulant = _cumulant_of(question, observation, tiles, predict_one)
                 terms[k] = cumulant + (1.0 - gamma[k]) * z
         self.returns = self.returns + self._discount * terms
+        self._weight = self._weight + self._discount
+        if stale:
+            self._repeated_weight = self._repeated_weight + self._discount
         self._discount = self._discount * gamma
         if terminated:
             self.n_terms = self.horizon
         else:
             self.n_terms = self.n_terms + 1
+        if self.is_complete:
+            self.returns = np.where(self.is_repeated, np.nan, self.returns)
+
+    @property
+    def is_repeated(self) -> Bools:
+        """Whether stale frames have more than `MOST_REPEATED` of the weight of each return so far, shape (n,)."""
+        return np.asarray(self._repeated_weight > MOST_REPEATED * self._weight)
 
     def state(self) -> State:
         """Return the predictions and the return so far."""
         fields = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
-        return nested(
-            own=fields, sums={"value": self.returns.copy(), "_discount": self._discount.copy()}
-        )
+        sums = {
+            "value": self.returns.copy(),
+            "_discount": self._discount.copy(),
+            "_weight": self._weight.copy(),
+            "_repeated_weight": self._repeated_weight.copy(),
+        }
+        return nested(own=fields, sums=sums)
 
     @classmethod
     def restored(
@@ -325,6 +352,9 @@ class TestExcursion:
         sums = inner(state, "sums")
         test.returns = np.array(sums["value"])
         test._discount = np.array(sums["_discount"])
+        n = len(test.demons)
+        test._weight = np.array(sums.get("_weight", np.zeros(n)))  # older snapshots lack them
+        test._repeated_weight = np.array(sums.get("_repeated_weight", np.zeros(n)))
         other_columns = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
         test._others = tuple((k, questions[test.demons[k]]) for k in other_columns)
         return test
@@ -345,6 +375,8 @@ class TestExcursion:
         self.demons = place[self.demons[stays]]
         self.returns = self.returns[stays]
         self._discount = self._discount[stays]
+        self._weight = self._weight[stays]
+        self._repeated_weight = self._repeated_weight[stays]
         self._channel = self._channel[stays]
         self._gamma = self._gamma[stays]
         new_index = {int(k): i for i, k in enumerate(stays)}

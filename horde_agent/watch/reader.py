@@ -128,6 +128,8 @@ class RunReader:
                 "t": summary.get("robot_time_s"),
             }
             status["n_diverged"] = len(summary.get("diverged") or [])
+            details = self._json(self._run.details)
+            status |= {key: details.get(key) for key in ("n_discarded", "discarded_by")}
         elif status.get("state") == "living":
             since_s = time.time() - (self.live / "now.json").stat().st_mtime
             if since_s >= silent_s:

@@ -155,6 +155,7 @@ def test_an_urgent_battery_interrupts_an_excursion() -> None:
     assert body.stays[0][0] == 5
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
+    assert life.student.errors.discarded_by() == {"docking": 1}
     assert horde.learned == []
 
 

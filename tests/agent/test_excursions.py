@@ -16,7 +16,7 @@ from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
-from horde_agent.record import NO_ACTION, Phase, Recorder
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder
 from horde_agent.runs.storage.tables import not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
@@ -41,7 +41,7 @@ def test_interruptions_come_before_one_behaviour_action_in_fifty_and_choose_poli
     n_begun = 0
     n_chances = 20_000
     for _ in range(n_chances):
-        choice = machine.choose(behaviour, rng, SEEN, TILES, broken=False)
+        choice = machine.choose(behaviour, rng, SEEN, TILES, Flag.NONE)
         if choice.phase is Phase.EXCURSION:
             counts[choice.action] += 1
             n_begun += 1
@@ -229,7 +229,8 @@ def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
         ({7: {"truncated": 1}}, [0, 10, 15]),  # terms are missing
         ({7: {"gap": 1}}, [0, 10, 15]),
         ({7: {"applied": 0}}, [0, 10, 15]),
-        ({8: {"stale": 1}}, [0, 10, 15]),
+        ({8: {"stale": 1}}, [0, 10, 15]),  # 13 % of the return, at gamma .5
+        ({10: {"stale": 1}}, [0, 5, 10, 15]),  # 3 %, of the last term
     ],
 )
 def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(

@@ -119,7 +119,7 @@ def test_an_excursion_scores_the_predictions_of_its_first_observation_after_the_
 
 @pytest.mark.parametrize(
     ("fault", "steps", "discarded_at", "tested"),
-    [({3: {"gap": 1}}, 20, 3, [7]), ({5: {"stale": 1}}, 9, 5, [])],
+    [({3: {"gap": 1}}, 20, 3, [7]), ({5: {"applied": 0}}, 9, 5, [])],
 )
 def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_back(
     fault: Mapping[int, Any], steps: int, discarded_at: int, tested: list[int]
@@ -131,8 +131,43 @@ def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_ba
 
     assert body.drives[0] == discarded_at
     assert (errors.n_discarded, errors.n_excursions) == (1, len(tested))
+    reason = "a gap" if 3 in fault else "an action that was not applied"
+    assert errors.discarded_by() == {reason: 1}
     assert [step for outcome in errors.table.outcomes() for step in outcome.step.tolist()] == tested
     assert horde.learned == []
+
+
+@pytest.mark.parametrize(
+    ("stale", "n_tests", "reasons"),
+    [
+        (range(3, 4), [1, 0], {}),
+        (range(6, 7), [1, 1], {}),
+        (range(1, 2), [0, 0], {"stale frames": 1}),
+        (range(1, 21), [0, 0], {"stale frames": 1}),
+    ],
+)
+def test_an_excursion_with_stale_frames_tests_the_questions_for_which_they_matter_little(
+    stale: range, n_tests: list[int], reasons: dict[str, int]
+) -> None:
+    """One excursion of 20 steps. At gamma 0 only the first frame has weight; at .5 the k-th has 1 / 2^k.
+
+    So a third frame that is stale has 1/8 of the return at gamma .5, a sixth 1/64, and the limit is
+    1/20. All four were discarded, and ended in a drive, when a stale frame ended an excursion.
+    """
+    body = ToyBody({age: {"stale": 1} for age in stale})
+    horde = SpyHorde(toy_questions())
+    errors = live(21, body, horde, excursions=ExcursionConfig(1.0, 20)).student.errors
+    names = np.array(horde.names)
+    tested = [
+        int(errors.n_tests[np.char.endswith(names, f"/g{gamma}/saw")].sum())
+        for gamma in ("0", "0.5")
+    ]
+    assert tested == n_tests
+    assert errors.discarded_by() == reasons
+    assert errors.n_repeated == 6 - 3 * sum(n_tests)
+    assert body.drives[0] == 20
+    for outcome in errors.table.outcomes():
+        assert outcome.returns[0, 1] == pytest.approx(1 / 7, abs=1e-7)
 
 
 def test_steps_of_a_drive_are_counted_up_to_the_end_of_the_run() -> None:
@@ -203,6 +238,7 @@ def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
 
     assert body.drives == []
     assert life.student.errors.n_excursions == 0
+    assert life.student.errors.discarded_by() == {"the end of the episode": 3}
 
 
 # ---- same seed, same life --------------------------------------------------------------------------------------------

@@ -319,6 +319,9 @@ DETAILS: dict[str, Any] = {
     "overrun_ms": {"p50": 10.5, "p99": 11.5, "max": 12.5},
     "n_not_applied": 14,
     "n_discarded": 15,
+    "discarded_by": {"a gap": 9, "stale frames": 6},
+    "n_repeated": 40,
+    "n_tests_of_questions": 360,
     "notes": ["It snowed."],
     "unfinished": False,
 }
@@ -378,6 +381,11 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
     }
     assert "Diverged, and learn no more: left/g0.8/d" in page
     assert "It snowed." in page
+    assert (
+        "Discarded: 15 of 336 test excursions (9 by a gap, 6 by stale frames). Shorter ones, as with --horizon 10, "
+        "are interrupted less often." in page
+    )
+    assert "Left out: 40 of 400 tests of questions, because stale frames" in page
     assert list(tiles).index("median NMSRE") < list(tiles).index("mean NMSRE")
     assert "variance below step^2 / 12" in page
     assert "Always predicting the mean return scores 1" in page
@@ -423,7 +431,7 @@ def test_the_table_of_time_and_health(page: str) -> None:
         "demons updated per learning step (rho > 0)": "2.2",
         "largest trace": "9.75",
         "deadlines missed · gaps · checksum errors": "11 · 12 · 13",
-        "excursions discarded because of a gap": "15",
+        "excursions discarded": "15 · 9 by a gap · 6 by stale frames",
         "weights (SHA-256)": "0123456789abcdef...",
     }
 

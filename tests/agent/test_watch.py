@@ -30,17 +30,18 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.interface import Interface
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder, write_json
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
-from tests.agent.doubles import ToyBody, horde_of
+from tests.agent.doubles import ToyBody, horde_of, toy_life, toy_questions
 from tests.agent.test_ending import on_terminal
 
 GAMMA = 0.5
@@ -269,6 +270,27 @@ def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(
         '{"steps": 900, "share_nmsre_below_1": 0.25}', encoding="utf-8"
     )
     assert RunReader(tmp_path).status()["share_nmsre_below_1"] == 0.25
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_status_has_the_discarded_excursions_by_reason(is_over: bool, tmp_path: Path) -> None:
+    """The frame of step 5 is a gap; a finished run has its counts in details.json."""
+    (tmp_path / "config.toml").write_text('backend = "simulator"\n', encoding="utf-8")
+    body = ToyBody({5: {"gap": 1}})
+    toy_horde = horde_of(toy_questions(), Interface.of(body))
+    status_writer = LiveStatusWriter(tmp_path, Interface.of(body), toy_horde)
+    config = ExcursionConfig(probability=1.0, horizon=20)
+    with toy_life(body, toy_horde, excursions=config, observers=[status_writer]) as life:
+        life.run(12)
+    status_writer.close(life)
+    expected = {"a gap": 1}
+    if is_over:
+        expected = {"stale frames": 2}
+        (tmp_path / "summary.json").write_text('{"steps": 12}', encoding="utf-8")
+        write_json(tmp_path / "details.json", {"n_discarded": 2, "discarded_by": expected})
+    status = RunReader(tmp_path).status()
+    assert status["discarded_by"] == expected
+    assert status["n_discarded"] == sum(expected.values())
 
 
 def test_a_resumed_run_with_tables_is_shown_as_living(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.returns import MOST_REPEATED
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput
@@ -316,7 +317,9 @@ def _headline(summary: dict[str, Any], details: dict[str, Any], stream: Stream |
     if summary_of("n_nearly_constant"):
         meaning = f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"
     parts = [html.tiles(tiles), html.element("p", meaning)]
-    parts.append(html.notes([*details.get("notes", []), *unscored(details.get("not_scored", []))]))
+    lost_tests = discarded(details, summary_of("n_excursions"))
+    not_scored = unscored(details.get("not_scored", []))
+    parts.append(html.notes([*details.get("notes", []), *lost_tests, *not_scored]))
     if diverged:
         parts.append(html.element("p", f"Diverged, and learn no more: {', '.join(diverged[:20])}"))
     return section("Summary", *parts)
@@ -339,6 +342,33 @@ def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
         f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}."
         for r in reasons
     ]
+
+
+def discarded(
+    details: Mapping[str, Any], n_excursions: int | None, least_share: float = 0.0
+) -> list[str]:
+    """Return sentences on excursions, and tests of questions, that were lost, if they are more than a share of all.
+
+    `details` is the contents of details.json, `n_excursions` the number of complete excursions.
+    """
+    sentences = []
+    n_lost = details.get("n_discarded") or 0
+    n_all = n_lost + (n_excursions or 0)
+    if n_lost and n_lost > least_share * n_all:
+        reasons = details.get("discarded_by") or {}
+        by_reason = ", ".join(f"{n:,} by {reason}" for reason, n in reasons.items())
+        sentences.append(
+            f"Discarded: {n_lost:,} of {n_all:,} test excursions ({by_reason}). Shorter ones, as with "
+            "--horizon 10, are interrupted less often."
+        )
+    n_lost = details.get("n_repeated") or 0
+    n_all = n_lost + (details.get("n_tests_of_questions") or 0)
+    if n_lost and n_lost > least_share * n_all:
+        sentences.append(
+            f"Left out: {n_lost:,} of {n_all:,} tests of questions, because stale frames, which repeat a reading, "
+            f"had more than {MOST_REPEATED:.0%} of the weight of the return."
+        )
+    return sentences
 
 
 def _means_section(questions: list[dict[str, str]]) -> str:
@@ -465,7 +495,7 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ],
         ["largest trace", number(summary_of("max_trace"), ".3g")],
         ["deadlines missed · gaps · checksum errors", _faults(summary)],
-        ["excursions discarded because of a gap", number(details.get("n_discarded"), ",")],
+        ["excursions discarded", _discarded_by(details)],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
     return section("Timing and health", html.table(["", ""], rows))
@@ -475,6 +505,13 @@ def _faults(summary: dict[str, Any]) -> str:
     return " · ".join(
         number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors")
     )
+
+
+def _discarded_by(details: dict[str, Any]) -> str:
+    reasons = details.get("discarded_by") or {}
+    texts = [number(details.get("n_discarded"), ",")]
+    texts += [f"{n:,} by {reason}" for reason, n in reasons.items()]
+    return " · ".join(texts)
 
 
 def _percentiles(ms: dict[str, float] | None) -> str:

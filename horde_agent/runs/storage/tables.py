@@ -130,6 +130,9 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
     details = {
         "n_discarded": errors.n_discarded,
+        "discarded_by": errors.discarded_by(),
+        "n_tests_of_questions": int(errors.n_tests.sum()),
+        "n_repeated": errors.n_repeated,
         "n_on_policy_tests": n_on_policy,
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "not_scored": not_scored(horde.questions, nmsre, has_excursions=outcome.has_tests),
