@@ -19,6 +19,7 @@ from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.columns import ChannelColumn, Columns
+from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.files import SUFFIXES, chunks_of, columns_in, open_table, read_files
 from horde_agent.runs.data.tables import Table
 from horde_agent.types import parsed_toml
@@ -37,7 +38,7 @@ def rows_of(table: Table) -> Any:
 
 
 def rows_in(file: Path, **columns: Any) -> Any:
-    return rows_of(open_table(file, Columns((X,), **columns)))
+    return rows_of(open_table(file, Columns(**({"channel": (X,)} | columns))))
 
 
 def rows_of_arrays(arrays: dict[str, Any], **columns: Any) -> Any:
@@ -124,6 +125,34 @@ def test_float32_holds_a_reading_or_it_is_noticed(
     assert cells.are_kept_by_float32(values, values.astype(np.float64), span).tolist() == kept
 
 
+@pytest.mark.parametrize(
+    ("values", "shift"),
+    [
+        # Degrees: float32 has steps of 3.8e-6 there
+        (52.1234567 + 1e-7 * np.arange(50), (52.123456, 1.0)),
+        # UTM northing in metres, to the millimetre
+        (5_812_345.678 + 0.001 * np.arange(20), (5_812_345.67, 1.0)),
+        # Encoder counts
+        (16_777_217 + np.arange(300), (16_777_200.0, 1.0)),
+        # Whole numbers of a range beyond 2^24
+        (2_000_000_001.0 + 1_001 * np.arange(100_001), (2_000_000_000.0, 0.1)),
+        (np.array([3.0, 4.5, np.nan]), None),
+        (np.full(9, 52.123), None),
+        (52.123 + np.array([0.0, 7e-15]), None),
+        (np.array([np.nan, np.inf]), None),
+    ],
+)
+def test_an_origin_is_proposed_with_which_float32_holds_the_readings(
+    values: Any, shift: tuple[float, float] | None
+) -> None:
+    """It has the digits of the range; differences by rounding in float64 need none."""
+    proposed = cells.shift_for(values.astype(np.float64))
+    assert proposed == shift
+    if proposed is not None:
+        span = float(np.ptp(values)) * proposed.scale
+        assert cells.are_kept_by_float32(values, values.astype(float), span, proposed).all()
+
+
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +164,12 @@ def test_float32_holds_a_reading_or_it_is_noticed(
         ("x\n1\nn/a\n2", {}, "row 2, column 'x': 'n/a' must be a finite number"),
         ("x,d\n1,no\n,no", {}, "row 2, column 'x': an empty cell must be a finite number"),
         ("x\n16777216\n16777217", {}, "row 2, column 'x': 16777217 would be rounded"),
+        (
+            "x\n52.1234567\n52.1234568",
+            {"channel": (X._replace(low=52.0, high=52.0001),)},
+            "row 1, column 'x': 52.1234567 would be rounded, because a reading is stored with 24 binary digits: write "
+            "origin = 52.1234567 in its [[channel]]",
+        ),
         ("x\n1\n2,5", {}, "row 2 has 2 cells, and the header 1 names"),
         (
             "x;y\n1;2\n1;2;3",
@@ -190,6 +225,60 @@ def test_a_cell_that_cannot_be_read_is_named(
 ) -> None:
     with pytest.raises(BadInput, match=re.escape(what)):
         rows_in(csv_file(tmp_path, lines + "\n"), **columns)
+
+
+def test_readings_are_computed_from_values_in_float64(tmp_path: Path) -> None:
+    """(value - origin) x scale: in float32 the differences would be 0, 0 and 3,815 billionths of a degree."""
+    values = [52.1234567, 52.1234568, 52.1234587]
+    file = csv_file(tmp_path, "x\n" + "\n".join(map(str, values)) + "\n")
+    keys = 'period_s = 1.0\n[[channel]]\ncolumn = "x"\n'
+    with pytest.raises(BadInput, match=r"write origin = 52\.123456 in its") as refusal:
+        rows_of(open_table(file, Columns.of(parsed_toml(keys))))
+    assert "scale = " not in str(refusal.value)
+
+    columns = Columns.of(parsed_toml(keys + "origin = 52.1234567\nscale = 1e9\n"))
+    table = open_table(file, columns)
+    assert rows_of(table)["observation"][:, 0] == pytest.approx([0.0, 100.0, 2000.0], abs=1e-4)
+    assert Columns.of(parsed_toml(columns.to_toml())) == columns
+    assert table.header["shifts"] == {"x": [52.1234567, 1e9]}
+    assert "Readings of 'x' are (value - 52.1234567) x 1000000000.0" in " ".join(table.notes)
+
+
+def test_whole_numbers_of_a_long_range_get_an_origin_and_a_scale(tmp_path: Path) -> None:
+    """Counts from 2,000,000,001 to 2,100,100,001 need 27 binary digits even from the first one on."""
+    counts = 2_000_000_001 + 1_001_000 * np.arange(101)
+    file = csv_file(tmp_path, "x\n" + "\n".join(map(str, counts)) + "\n")
+    keys = 'period_s = 1.0\n[[channel]]\ncolumn = "x"\n'
+    with pytest.raises(BadInput, match=r"write origin = 2000000000\.0 and scale = 0\.1 in its"):
+        rows_of(open_table(file, Columns.of(parsed_toml(keys))))
+    keys += "origin = 2000000000.0\nscale = 0.1\n"
+    rows = rows_of(open_table(file, Columns.of(parsed_toml(keys))))
+    assert rows["observation"][:, 0] == pytest.approx((counts - 2e9) / 10, rel=1e-7)
+
+
+def test_an_origin_is_drafted_and_its_draft_can_be_used(tmp_path: Path) -> None:
+    lines = [f"{52.1234567 + 1e-7 * i:.7f},{i % 7}" for i in range(50)]
+    file = csv_file(tmp_path, "x,y\n" + "\n".join(lines) + "\n")
+    columns = Columns.of(parsed_toml(draft_columns(file)))
+    assert [channel.shift for channel in columns.channel] == [(52.123456, 1.0), (0.0, 1.0)]
+    readings = rows_of(open_table(file, columns))["observation"][:, 0]
+    assert readings == pytest.approx(7e-7 + 1e-7 * np.arange(50), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("origin = inf", "origin must be a finite number, not inf"),
+        ("origin = nan", "origin must be a finite number, not nan"),
+        ("scale = 0.0", "scale must be a finite number other than 0, not 0.0"),
+        ("scale = -inf", "scale must be a finite number other than 0, not -inf"),
+        ('origin = "52"', "origin must be a number"),
+        ('categories = ["a", "b"]\nscale = 2.0', "categories are no numbers"),
+    ],
+)
+def test_an_origin_or_a_scale_that_makes_no_readings_is_refused(keys: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        Columns.of(parsed_toml(f'period_s = 1.0\n[[channel]]\ncolumn = "x"\n{keys}\n'))
 
 
 def test_true_and_false_are_read_in_all_their_spellings(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.files import chunks_of
+from horde_agent.runs.data.files import chunks_of, parquet_files, read_files
 from horde_agent.runs.data.lerobot import open_lerobot
 from horde_agent.runs.data.minari import HEADER, open_minari
 from horde_agent.runs.data.tables import Table, episodes_of
@@ -195,6 +195,40 @@ def test_an_exported_run_teaches_what_its_record_teaches(
         assert second_summary[key] == summary[key], key
     # It exists
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "mcap", "lerobot"])
+def test_an_origin_outlives_an_export(kind: str, tmp_path: Path) -> None:
+    """Tables have the values of the file, and a columns file with the origin; LeRobot's float32 holds readings.
+
+    Learning from each gives the same weights. Without the origin, float32 would merge all latitudes.
+    """
+    pytest.importorskip("mcap" if kind == "mcap" else "pyarrow")
+    table = tmp_path / "gps.csv"
+    columns = tmp_path / "gps.toml"
+    run = tmp_path / "gps"
+    out = tmp_path / kind
+    source = f"--data {out}"
+    latitudes = 52.1234567 + np.random.default_rng(0).integers(20, size=300) * 1e-8
+    table.write_text("lat\n" + "".join(f"{latitude!r}\n" for latitude in latitudes.tolist()))
+    columns.write_text(
+        'period_s = 1.0\n[[channel]]\ncolumn = "lat"\norigin = 52.1234567\nscale = 1e7\n'
+    )
+    questions = "--questions nexting"
+    learn = f"learn --data {table} --columns {columns} --out {run} {questions}"
+    assert cli.main(learn.split()) == 0
+    if kind == "mcap":
+        out = tmp_path / "gps.mcap"
+        source = f"--data {out} --columns {tmp_path / 'gps-columns.toml'}"
+    if kind == "parquet":
+        source += f" --columns {out}-columns.toml"
+    assert cli.main(f"export {run} --to {kind} --out {out}".split()) == 0
+    second_run = tmp_path / "again"
+    assert cli.main(f"learn {source} --out {second_run} {questions}".split()) == 0
+    assert summary_of(second_run)["weights_sha256"] == summary_of(run)["weights_sha256"]
+    if kind == "parquet":
+        values = next(read_files(parquet_files(out), ["lat"]))["lat"]
+        assert values == pytest.approx(latitudes, abs=1e-14)
 
 
 def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:

@@ -11,7 +11,7 @@ import numbers
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ _WHOLE = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 _LARGEST_EXACT = 2.0**53
 """From here on, float64 does not hold every whole number."""
+_LARGEST_WHOLE = 2.0**24
+"""From here on, float32 does not hold every whole number."""
+_ROUNDING = 1e-12
+"""Relative differences up to this one come from arithmetic in float64, not from a sensor."""
 _MOST_SHOWN = 40  # characters of a text in a message
 
 
@@ -148,26 +152,95 @@ def as_claims(cells: Cells) -> tuple[Bools, Bools]:
     return is_true, is_true | is_false
 
 
-def are_kept_by_float32(cells: Cells, values: Floats, span: float) -> Bools:
-    """Return which numbers of a channel float32 holds: whole ones exactly, others to a thousandth of the range.
+class Shift(NamedTuple):
+    """How the readings of a channel follow from the values of its column: (value - origin) x scale."""
+
+    origin: float = 0.0
+    scale: float = 1.0
+
+    def readings(self, values: Floats) -> Floats:
+        """Return readings in float64, shape as `values`."""
+        return np.asarray((values - self.origin) * self.scale)
+
+    def values(self, readings: NDArray[Any]) -> Floats:
+        """Return the values that have these readings, float64, shape as `readings`."""
+        return np.asarray(readings.astype(np.float64) / self.scale + self.origin)
+
+
+NO_SHIFT = Shift()
+"""The readings are the values."""
+
+
+def are_kept_by_float32(
+    cells: Cells, values: Floats, span: float, shift: Shift = NO_SHIFT
+) -> Bools:
+    """Return which readings of a channel float32 holds: whole ones exactly, others to a thousandth of the range.
 
     Args:
         cells: The column, shape (n_rows,).
         values: Its numbers, float64, shape (n_rows,).
         span: Range of the channel, largest reading minus smallest; infinite if it is unknown.
+        shift: How its readings follow from the numbers.
     """
+    readings = shift.readings(values)
     with np.errstate(over="ignore"):
-        rounded = values.astype(np.float32).astype(np.float64)
-    is_whole = (np.abs(values) < _LARGEST_EXACT) & (values == np.floor(values))
-    if cells.dtype.kind in "iu":
-        is_whole |= np.abs(values) >= _LARGEST_EXACT
-        is_exact = (rounded == values) & (np.abs(values) < _LARGEST_EXACT)
-    else:
-        is_exact = rounded == values
+        rounded = readings.astype(np.float32).astype(np.float64)
+    is_whole = (np.abs(readings) < _LARGEST_EXACT) & (readings == np.floor(readings))
     with np.errstate(invalid="ignore"):
-        is_near = np.abs(rounded - values) <= 1e-3 * span
-    is_kept = np.where(is_whole, is_exact, is_near & (np.isfinite(rounded) == np.isfinite(values)))
-    return np.asarray(is_kept | ~np.isfinite(values))
+        is_near = np.abs(rounded - readings) <= 1e-3 * span
+    is_near &= np.isfinite(rounded) == np.isfinite(readings)
+    is_kept = np.where(is_whole, rounded == readings, is_near)
+    return np.asarray((is_kept & ~are_merged(cells, values)) | ~np.isfinite(values))
+
+
+def are_merged(cells: Cells, values: Floats) -> Bools:
+    """Return which whole numbers of a column float64 may have merged with their neighbours, shape (n_rows,)."""
+    if cells.dtype.kind not in "iu":
+        return np.zeros(len(values), dtype=bool)
+    return np.asarray(np.abs(values) >= _LARGEST_EXACT)
+
+
+def is_rounding(lowest: float, highest: float) -> bool:
+    """Return whether two numbers differ by no more than the rounding of arithmetic in float64."""
+    return highest - lowest <= _ROUNDING * max(abs(lowest), abs(highest))
+
+
+def shift_for(values: Floats) -> Shift | None:
+    """Return an origin below the numbers of a channel, and a scale, with which float32 holds the readings.
+
+    The origin has as many digits as the range of the numbers needs. The scale is a power of ten
+    that only whole numbers of a range beyond 2^24 need.
+
+    Args:
+        values: Numbers of the channel, float64, shape (n,).
+
+    Returns:
+        None if float32 holds the numbers as they are, or there is none.
+    """
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return None
+    lowest = float(finite.min())
+    highest = float(finite.max())
+    span = highest - lowest
+    if is_rounding(lowest, highest):
+        span = 1.0  # as the range of a constant channel
+    if not math.isfinite(span):
+        return None
+    if are_kept_by_float32(finite, finite, span).all():
+        return None
+    magnitude = math.floor(math.log10(span))
+    unit = 10.0**magnitude
+    origin = round(math.floor(lowest / unit) * unit, -magnitude)
+    scale = 1.0
+    is_whole = bool((finite == np.floor(finite)).all())
+    if is_whole and highest - origin >= _LARGEST_WHOLE:
+        n_digits = math.ceil(math.log10((highest - origin) / _LARGEST_WHOLE))
+        scale = 10.0**-n_digits
+    shift = Shift(float(origin), scale)
+    if not are_kept_by_float32(finite, finite, span * scale, shift).all():
+        return None
+    return shift
 
 
 def resolution(cells: Cells, values: Floats) -> Floats:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.cells import category_of
+from horde_agent.runs.data.cells import NO_SHIFT, Shift, category_of
 from horde_agent.runs.data.csv_form import CsvForm, check_form
 from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
@@ -20,7 +20,10 @@ REWARD_NAMES = ("reward", "rewards", "r")
 """Usual names of a reward, in lower case."""
 OBSERVATION = "observation"
 TRANSITION = "transition"
+SHIFTS = "shifts"
+"""Key of a header: origin and scale of each channel that has them."""
 _CONVENTIONS = (OBSERVATION, TRANSITION)
+_NUMBER_KEYS = ("low", "high", "step", "origin", "scale")
 _OTHERS = (
     "time",
     "action",
@@ -42,10 +45,12 @@ class ChannelColumn(NamedTuple):
     Attributes:
         column: Its name in the table; NAME_3 is number 3 of a column NAME of vectors.
         name, group, unit: Of the channel; the column's name, the name and "1" when empty.
-        low, high: Range in its unit, scaled to [0, 1]; that of the table when None. Infinite:
+        low, high: Range of its readings, scaled to [0, 1]; that of the table when None. Infinite:
             unbounded.
         sensor: Whether families of questions include it.
-        step: Quantisation step, in its unit.
+        step: Quantisation step of its readings.
+        origin, scale: The reading is (value - origin) x scale, computed in float64 before it is
+            stored as float32; unit, range, step and predictions are those of the readings.
         transition: True if a row has the reading of the transition to the next row, as a reward;
             the next row gets it. It has no tiles by default.
         categories: Texts or whole numbers that the column may hold, each of which has a tile; the
@@ -62,6 +67,13 @@ class ChannelColumn(NamedTuple):
     step: float | None = None
     transition: bool = False
     categories: tuple[str, ...] = ()
+    origin: float = NO_SHIFT.origin
+    scale: float = NO_SHIFT.scale
+
+    @property
+    def shift(self) -> Shift:
+        """How readings follow from the values in the table."""
+        return Shift(self.origin, self.scale)
 
 
 @dataclass(frozen=True)
@@ -159,6 +171,8 @@ class Columns:
             )
             for i, c in enumerate(header["channels"])
         ]
+        shifts = shifts_of(header)
+        channels = [c._replace(**shifts.get(c.name, NO_SHIFT)._asdict()) for c in channels]
         facts: dict[str, Any] = {name: header[name] for name in ("period_s", "tile_layout")}
         facts |= {
             "actions": tuple(header["actions"]),
@@ -173,7 +187,7 @@ class Columns:
             settings.pop("header")
         lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
         for channel in self.channel:
-            facts = {k: v for k, v in channel._asdict().items() if v not in (None, ())}
+            facts = channel_facts(channel)
             lines += [
                 "",
                 "[[channel]]",
@@ -240,6 +254,20 @@ class Columns:
         if twice:
             raise BadInput(f"two channels have the name {twice[0]!r}")
         return columns
+
+
+def channel_facts(channel: ChannelColumn) -> dict[str, Any]:
+    """Return the keys of a channel's [[channel]] and their values, without those that say nothing."""
+    facts = {key: value for key, value in channel._asdict().items() if value not in (None, ())}
+    if channel.shift == NO_SHIFT:
+        del facts["origin"]
+        del facts["scale"]
+    return facts
+
+
+def shifts_of(header: Mapping[str, Any]) -> dict[str, Shift]:
+    """Return how readings follow from the values in the file, by channel, of a recording; those that differ."""
+    return {name: Shift(*numbers) for name, numbers in header.get(SHIFTS, {}).items()}
 
 
 def _numbers(key: str, values: Any) -> tuple[float, ...]:
@@ -319,13 +347,12 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
                 )
         name = str(table.get("name") or table["column"])
         categories = _categories(name, table)
-        numbers = {
-            k: real_number(k, table[k]) for k in ("low", "high", "step") if table.get(k) is not None
-        }
+        numbers = {k: real_number(k, table[k]) for k in _NUMBER_KEYS if table.get(k) is not None}
         low = numbers.get("low", -math.inf)
         high = numbers.get("high", math.inf)
         if not low < high or math.isnan(numbers.get("step", 0.0)):
             raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
+        _check_shift(name, numbers, has_categories=bool(categories))
         if categories:
             # The middle of a tile is a category's number
             numbers |= {"low": -0.5, "high": len(categories) - 0.5}
@@ -341,6 +368,18 @@ def channels(tables: Any) -> tuple[ChannelColumn, ...]:
             )
         )
     return tuple(channel_columns)
+
+
+def _check_shift(name: str, numbers: Mapping[str, float], *, has_categories: bool) -> None:
+    """Raise BadInput if origin or scale of a [[channel]] makes no reading of a number."""
+    origin = numbers.get("origin", NO_SHIFT.origin)
+    scale = numbers.get("scale", NO_SHIFT.scale)
+    if not math.isfinite(origin):
+        raise BadInput(f"channel {name!r}: origin must be a finite number, not {origin}")
+    if not math.isfinite(scale) or scale == 0.0:
+        raise BadInput(f"channel {name!r}: scale must be a finite number other than 0, not {scale}")
+    if has_categories and (origin, scale) != NO_SHIFT:
+        raise BadInput(f"channel {name!r}: categories are no numbers, and have no origin and scale")
 
 
 def _categories(name: str, table: Mapping[str, Any]) -> tuple[str, ...]:

@@ -61,6 +61,8 @@ _CHANNEL_KEYS = {
     "high": _Key("1.0", ""),
     "sensor": _Key("true", "families of questions include it"),
     "step": _Key("0.01", "quantisation step"),
+    "origin": _Key("0.0", "the reading, of 24 binary digits, is (value - origin) x scale"),
+    "scale": _Key("1.0", ""),
     "categories": _Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
     "transition": _Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
 }
@@ -111,6 +113,8 @@ def draft_columns(path: Path) -> str:
         given: dict[str, Any] = {"name": name}
         if name in kinds.categories:
             given["categories"] = kinds.categories[name]
+        if name in numbers:
+            given |= _shift(cells.as_numbers(numbers[name]))
         # Most tables with actions have rows (s, a, r): whose reward it is shows in no row
         if name.lower() in REWARD_NAMES and "action" in settings:
             given["transition"] = True
@@ -119,6 +123,16 @@ def draft_columns(path: Path) -> str:
             keys = _CHANNEL_KEYS
         lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
     return "\n".join(lines) + "\n"
+
+
+def _shift(values: Floats) -> dict[str, float]:
+    """Return the keys origin and scale of a channel, if float32 does not hold its numbers."""
+    shift = cells.shift_for(values)
+    if shift is None:
+        return {}
+    if shift.scale == 1.0:
+        return {"origin": shift.origin}
+    return shift._asdict()
 
 
 def _found_form(file: Path) -> CsvForm:

@@ -24,7 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
+from horde_agent.runs.data.columns import (
+    SHIFTS,
+    ChannelColumn,
+    Columns,
+    default_layout,
+    unscaled,
+)
 from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_files, read_files
 from horde_agent.runs.data.tables import Episode, Table
 
@@ -60,11 +66,15 @@ def open_lerobot(path: Path, columns: Path | None = None) -> Table:
     if not files:
         raise BadInput(f"{path} has no Parquet file in data")
     if (path / _HEADER).is_file():
-        header = {**_read_json(path / _HEADER), "tests_excursions": False}
+        # The observations are readings, whatever they were computed from
+        header = {**_read_json(path / _HEADER), "tests_excursions": False, SHIFTS: {}}
         named = {name: name for name in ("action", *_OWN)}
         if _REWARD in features and header.get("reward_known", True):
             named["next_reward"] = _REWARD
-        base = Columns.of_header(header, f"{STATE}_{{i}}", **named, episode="episode_index")
+        column = f"{STATE}_{{i}}"
+        if len(header["channels"]) == 1:
+            column = STATE
+        base = Columns.of_header(header, column, **named, episode="episode_index")
     else:
         base = _columns_of(features, _frames_per_second(info, path / _INFO))
     resolved = base

@@ -30,7 +30,13 @@ from numpy.typing import NDArray
 
 from horde_agent.record import NO_ACTION
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.columns import ChannelColumn, Columns, default_layout, unscaled
+from horde_agent.runs.data.columns import (
+    SHIFTS,
+    ChannelColumn,
+    Columns,
+    default_layout,
+    unscaled,
+)
 from horde_agent.runs.data.tables import Chunk, Episode, Table
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
@@ -58,7 +64,8 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
     if header is None:
         base = _columns_of(data, where)
     else:
-        facts = {**json.loads(header), "tests_excursions": False}
+        # The observations are readings, whatever they were computed from
+        facts = {**json.loads(header), "tests_excursions": False, SHIFTS: {}}
         named = ("action", "episode", "terminated")
         b = _INFO_B
         if data.storage.metadata.get(_ALIGNMENT) == _STEP:

@@ -21,10 +21,11 @@ from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
-from horde_agent.runs.data.cells import Cells
+from horde_agent.runs.data.cells import NO_SHIFT, Cells
 from horde_agent.runs.data.columns import (
     OBSERVATION,
     REWARD_NAMES,
+    SHIFTS,
     TRANSITION,
     ChannelColumn,
     Columns,
@@ -77,6 +78,7 @@ class Table:
         self._chunks = chunks
         self.where = where
         self._notes = notes
+        self._extremes: dict[str, _Extremes] = {}
         self._has_action_names = bool(columns.actions)
         if columns.tile_layout is None:
             columns = replace(columns, tile_layout=layout_without_transitions(columns.channel))
@@ -119,7 +121,16 @@ class Table:
     @property
     def notes(self) -> list[str]:
         """Remarks for the report; complete after the table was read."""
-        return [*self._notes, *self._fit.notes(), *self.remarks]
+        return [*self._notes, *self._shift_notes(), *self._fit.notes(), *self.remarks]
+
+    def _shift_notes(self) -> list[str]:
+        """Say what the readings of channels with an origin or a scale are."""
+        return [
+            f"Readings of {channel.name!r} are (value - {channel.origin!r}) x {channel.scale!r}; predictions are about "
+            "readings."
+            for channel in self.columns.channel
+            if channel.shift != NO_SHIFT
+        ]
 
     @property
     def header(self) -> dict[str, Any]:
@@ -151,8 +162,16 @@ class Table:
             "tests_excursions": columns.tests_excursions,
             "b_known": columns.b is not None or self.behaviour is not None or is_density,
             "reward_known": columns.reward is not None or columns.next_reward is not None,
+            **self._shifts(),
             **({} if self.b_estimate is None else {"b_estimate": self.b_estimate}),
         }
+
+    def _shifts(self) -> dict[str, Any]:
+        """Return origin and scale of the channels that have them, for the header."""
+        shifts = {c.name: list(c.shift) for c in self.columns.channel if c.shift != NO_SHIFT}
+        if not shifts:
+            return {}
+        return {SHIFTS: shifts}
 
     def _with_ranges(self, columns: Columns) -> Columns:
         """Read the table once for unknown ranges and the number of actions."""
@@ -164,8 +183,9 @@ class Table:
         for chunk in self._chunks():
             part = _Part(chunk, self.where)
             for i, (name, channel) in enumerate(zip(names, columns.channel, strict=True)):
-                values = part.readings(channel, columns.missing_values)
-                finite = values[np.isfinite(values)]
+                values = part.values(channel, columns.missing_values)
+                readings = channel.shift.readings(values)
+                finite = readings[np.isfinite(readings)]
                 if len(finite):
                     low[i] = min(low[i], finite.min())
                     high[i] = max(high[i], finite.max())
@@ -186,6 +206,8 @@ class Table:
             if c.transition:
                 lowest = min(lowest, _NO_READING)
                 highest = max(highest, _NO_READING)
+            if c.low is None and c.high is None:
+                self._extremes[c.name] = _Extremes(lowest, highest)
             channels.append(_with_range(c, lowest, highest))
         actions_found = tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
         return replace(columns, channel=tuple(channels), actions=columns.actions or actions_found)
@@ -300,18 +322,39 @@ class Table:
         is_missing = np.zeros(part.n_rows, dtype=bool)
         for i, channel in enumerate(channels):
             column = part.column(channel.column)
-            values = part.readings(channel, self.columns.missing_values)
-            assert channel.low is not None
-            assert channel.high is not None
-            is_kept = cells.are_kept_by_float32(column, values, channel.high - channel.low)
-            must = (
-                "would be rounded, because a channel is stored with 24 binary digits: subtract a constant from the "
-                "column, or divide it"
-            )
-            part.check(is_kept, channel.column, must)
-            observation[:, i] = values
+            values = part.values(channel, self.columns.missing_values)
+            is_kept = cells.are_kept_by_float32(column, values, self._span(channel), channel.shift)
+            if not is_kept.all():
+                part.check(is_kept, channel.column, self._shift_advice(channel, column, values))
+            observation[:, i] = channel.shift.readings(values)
             is_missing |= ~np.isfinite(values)
         return observation, is_missing
+
+    def _span(self, channel: ChannelColumn) -> float:
+        """Return the range of a channel's readings, without the rounding of its ends to float32."""
+        assert channel.low is not None
+        assert channel.high is not None
+        extremes = self._extremes.get(channel.name)
+        if extremes is None or cells.is_rounding(*extremes):
+            return channel.high - channel.low
+        return extremes.highest - extremes.lowest
+
+    def _shift_advice(self, channel: ChannelColumn, column: Cells, values: Floats) -> str:
+        """Return what to do about the values of a column that float32 does not hold."""
+        extremes = self._extremes.get(channel.name)
+        if extremes is not None:
+            values = np.append(values, channel.shift.values(np.array(extremes)))
+        must = "would be rounded, because a reading is stored with 24 binary digits: "
+        shift = cells.shift_for(values)
+        if shift is None or cells.are_merged(column, values[: len(column)]).any():
+            return must + "divide the column, or leave it out"
+        keys = f"origin = {shift.origin!r}"
+        if shift.scale != 1.0:
+            keys += f" and scale = {shift.scale!r}"
+        return (
+            f"{must}write {keys} in its [[channel]], or subtract {shift.origin!r} from the column; the reading is then "
+            "(value - origin) x scale"
+        )
 
     def _terminal(self, part: _Part, is_kept: Bools) -> Bools:
         """Return which rows the column `terminated` says to be terminal, shape (n_rows,)."""
@@ -589,6 +632,13 @@ class Table:
         return f"the first is row {part.n_read + i + 1}"
 
 
+class _Extremes(NamedTuple):
+    """The smallest and the largest reading of a channel in a table, float64."""
+
+    lowest: float
+    highest: float
+
+
 class _Part:
     """A part of a table: its columns by name, or by attribute of `Columns`; `n_read` rows were read before it."""
 
@@ -621,8 +671,8 @@ class _Part:
             return None
         return cells.as_seconds(self.column(name, may_be_dates=True))
 
-    def readings(self, channel: ChannelColumn, missing_values: Sequence[float]) -> Floats:
-        """Return the readings of a channel, NaN where there is none, shape (n_rows,)."""
+    def values(self, channel: ChannelColumn, missing_values: Sequence[float]) -> Floats:
+        """Return the numbers of a channel's column, NaN where there is none, shape (n_rows,)."""
         column = self.column(channel.column)
         if channel.categories:
             return cells.as_categories(column, channel.categories)

@@ -4,7 +4,8 @@ Every format is written to a staging folder and renamed when it is complete (`ke
 
 Parquet: a table of one row per step, zstd, in folders `day=2026-11-22`; DuckDB, polars and pandas
 read the whole folder as one table. The day is computed from the start of the run and the step.
-Columns are those of `record`, and one for each channel, by its name. `NAME-events.parquet` has a
+Columns are those of `record`, and one for each channel, by its name, in the unit of the table that
+was learned from (`origin` and `scale` of its columns file). `NAME-events.parquet` has a
 row per event; with `NAME-columns.toml`, `horde learn --data` learns from the table.
 `NAME-predictions.parquet`, on request, has the predictions at each row. This needs pyarrow (`pip
 install -e '.[log]'`).
@@ -31,7 +32,7 @@ from horde_agent.life.learner import predict_along
 from horde_agent.record import FORMAT, OnFault, Stream, read_in_parts
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.columns import Columns, shifts_of
 from horde_agent.runs.data.files import NEEDS_PYARROW, UNFINISHED
 from horde_agent.runs.data.lerobot import write_lerobot
 from horde_agent.runs.data.minari import write_minari
@@ -114,8 +115,11 @@ def _columns_of(part: Stream) -> dict[str, NDArray[Any]]:
     columns = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
     for i, name in enumerate(("x_m", "y_m", "heading_rad")):
         columns[name] = rows["pose"][:, i]
+    shifts = shifts_of(part.header)
     for i, name in enumerate(names):
         columns[name] = rows["observation"][:, i]
+        if name in shifts:
+            columns[name] = shifts[name].values(columns[name])
     return columns
 
 

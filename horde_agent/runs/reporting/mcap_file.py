@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record import Flag, Stream
-from horde_agent.runs.data.columns import Columns
+from horde_agent.runs.data.cells import Shift
+from horde_agent.runs.data.columns import Columns, channel_facts, shifts_of
 from horde_agent.runs.toml import toml_value
 from horde_agent.types import Floats
 
@@ -303,6 +304,7 @@ class LifeWriter:
         self._pose_channel = 0
         self._run_columns: list[str] = []
         self._topics: list[_Topic] = []
+        self._shifts: list[Shift | None] = []
         self._newest_ns = 0
         self._event_channel = self._register(EVENTS_TOPIC, LOG_SCHEMA)
 
@@ -312,7 +314,11 @@ class LifeWriter:
         if not self._topics:
             self._declare(rows)
         columns = [rows[name].tolist() for name in self._run_columns]
-        columns += rows["observation"].T.tolist()
+        for i, shift in enumerate(self._shifts):
+            readings = rows["observation"][:, i]
+            if shift is not None:
+                readings = shift.values(readings)
+            columns.append(readings.tolist())
         if predictions is not None:
             columns += predictions.T.astype(np.float32).tolist()
         poses = rows["pose"].tolist()
@@ -337,6 +343,10 @@ class LifeWriter:
         self._run_columns = [name for name in RUN_COLUMNS if name in (rows.dtype.names or ())]
         places = [TopicField(ROWS_TOPIC, name) for name in self._run_columns]
         places += channel_fields(self._header, rows["observation"].shape[1])
+        shifts = shifts_of(self._header)
+        self._shifts = [None] * rows["observation"].shape[1]
+        if shifts:
+            self._shifts = [shifts.get(channel["name"]) for channel in self._header["channels"]]
         places += prediction_fields(self._prediction_names)
         fields_by_topic: dict[str, dict[str, int]] = {}
         for column, place in enumerate(places):
@@ -415,13 +425,11 @@ def columns_toml(header: Mapping[str, Any], *, is_reward_known: bool) -> str:
         facts = {
             "topic": place.topic,
             "field": place.field,
-            **channel._asdict(),
+            **channel_facts(channel),
         }
         del facts["column"]
         lines += ["", "[[channel]]"]
-        lines += [
-            f"{key} = {toml_value(value)}" for key, value in facts.items() if value is not None
-        ]
+        lines += [f"{key} = {toml_value(value)}" for key, value in facts.items()]
     return "\n".join(lines) + "\n"
 
 

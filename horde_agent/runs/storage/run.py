@@ -51,7 +51,7 @@ Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
 _OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
-_OF_DATA = ("b_known", "b_estimate", "reward_known")  # keys of a data set's header
+_OF_DATA = ("b_known", "b_estimate", "reward_known", "shifts")  # keys of a data set's header
 
 
 @dataclass
