@@ -577,6 +577,7 @@ GONE = "--backend serial --port /dev/no_such_robot --questions nexting"
 def test_a_port_that_was_there_when_the_run_began_is_a_fault_and_a_supervisor_tries_again(
     robot: str,
     toy: Callable[..., int],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -584,19 +585,20 @@ def test_a_port_that_was_there_when_the_run_began_is_a_fault_and_a_supervisor_tr
 
     Of a new run it is bad input. A set emergency stop is bad input too, until a person clears it.
     """
-    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
-    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with monkeypatch.context() as patch:
         words = f"learn --steps 30 --robot {robot} {GONE} --out a"
         assert in_toy_body(words, patch) == 0
     contents = files()
     capsys.readouterr()
+    latch = EmergencyLatch(default_path(robot))
+    assert latch.path.is_relative_to(tmp_path)
     assert horde("resume a --steps 60") == 1
     assert "there is no port /dev/no_such_robot" in capsys.readouterr().err
     assert files() == contents
     assert horde(f"learn --steps 30 --robot {robot} {GONE} --out b") == 2
 
-    latch = EmergencyLatch(default_path(robot))
     latch.set("a person pressed it")
     assert horde("resume a --steps 60") == 2
     assert "the emergency stop is set" in capsys.readouterr().err
