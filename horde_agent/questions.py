@@ -7,6 +7,7 @@ Source: White, Modayil & Sutton (2012), sections 5 and 6; Modayil, White & Sutto
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ REWARD = "reward"
 """What names and tables of questions call the reward."""
 BEHAVIOUR = "behaviour"
 UNIFORM = "uniform"
+MOST_QUESTIONS = 100_000
+"""Of a question file, in which a typing error is more likely than more; Python has no such limit."""
 CONTROL_FAMILY = "control"
 """Family of the questions of `[[control]]` tables."""
 _CONTROL_KEYS = ("name", "gamma", "channel", "reward", "lam", "tested", "algorithm", "offset")
@@ -333,12 +336,12 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
         base_names = [question.name for question in questions]
         for number, entry in enumerate(families, 1):
             questions += _family(entry, number, interface, base_names)
+            if len(questions) > MOST_QUESTIONS:
+                raise ValueError(f"it asks more than {MOST_QUESTIONS:,} questions")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    names = [gvf.name for gvf in questions]
-    repeated = []
-    if len(set(names)) < len(names):
-        repeated = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(gvf.name for gvf in questions)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
         raise ValueError(f"{path}: the question {repeated[0]!r} is there twice")
     return questions
@@ -423,6 +426,12 @@ def _family(
     if not asks_reward or "channels" in entry or "groups" in entry:
         channels = _chosen_channels(entry, where, interface)
     family_name = f"family {number}"
+    n_questions = len(chosen) * len(gammas) * (len(channels) + asks_reward)
+    if n_questions > MOST_QUESTIONS:
+        raise ValueError(
+            f"{where}: {len(chosen):,} policies, {len(gammas):,} gammas and {len(channels):,} channels are "
+            f"{n_questions:,} questions, expected at most {MOST_QUESTIONS:,}"
+        )
     try:
         gammas = [real_number("each of gammas", gamma) for gamma in gammas]
         options = _options(entry)

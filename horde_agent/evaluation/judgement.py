@@ -54,6 +54,8 @@ HEADLINE = "wdr"
 """The estimator of the verdict: of small error in each problem of docs/results/evaluate.csv."""
 BIASED = ("fqe", "gvf")
 """Estimators with the error of the tiles, whose intervals are those of the weighted doubly robust estimate."""
+LEAST_RESAMPLES = 50
+MOST_RESAMPLES = 100_000
 _NEEDS_Q = ("dr", "wdr", *BIASED)
 
 
@@ -68,7 +70,7 @@ class EvaluationConfig:
         estimators: Keys of `LABELS`.
         level: Probability of the intervals, in (0, 1).
         method: Of `intervals.METHODS`.
-        n_resamples: Number of resampled sets of episodes.
+        n_resamples: Number of resampled sets of episodes, from 50 to 100,000.
         seed: Seed of everything random.
 
     Raises:
@@ -95,8 +97,12 @@ class EvaluationConfig:
             )
         if not 0.0 < self.level < 1.0:
             raise ValueError(f"level must be in (0, 1), not {self.level}")
-        if self.n_resamples < 1:
-            raise ValueError(f"n_resamples must be at least 1, not {self.n_resamples}")
+        if not LEAST_RESAMPLES <= self.n_resamples <= MOST_RESAMPLES:
+            raise ValueError(
+                f"n_resamples must be from {LEAST_RESAMPLES} to {MOST_RESAMPLES:,}, not {self.n_resamples:,}"
+            )
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
 
 
 class EstimateLine(NamedTuple):

@@ -29,15 +29,15 @@ class EvaluateConfig:
             one.
         policy: Policies to judge: `uniform`, `constant:N` (a number or an action's name),
             `FILE.py:function` (returns the probabilities of the actions for an observation and its
-            tiles), or `MODEL.zip` of stable-baselines3. Both kinds of files run code: name only
-            your own.
+            tiles), or `MODEL.zip` of stable-baselines3, at most 512 MiB unpacked. Both kinds of
+            files run code: name only your own.
         gamma: Discount per step; 1 is the undiscounted return of an episode.
         truncated: What follows a truncation: `stretch` (nothing: the return is that of the stretch)
             or `fitted` (the fitted Q's value).
         horizon: Cut the rows into stretches of so many steps, as a life without an end needs.
         estimators: Which estimates; all by default.
         level: Probability of the intervals.
-        resamples: Number of resampled sets of episodes.
+        resamples: Number of resampled sets of episodes, 50 to 100,000.
         seed: Seed of the intervals.
         out: New folder for result.json and report.html.
     """
@@ -98,6 +98,9 @@ def _check(command: EvaluateConfig) -> None:
         raise BadInput(
             "name a policy to judge: --policy uniform, constant:N, FILE.py:function or MODEL.zip"
         )
+    for number, policy in enumerate(command.policy):
+        if policy in command.policy[:number]:
+            raise BadInput(f"--policy {policy} is there twice: name each policy once")
     if command.horizon is not None and command.horizon < 1:
         raise BadInput(f"--horizon must be at least 1, not {command.horizon}")
     if command.out is not None and command.out.exists():
@@ -141,13 +144,16 @@ def _evaluated(
 ) -> _Evaluated:
     """Judge policies by name; a value of None stands for the policy that the name describes."""
     from horde_agent.evaluation.judgement import FITTED, EvaluationConfig, judge
-    from horde_agent.judging.policies import target_of
+    from horde_agent.judging.policies import check_forms, target_of
     from horde_agent.judging.recorded import read_recorded
 
     try:
         config = EvaluationConfig(**options)
     except (TypeError, ValueError) as error:
         raise BadInput(str(error)) from None
+    described_by_name = {name: name for name, policy in policies.items() if policy is None}
+    policy_of = {**policies, **described_by_name}
+    check_forms(policy_of.values())
     data = read_recorded(source, horizon)
     if config.truncated == FITTED and data.n_unknown_ends:
         raise BadInput(
@@ -155,11 +161,7 @@ def _evaluated(
             "episodes, of which --truncated fitted needs the value: use --truncated stretch, or add a row with that "
             "state"
         )
-    targets = []
-    for name, policy in policies.items():
-        if policy is None:
-            policy = name
-        targets.append(target_of(policy, data, name))
+    targets = [target_of(policy, data, name) for name, policy in policy_of.items()]
     return _Evaluated(judge(targets, config), data)
 
 

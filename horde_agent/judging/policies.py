@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import sys
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from horde_agent.evaluation.episodes import Target
+from horde_agent.judging.programs import RAISED, Function, Model, reason_of
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.policies import ConstantAction, Policy, PolicyFunction, Uniform, is_policy
-from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.config import BadInput
 from horde_agent.types import Floats, can_be_called
 
 FORMS = "uniform, constant:N, FILE.py:function or MODEL.zip"
-_NEEDS = "MODEL.zip needs stable-baselines3: pip install -e '.[sb3]'"
+_CONSTANT = "constant:"
 
 
 def target_of(policy: Any, data: RecordedData, name: str | None = None) -> Target:
@@ -65,18 +62,37 @@ def name_of(policy: Any) -> str:
     return str(getattr(policy, "__name__", type(policy).__name__))
 
 
+def check_forms(policies: Iterable[Any]) -> None:
+    """Raise BadInput if a text among policies is none of `FORMS`, or names a file that cannot be one; runs nothing."""
+    for policy in policies:
+        if isinstance(policy, str | Path):
+            program = _program(str(policy))
+            if program is not None:
+                program.check()
+
+
+def _program(text: str) -> Function | Model | None:
+    """Return what runs code among `FORMS`, None for the others; raise BadInput if it is no form."""
+    file, _, name = text.rpartition(":")
+    if file.endswith(".py"):
+        return Function(Path(file), name)
+    if text.endswith(".zip"):
+        return Model(Path(text))
+    if text == "uniform" or text.startswith(_CONSTANT):
+        return None
+    raise BadInput(f"--policy must be {FORMS}, not {text!r}")
+
+
 def _named(text: str, data: RecordedData) -> Any:
     """Return the policy of one of `FORMS`."""
-    kind, _, argument = text.rpartition(":")
+    program = _program(text)
+    if isinstance(program, Model):
+        program.check_spaces(data.channels, len(data.actions))
+    if program is not None:
+        return program.load()
     if text == "uniform":
         return Uniform(len(data.actions))
-    if kind == "constant":
-        return _constant(argument, data)
-    if kind.endswith(".py"):
-        return _loaded(Path(kind), argument)
-    if text.endswith(".zip"):
-        return _model(Path(text))
-    raise BadInput(f"--policy must be {FORMS}, not {text!r}")
+    return _constant(text.removeprefix(_CONSTANT), data)
 
 
 def _constant(text: str, data: RecordedData) -> Policy:
@@ -90,52 +106,6 @@ def _constant(text: str, data: RecordedData) -> Policy:
         f"constant:{text} names none of the {len(actions)} actions of the data: "
         f"{', '.join(actions)}"
     )
-
-
-def _loaded(path: Path, name: str) -> Any:
-    """Return what a file of Python calls `name`; raise BadInput if there is none."""
-    if not path.is_file():
-        raise BadInput(f"--policy {path}:{name}: the file {path} does not exist")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"--policy {path}:{name}: {path} is no file of Python")
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's own code can raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise BadInput(f"--policy {path}:{name}: {path} cannot be run: {reason}") from None
-    finally:
-        sys.path.remove(folder)
-    if not hasattr(module, name):
-        names = [key for key, value in vars(module).items() if callable(value)]
-        raise BadInput(
-            f"--policy {path}:{name}: {path} has no {name!r}; there are {', '.join(names) or 'none'}"
-        )
-    return getattr(module, name)
-
-
-def _model(path: Path) -> Any:
-    """Return the controller that stable-baselines3 saved in a file, of the algorithm that the file shows."""
-    if not path.is_file():
-        raise BadInput(f"--policy {path}: the file does not exist")
-    sb3 = imported("stable_baselines3", _NEEDS)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            facts = json.loads(archive.read("data"))
-        algorithm = sb3.A2C
-        if "exploration_rate" in facts:
-            algorithm = sb3.DQN
-        elif "clip_range" in facts:
-            algorithm = sb3.PPO
-        return algorithm.load(path, device="cpu")
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
-        raise BadInput(
-            f"--policy {path} is no PPO, A2C or DQN of stable-baselines3: {reason}"
-        ) from None
 
 
 def _controller(model: Any, name: str, data: RecordedData) -> Policy:
@@ -171,15 +141,18 @@ def _on_rows(policy: Policy, name: str, data: RecordedData) -> Floats:
     """Return pi(a|s) in each row, shape (n_rows, n_actions); raise BadInput if they have another shape."""
     at_once = getattr(policy, "probabilities_at", None)
     if at_once is not None:
-        return np.asarray(at_once(data.observations))
+        try:
+            return np.asarray(at_once(data.observations))
+        except RAISED as error:
+            raise BadInput(f"the policy {name} fails: {reason_of(error)}") from None
     n_actions = len(data.actions)
     table = np.empty((len(data.observations), n_actions))
     rows = zip(data.observations.astype(np.float64), data.episodes.tiles, strict=True)
     for k, (observation, tiles) in enumerate(rows):
         try:
             probabilities = np.asarray(policy.probabilities(observation, tiles), dtype=np.float64)
-        except (TypeError, ValueError, IndexError, KeyError, ArithmeticError) as error:
-            raise BadInput(f"the policy {name} fails in row {k}: {error}") from None
+        except RAISED as error:
+            raise BadInput(f"the policy {name} fails in row {k}: {reason_of(error)}") from None
         if probabilities.shape != (n_actions,):
             raise BadInput(
                 f"the policy {name} has probabilities of shape {probabilities.shape}, but the data "

@@ -366,7 +366,9 @@ def test_probabilities_must_sum_to_one() -> None:
         ({"truncated": "never"}, "truncated must be stretch or fitted"),
         ({"estimators": ("best",)}, "estimators must be among"),
         ({"level": 1.0}, "level must be in"),
-        ({"n_resamples": 0}, "n_resamples must be at least 1"),
+        ({"n_resamples": 49}, "n_resamples must be from 50 to 100,000, not 49"),
+        ({"n_resamples": 100_001}, "n_resamples must be from 50 to 100,000, not 100,001"),
+        ({"seed": -1}, "seed must be at least 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, object], message: str) -> None:

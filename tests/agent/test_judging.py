@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,9 @@ def test_a_model_of_stable_baselines_is_judged(folder: Path, tmp_path: Path) -> 
     judged = evaluate(folder / "log.csv", str(tmp_path / "model.zip"), **settings).judgements[0]
     by_hand = evaluate(folder / "log.csv", model, **settings).judgements[0]
     assert judged.line("wis").value == by_hand.line("wis").value
-    with pytest.raises(BadInput, match=r"observes Box.*, but the data have 1 channels: x"):
+    with pytest.raises(
+        BadInput, match=r"observes numbers of shape \[4\], but the data have 1 chan"
+    ):
         evaluate(folder / "log.csv", str(tmp_path / "other.zip"), **settings)
 
 
@@ -485,6 +488,9 @@ def test_a_value_after_the_last_action_needs_its_state(tmp_path: Path) -> None:
         (["--policy", "uniform", "--truncated", "no"], "truncated must be stretch or fitted"),
         (["--policy", "uniform", "--horizon", "0"], "--horizon must be at least 1"),
         (["--policy", "uniform", "--estimators", "best"], "estimators must be among ois"),
+        (["--policy", "uniform", "--policy", "uniform"], "--policy uniform is there twice"),
+        (["--policy", "uniform", "--resamples", "1000000000"], "n_resamples must be from 50 to"),
+        (["--policy", "uniform", "--seed", "-1"], "seed must be at least 0, not -1"),
         ([], "name a policy to judge"),
     ],
 )
@@ -554,6 +560,114 @@ def test_b_of_0_is_refused_with_its_row(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(BadInput, match=r"row 5, column 'b': '?0'? must be in \(0, 1\]"):
         evaluate(tmp_path / "log.csv", "uniform", columns=folder / "columns.toml")
+
+
+RAISING = """
+def unknown_name(observation):
+    return [right, 1 - right]
+
+def lacking(observation):
+    return observation.action
+
+def failing(observation):
+    raise RuntimeError("the network is not there")
+
+def leaving(observation):
+    raise SystemExit(0)
+
+def asserting(observation):
+    assert observation is None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("unknown_name", r"NameError: name 'right' is not defined \(.*raising.py, line 3\)"),
+        ("lacking", r"AttributeError: .* \(.*raising.py, line 6\)"),
+        ("failing", r"RuntimeError: the network is not there \(.*raising.py, line 9\)"),
+        ("leaving", r"SystemExit: 0 \(.*raising.py, line 12\)"),
+        ("asserting", r"AssertionError \(.*raising.py, line 15\)"),
+    ],
+)
+def test_what_a_policy_raises_is_said_with_its_line(
+    name: str, reason: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "raising.py"
+    file.write_text(RAISING)
+    assert main(command(folder, "--policy", f"{file}:{name}", "--out", str(tmp_path / "out"))) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert re.search(rf"the policy .*:{name} fails in row 0: {reason}", error)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = 1\nraise SystemExit(0)", r"cannot be run: SystemExit: 0 \(.*mine.py, line 2\)"),
+        ("import missing_module", r"ModuleNotFoundError: .*missing_module.* \(.*mine.py, line 1\)"),
+        ("def right(", r"mine.py, line 1, is no Python: "),
+    ],
+)
+def test_what_a_file_of_policies_raises_is_said_with_its_line(
+    text: str, reason: str, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=reason):
+        evaluate(folder / "log.csv", f"{file}:right", columns=folder / "columns.toml")
+
+
+def test_no_policy_is_run_before_all_are_known_to_have_a_form(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n{POLICIES}")
+    policies = [f"{file}:right", str(tmp_path / "lost.zip")]
+    with pytest.raises(BadInput, match=r"lost\.zip: the file does not exist"):
+        evaluate(folder / "log.csv", policies, columns=folder / "columns.toml")
+    assert not (tmp_path / "ran").exists()
+
+
+def model_file(path: Path, facts: dict[str, Any], n_bytes: int = 0) -> Path:
+    """Write a file that says what a model is and has a member of so many bytes; nothing in it can be loaded."""
+    file = path / "model.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("data", json.dumps(facts))
+        archive.writestr("policy.pth", "")
+        archive.infolist()[1].file_size = n_bytes
+    return file
+
+
+BOX = {":type:": "<class 'gymnasium.spaces.box.Box'>", "_shape": [4], ":serialized:": "!"}
+DISCRETE = {":type:": "<class 'gymnasium.spaces.discrete.Discrete'>", "n": "3"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "n_bytes", "reason"),
+    [
+        ({}, 2**29 + 2**20, "has 513 MiB unpacked, at most 512 are read"),
+        (
+            {"observation_space": BOX},
+            0,
+            r"observes numbers of shape \[4\], but the data have 1 chan",
+        ),
+        ({"action_space": DISCRETE}, 0, "has 3 actions, but the data have 2"),
+    ],
+)
+def test_a_model_is_checked_before_its_code_runs(
+    facts: dict[str, Any], n_bytes: int, reason: str, folder: Path, tmp_path: Path
+) -> None:
+    """Loading it would say that it is no model."""
+    file = model_file(tmp_path, facts, n_bytes)
+    with pytest.raises(BadInput, match=reason):
+        evaluate(folder / "log.csv", str(file), columns=folder / "columns.toml")
+
+
+def test_a_file_without_facts_of_a_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "other.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("readme", "nothing")
+    with pytest.raises(BadInput, match="no PPO, A2C or DQN of stable-baselines3: it has no member"):
+        evaluate(folder / "log.csv", str(file), columns=folder / "columns.toml")
 
 
 def test_an_interval_that_leaves_the_drawing_ends_in_an_arrow(folder: Path) -> None:

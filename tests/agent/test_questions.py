@@ -187,6 +187,10 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
         (FAMILY.replace("0.5", "1.0"), "continuation of 1"),
         (FAMILY.replace("[0.5]", "[0.5, 0.5]"), "gammas .*0.5 twice"),
         (FAMILY + FAMILY, "twice"),
+        (
+            FAMILY.replace("[0.5]", str([number / 4_000 for number in range(2_000)])),
+            "1 policies, 2,000 gammas and 5. channels are 1..,000 questions, expected at most 100,000",
+        ),
         ("", "at least one"),
         ("family = [", "not a TOML file"),
         ("family = " + "[" * 5_000, "nested too deeply|not a TOML file"),
@@ -196,6 +200,17 @@ def test_a_mistake_is_named_with_its_file_and_table(tmp_path: Path, text: str, w
     with pytest.raises(ValueError, match=words) as error:
         read(tmp_path / "q.toml", text)
     assert str(error.value).startswith(str(tmp_path / "q.toml"))
+
+
+def test_the_families_of_a_file_ask_a_limited_number_of_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_of_family = len(read(tmp_path / "q.toml", FAMILY)[0])
+    monkeypatch.setattr(questions, "MOST_QUESTIONS", 2 * n_of_family)
+    two = FAMILY + FAMILY.replace("0.5", "0.6")
+    assert len(read(tmp_path / "q.toml", two)[0]) == 2 * n_of_family
+    with pytest.raises(ValueError, match="it asks more than"):
+        read(tmp_path / "q.toml", two + FAMILY.replace("0.5", "0.7"))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
