@@ -259,7 +259,7 @@ class Resampler:
         self._n_resamples = n_resamples
         self._cached: list[Floats] = []
 
-    def _blocks(self) -> Iterator[Floats]:
+    def blocks(self) -> Iterator[Floats]:
         """Yield how often each episode was drawn, shape (n_draws, n_episodes), of all draws in turn."""
         if self._cached:
             yield from self._cached
@@ -279,7 +279,7 @@ class Resampler:
         """Return the values and standard errors of an estimate in each draw."""
         values = []
         errors = []
-        for counts in self._blocks():
+        for counts in self.blocks():
             values.append(estimate.values(counts))
             errors.append(estimate.standard_errors(counts))
         return Draws(np.concatenate(values), np.concatenate(errors))

@@ -16,13 +16,14 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, LearnerConfig, cli, learn_from
 from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import Outcomes, final_nmsre
+from horde_agent.measures.nmsre import Outcomes, error_trace, final_nmsre
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.measures.two_pass_nmsre import curves, policy_scores
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
+from horde_agent.runs.reporting.nmsre_ratio import trace_weights
 from horde_agent.runs.reporting.pictures import half_side, visited_share
 from horde_agent.runs.reporting.report import NO_PICTURES, write_report
 from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
@@ -552,12 +553,124 @@ def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
     """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
     text = words_of(write_comparison(runs))
     assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in text
-    assert "the median ratio of NMSRE is 1.000" in text
-    assert "Much better question a b ratio a/g0/x 1.000 0.500 0.500" in text
-    assert "Much worse question a b ratio a/g0/z 0.200 0.800 4.000" in text
+    assert "the median ratio of NMSRE is 1.000. There is no interval" in text
+    assert "Much better, or by chance question a b ratio a/g0/x 1.000 0.500 0.500" in text
+    assert "Much worse, or by chance question a b ratio a/g0/z 0.200 0.800 4.000" in text
     assert "a/g0 3 0.400 0.500" in text
     assert "odd" not in text
     assert "gone" not in text
+
+
+N_TESTS = 40
+STEPS = np.arange(N_TESTS) * 100
+
+
+def run_of(folder: Path, predictions: np.ndarray, returns: np.ndarray, algorithm: str) -> Path:
+    """Write a run of four questions about one policy, with excursions of shape (n, 4), and its NMSRE."""
+    policy = PolicyUnderTest(0, np.arange(4), np.arange(4), np.full(4, 0.5), "left")
+    table = ExcursionTable([policy], 4)
+    nmsre = Outcomes(policy, STEPS, predictions, returns).last_nmsre()
+    made(folder, 0, {f"left/g0.5/{k}": float(nmsre[k]) for k in range(4)})
+    with (folder / "config.toml").open("a") as file:
+        file.write(f'algorithm = "{algorithm}"\n')
+    (folder / "log").mkdir()
+    table.record_to(folder / "log" / "excursions.rec")
+    for step, *values in zip(STEPS.tolist(), predictions, returns, strict=False):
+        table.append("left", step, 0.0, policy.demons, tuple(values))
+    table.close()
+    return folder
+
+
+RETURNS, ERRORS = np.random.default_rng(4).normal(size=(2, N_TESTS, 4))
+OTHER_RETURNS, OTHER_ERRORS = np.random.default_rng(5).normal(size=(2, N_TESTS, 4))
+
+
+def compared(tmp_path: Path, predictions: np.ndarray, returns: np.ndarray, n: int = N_TESTS) -> str:
+    """Return the words of the comparison of a run with `RETURNS` and `ERRORS` with another of td."""
+    first = run_of(tmp_path / "a", (RETURNS + ERRORS)[:n], RETURNS[:n], "gtd")
+    second = run_of(tmp_path / "b", predictions[:n], returns[:n], "td")
+    return words_of(write_comparison([first, second])).partition("b against a")[2]
+
+
+def median_interval(text: str) -> list[float]:
+    """Return the median ratio and the ends of its interval."""
+    match = re.search(
+        r"median ratio of NMSRE is ([\d.]+), with a 95 % interval \[([\d.]+), ([\d.]+)\]", text
+    )
+    assert match is not None, text
+    return [float(number) for number in match.groups()]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_equal_runs_show_no_difference(tmp_path: Path) -> None:
+    """Ratios of exactly 1 were "Much better" and "Much worse" once rounding had moved them."""
+    text = compared(tmp_path, RETURNS + ERRORS * (1.0 + 1e-9), RETURNS)
+    assert median_interval(text) == [1.0, 1.0, 1.0]
+    assert "answers 0 better and 0 worse than a by a quarter or more" in text
+    assert "The test excursions show no difference. Both runs made the same excursions" in text
+    assert "Much" not in text
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_ratio_of_runs_with_the_same_excursions_has_a_paired_interval(tmp_path: Path) -> None:
+    """Errors of .8 of the others in each excursion: .64 in each draw; independent draws give .3 to 1.2."""
+    text = compared(tmp_path, RETURNS + 0.8 * ERRORS, RETURNS)
+    assert median_interval(text) == [0.64, 0.64, 0.64]
+    assert "b is better than a." in text
+    assert "answers 4 better and 0 worse" in text
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_noise_of_other_excursions_is_no_difference_and_a_fifth_of_the_error_is_one(
+    tmp_path: Path,
+) -> None:
+    """The same kind of run: each question differs, none is listed. With errors of a fifth the ratio is 1/25."""
+    noise = compared(tmp_path / "noise", OTHER_RETURNS + OTHER_ERRORS, OTHER_RETURNS)
+    middle, low, high = median_interval(noise)
+    assert low < 1.0 < high
+    assert low < 0.9 * middle
+    assert "The test excursions show no difference. The runs made different excursions" in noise
+    assert "Much" not in noise
+    better = compared(tmp_path / "better", OTHER_RETURNS + 0.2 * OTHER_ERRORS, OTHER_RETURNS)
+    middle, low, high = median_interval(better)
+    assert low < 1 / 25 < high < 0.2
+    assert "b is better than a." in better
+    assert "answers 4 better and 0 worse" in better
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_small_difference_that_is_clear_is_called_small(tmp_path: Path) -> None:
+    """Errors of .99: a ratio of .980 in each draw."""
+    text = compared(tmp_path, RETURNS + 0.99 * ERRORS, RETURNS)
+    assert median_interval(text) == [0.98, 0.98, 0.98]
+    assert "There is a difference, of less than 5%." in text
+    assert "answers 0 better and 0 worse" in text
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_few_excursions_have_no_interval(tmp_path: Path) -> None:
+    text = compared(tmp_path, RETURNS + 0.8 * ERRORS, RETURNS, n=9)
+    assert "There is no interval, because not every policy has 10 recorded test excursions" in text
+
+
+def test_the_weights_of_squared_errors_are_those_of_their_trace() -> None:
+    """Some questions were not tested in some excursions; only a whole record has the first error of the trace."""
+    rng = np.random.default_rng(6)
+    errors = rng.random((30, 3))
+    errors[rng.random((30, 3)) < 0.3] = np.nan
+    is_known = ~np.isnan(errors)
+    weights = trace_weights(is_known, is_whole=True)
+    np.testing.assert_allclose(np.nansum(weights * errors, axis=0), error_trace(errors)[-1])
+    later = trace_weights(is_known[10:], is_whole=False)
+    np.testing.assert_allclose(later, weights[10:])
+
+
+def test_td_has_no_mspbe_and_the_comparison_says_why(tmp_path: Path, elsewhere: None) -> None:
+    first, second = (
+        run_of(tmp_path / rule, RETURNS + ERRORS, RETURNS, rule) for rule in ("gtd", "td")
+    )
+    why = "The update rule td has no estimate of its MSPBE, which needs secondary weights w."
+    assert why in words_of(write_comparison([first, second]))
 
 
 def test_a_comparison_explains_the_measures_that_it_shows(runs: list[Path], tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """comparison.html: several runs side by side, from the files in their folders only.
 
-Questions are matched by name; a smaller NMSRE is better. Runs with different seeds have different
-excursions, so a ratio near 1 means nothing.
+Questions are matched by name; a smaller NMSRE is better. A difference is called one if the interval
+of the ratio, from the test excursions of both runs, excludes 1, and a question better or worse if
+its NMSRE also differs by a quarter.
 """
 
 from __future__ import annotations
@@ -15,16 +16,26 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from horde_agent.kernels.rules import names as rule_names
+from horde_agent.kernels.rules import rule
+from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.two_pass_nmsre import MOST_POINTS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
+from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 
 N_SHOWN = 12  # questions in each table of the largest differences
+MUCH = 1.25
+"""Ratio of NMSRE, or its inverse, from which on a question is answered better or worse."""
+ROUNDING = 5e-4
+"""Of the ratios as they are printed."""
+LITTLE = 1.05
+"""Median ratio, or its inverse, up to which a difference does not matter."""
 _ROWS = (
     ("backend", ""),
     ("seed", "d"),
@@ -52,6 +63,8 @@ class FinishedRun(NamedTuple):
     config: dict[str, Any]
     nmsre: dict[str, float]
     group: dict[str, str]  # policy and time scale
+    names: list[str]  # of all questions, in the order of the demons
+    excursions: Path  # the table of test excursions, which a log has not
     held_out: list[dict[str, str]]  # lines of held_out.csv; empty without it
     curves: dict[str, tuple[list[float], list[float]]]
 
@@ -110,6 +123,8 @@ def _read(path: Path) -> FinishedRun:
         config=folder.settings(),
         nmsre=nmsre_by_name,
         group=group_by_name,
+        names=[question["name"] for question in questions],
+        excursions=folder.excursions,
         held_out=read_csv(folder.held_out),
         curves=curves,
     )
@@ -160,7 +175,20 @@ def _explanations(runs: Sequence[FinishedRun]) -> list[str]:
         texts.append(NMSRE_IS)
     if any(run.summary.get("n_nearly_constant") for run in runs):
         texts.append(NEARLY_CONSTANT_IS)
+    without_w = sorted({name for run in runs for name in [_rule_without_w(run)] if name})
+    if without_w:
+        texts.append(
+            f"The update rule {', '.join(without_w)} has no estimate of its MSPBE, which needs secondary weights w."
+        )
     return texts
+
+
+def _rule_without_w(run: FinishedRun) -> str:
+    """Return the name of a run's update rule if it has no secondary weights, else ""."""
+    name = str(run.config.get("algorithm", "")).partition(":")[0]
+    if name in rule_names() and "w" not in rule(name).vectors:
+        return name
+    return ""
 
 
 def _settings(runs: Sequence[FinishedRun]) -> str:
@@ -225,32 +253,92 @@ def _families(runs: Sequence[FinishedRun]) -> str:
 
 
 def _pairs(runs: Sequence[FinishedRun]) -> list[str]:
-    """Return a section for each further run: the questions that it answers much better or worse than the first."""
+    """Return a section for each further run: how it compares with the first, and on which questions most."""
     first = runs[0]
     sections = []
     for run in runs[1:]:
-        shared = [name for name in first.nmsre if name in run.nmsre]
-        ratios = {name: _ratio(run.nmsre[name], first.nmsre[name]) for name in shared}
-        if not ratios:
+        ratio_of = {
+            name: _ratio(run.nmsre[name], first.nmsre[name])
+            for name in first.nmsre
+            if name in run.nmsre
+        }
+        if not ratio_of:
             continue
-        ordered = sorted(ratios, key=lambda name, ratios=ratios: ratios[name])  # type: ignore[misc]
-        better = [name for name in ordered if ratios[name] < 1.0]
-        worse = [name for name in reversed(ordered) if ratios[name] > 1.0]
+        intervals = _intervals(first, run, list(ratio_of))
+        ordered = sorted(ratio_of, key=ratio_of.__getitem__)
+        better = [name for name in ordered if ratio_of[name] <= 1.0 / MUCH]
+        worse = [name for name in reversed(ordered) if ratio_of[name] >= MUCH]
+        if intervals is not None:
+            better = [name for name in better if intervals.questions[name].is_clear]
+            worse = [name for name in worse if intervals.questions[name].is_clear]
+        middle = median(ratio_of.values())
         sentence = (
-            f"Of {len(shared)} questions tested in both runs, {run.name} answers {len(better)} better and {len(worse)} "
-            f"worse than {first.name}; the median ratio of NMSRE is {median(ratios.values()):.3f}."
+            f"Of {len(ratio_of)} questions tested in both runs, {run.name} answers {len(better)} better and "
+            f"{len(worse)} worse than {first.name} by a quarter or more; the median ratio of NMSRE is {middle:.3f}"
         )
-        parts = [element("p", sentence)]
+        if intervals is not None:
+            sentence += f", with a 95 % interval [{intervals.low:.3f}, {intervals.high:.3f}]"
+        verdict = _verdict(first.name, run.name, middle, intervals)
+        parts = [element("p", f"{sentence}."), *(element("p", text) for text in verdict)]
         for title, names in (("Much better", better[:N_SHOWN]), ("Much worse", worse[:N_SHOWN])):
-            rows = [
-                [n, nmsre_text(first.nmsre[n]), nmsre_text(run.nmsre[n]), nmsre_text(ratios[n])]
-                for n in names
-            ]
-            if rows:
-                head = ["question", first.name, run.name, "ratio"]
-                parts += [element("h3", title), table(head, rows)]
+            if not names:
+                continue
+            head = ["question", first.name, run.name, "ratio"]
+            if intervals is not None:
+                head += ["95 % from", "to"]
+            rows = []
+            for name in names:
+                numbers = [first.nmsre[name], run.nmsre[name], ratio_of[name]]
+                if intervals is not None:
+                    question = intervals.questions[name]
+                    numbers += [question.low, question.high]
+                rows.append([name, *(nmsre_text(number) for number in numbers)])
+            if intervals is None:
+                title = f"{title}, or by chance"
+            parts += [element("h3", title), table(head, rows)]
         sections.append(section(f"{run.name} against {first.name}", *parts))
     return sections
+
+
+def _intervals(first: FinishedRun, second: FinishedRun, shared: Sequence[str]) -> Ratios | None:
+    """Return the ratios with intervals; None without enough excursions of all of these questions."""
+    tests = []
+    for run in (first, second):
+        try:
+            excursions = ExcursionTable.read(run.excursions)
+            if excursions.n_demons != len(run.names):
+                return None
+            tests.append(newest_tests(excursions, run.names, shared))
+        except (OSError, ValueError):
+            return None
+    ratios = nmsre_ratios(*tests)
+    if ratios is None or not ratios.questions.keys() >= set(shared):
+        return None
+    return ratios
+
+
+def _verdict(first: str, second: str, middle: float, intervals: Ratios | None) -> list[str]:
+    """Return sentences on whether the second run differs from the first, and how far that can be known."""
+    if intervals is None:
+        return [
+            f"There is no interval, because not every policy has {FEWEST} recorded test excursions in both runs: "
+            "the difference may be noise."
+        ]
+    difference = f"{second} is better than {first}."
+    if middle > 1.0:
+        difference = f"{second} is worse than {first}."
+    if intervals.low < 1.0 + ROUNDING and intervals.high > 1.0 - ROUNDING:
+        difference = "The test excursions show no difference."
+    elif 1.0 / LITTLE < middle < LITTLE:
+        difference = f"There is a difference, of less than {LITTLE - 1:.0%}."
+    pairing = "The runs made different excursions, so the interval is wider than that of runs of one seed."
+    if intervals.is_paired:
+        pairing = "Both runs made the same excursions, so the interval is of pairs."
+    return [
+        f"{difference} {pairing} It is over excursions: other seeds make other lives, and differ by more.",
+        "A question is listed if its ratio differs by a quarter and excludes 1 at a level at which chance lists "
+        "any question in 5 % of comparisons.",
+    ]
 
 
 def _ratio(value: float, before: float) -> float:
