@@ -299,6 +299,253 @@ def test_terminal_rows_are_added_where_actions_led_to_them(size: int) -> None:
     assert np.isnan(rows["b"][terminal]).all()
 
 
+# ---- time limits -----------------------------------------------------------------------------------------------------
+
+
+def limited(n: int = 200, length: int = 20) -> dict[str, Any]:
+    """What `env.step` returned beside the observation and the action: each episode ends at its time limit."""
+    i = np.arange(n)
+    return {
+        "x": i % length / length,
+        "a": i % 2,
+        "b": np.full(n, 0.5),
+        "r": i.astype(float),
+        "terminated": np.zeros(n, dtype=bool),
+        "truncated": i % length == length - 1,
+        "episode": i // length,
+        "step": i % length,
+        "t": 0.1 * (i % length),
+    }
+
+
+LIMITED: dict[str, Any] = {"action": "a", "actions": ("l", "r"), "b": "b"}
+
+
+def in_parts(table: dict[str, Any], size: int, **columns: Any) -> Any:
+    """Return the rows of a table that is read in parts of `size` rows."""
+    n = len(table["x"])
+    parts = [{k: v[first : first + size] for k, v in table.items()} for first in range(0, n, size)]
+    described = Columns((CHANNEL,), **LIMITED, **columns)
+    return np.concatenate([part.rows for part in Table(lambda: chunks_of(parts), described, "t")])
+
+
+@pytest.mark.parametrize("size", [1, 7, 20, 200])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"truncated": "truncated"},
+        {"truncated": "truncated", "terminated": "terminated"},
+        {"truncated": "truncated", "terminated": "terminated", "convention": "transition"},
+        {"truncated": "truncated", "next_reward": "r", "convention": "transition"},
+        {"episode_step": "step"},
+        {"episode_step": "t", "time": "t", "period_s": 0.1},
+        {"episode_step": "step", "truncated": "truncated", "episode": "episode"},
+    ],
+)
+def test_a_time_limit_ends_an_episode_as_its_number_does(
+    columns: dict[str, Any], size: int
+) -> None:
+    """10 episodes of 20 rows: 10 gaps and 190 transitions. With the mark as a sensor 1 gap and 199 transitions."""
+    table = limited()
+    rows = in_parts(table, size, **columns)
+    numbered = {key: value for key, value in columns.items() if key in ("time", "period_s")}
+    if "next_reward" in columns:
+        numbered["next_reward"] = "r"
+    expected = in_parts(table, 200, episode="episode", **numbered)
+    for field in ("observation", "action", "b", "phase", "flags", "step", "t", "reward"):
+        np.testing.assert_array_equal(rows[field], expected[field], err_msg=field)
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == list(range(0, 200, 20))
+    assert int((rows["phase"] == Phase.BEHAVE).sum()) == 190
+
+
+@pytest.mark.parametrize("kind", ["array", "csv", "npz", "parquet", "feather"])
+def test_a_truncation_teaches_the_weights_of_the_table_with_episode_numbers(
+    kind: str, tmp_path: Path
+) -> None:
+    """In each form of a table."""
+    table = limited()
+    source: Any = table
+    names: dict[str, Any] = {"b": "b", "terminations": "terminated", "channels": ["x"]}
+    if kind == "csv":
+        source = tmp_path / "t.csv"
+        rows = zip(*(values.tolist() for values in table.values()), strict=True)
+        lines = [",".join(table), *(",".join(map(str, row)) for row in rows)]
+        source.write_text("\n".join(lines) + "\n")
+    elif kind == "npz":
+        source = tmp_path / "t.npz"
+        np.savez(source, **table)
+    elif kind != "array":
+        pa = pytest.importorskip("pyarrow")
+        source = tmp_path / f"t.{kind}"
+        writers = {
+            "parquet": pytest.importorskip("pyarrow.parquet").write_table,
+            "feather": pytest.importorskip("pyarrow.feather").write_feather,
+        }
+        writers[kind](pa.table(table), source)
+    question = [GVF("next", Behaviour(), Channel("x"), 0.9)]
+    runs = []
+    for name, key in (("truncated", "truncations"), ("episode", "episodes")):
+        arguments = {**names, key: name, "questions": question, "out": tmp_path / name}
+        if kind == "array":
+            for argument in ("b", "terminations", key):
+                arguments[argument] = table[arguments[argument]]
+            runs.append(learn_from(table["x"][:, None], table["a"], **arguments))
+        else:
+            runs.append(learn_from(source, "a", **arguments))
+    hashes = [run.summary["weights_sha256"] for run in runs]
+    assert [run.summary["learning_steps"] for run in runs] == [190, 190]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_row_that_is_terminated_and_truncated_is_what_the_columns_say() -> None:
+    """An old `done` is true at a time limit, too; of Gymnasium's marks, terminated decides what the last state is."""
+    table = limited(40)
+    table["terminated"] = table["truncated"] | (np.arange(40) == 4)
+    marks = {"terminated": "terminated", "truncated": "truncated", "convention": "transition"}
+    with pytest.raises(
+        BadInput, match=r"row 20, column 'truncated': True marks .* write both = \"truncated\" if"
+    ):
+        in_parts(table, 40, **marks)
+    rows = in_parts(table, 40, **marks, both="truncated")
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [5]
+    assert np.flatnonzero(rows["phase"] == Phase.END).tolist() == [5, 20, 40]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 6, 21]
+    rows = in_parts(table, 40, **marks, both="terminated")
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [5, 21, 42]
+    with pytest.raises(BadInput, match="both must be terminated or truncated, not 'done'"):
+        Columns.of({"period_s": 1.0, "channel": [{"column": "x"}], "both": "done"})
+
+
+def test_a_counter_without_a_number_is_refused_or_ends_nothing_in_a_dropped_row() -> None:
+    table = limited(60)
+    table["step"] = table["step"].astype(float)
+    table["step"][[5, 20, 39]] = np.nan
+    with pytest.raises(BadInput, match="row 6, column 'step': nan must be a number, which starts"):
+        in_parts(table, 60, episode_step="step")
+    for size in (1, 7, 60):
+        rows = in_parts(table, size, episode_step="step", missing="gap")
+        assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 21, 40]
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        (
+            {"step": "step"},
+            "row 21, column 'step': 0 must not decrease: .* name it by episode_step",
+        ),
+        (
+            {"time": "t", "period_s": 0.1},
+            "row 21, column 't': 0 must increase .* starts again in each episode, write episode_step",
+        ),
+    ],
+)
+def test_a_counter_that_starts_again_is_refused_with_the_remedy(
+    columns: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(BadInput, match=what):
+        in_parts(limited(), 200, **columns)
+
+
+def csv_of(table: dict[str, Any], path: Path) -> Path:
+    cells = [np.asarray(values).astype(float).tolist() for values in table.values()]
+    rows = [",".join(f"{cell:g}" for cell in row) for row in zip(*cells, strict=True)]
+    path.write_text("\n".join([",".join(table), *rows]) + "\n")
+    return path
+
+
+DRAFTED = ("terminated", "truncated", "both", "convention", "episode", "episode_step", "step")
+
+
+@pytest.mark.parametrize(
+    ("names", "drafted"),
+    [
+        (
+            {"terminated": "terminated", "truncated": "truncated"},
+            {"terminated": "terminated", "truncated": "truncated", "convention": "transition"},
+        ),
+        (
+            {"terminated": "terminals", "truncated": "timeouts"},
+            {"terminated": "terminals", "truncated": "timeouts", "convention": "transition"},
+        ),
+        ({"truncated": "Time_Limit"}, {"truncated": "Time_Limit"}),
+        (
+            {"ended": "done", "truncated": "TimeLimit.truncated"},
+            {
+                "terminated": "done",
+                "truncated": "TimeLimit.truncated",
+                "both": "truncated",
+                "convention": "transition",
+            },
+        ),
+        (
+            {"ended": "terminated", "truncated": "truncated"},
+            {
+                "terminated": "terminated",
+                "truncated": "truncated",
+                "both": "terminated",
+                "convention": "transition",
+            },
+        ),
+        ({"step": "step"}, {"episode_step": "step"}),
+        ({"step": "t"}, {"episode_step": "t"}),
+        ({"step": "step", "episode": "episode"}, {"episode": "episode", "episode_step": "step"}),
+    ],
+)
+def test_marks_of_time_limits_and_counters_are_drafted(
+    names: dict[str, str], drafted: dict[str, str], tmp_path: Path
+) -> None:
+    """As the draft comes, the table has 10 gaps, and neither mark nor counter is a channel."""
+    table = limited()
+    table["ended"] = table["truncated"]
+    chosen = {"x": table["x"], "a": table["a"], "b": table["b"]}
+    file = csv_of(chosen | {name: table[key] for key, name in names.items()}, tmp_path / "t.csv")
+    text = draft_columns(file)
+    columns = Columns.of(tomllib.loads(text))
+    values = {key: getattr(columns, key) for key in DRAFTED}
+    assert {key: value for key, value in values.items() if value is not None} == drafted
+    assert [channel.column for channel in columns.channel] == ["x"]
+    table_rows = np.concatenate([part.rows for part in open_table(file, columns)])
+    n_added = 0
+    if columns.both == "terminated":
+        n_added = 10
+    assert int((table_rows["flags"] & Flag.GAP > 0).sum()) == 10
+    assert len(table_rows) == 200 + n_added
+    if "episode_step" in drafted:
+        counter = drafted["episode_step"]
+        assert f"# {counter} starts again 9 times in the first 200 rows: an episode" in text
+
+
+def test_marks_of_a_data_set_with_continuous_actions_are_of_transitions(tmp_path: Path) -> None:
+    """D4RL: vectors of observations and actions, rewards, terminals, timeouts; the next state is in no row."""
+    rng = np.random.default_rng(0)
+    ends = np.arange(200) % 20 == 19
+    file = tmp_path / "d4rl.npz"
+    np.savez(
+        file,
+        observations=rng.random((200, 2)),
+        actions=rng.random((200, 2)),
+        rewards=np.ones(200),
+        terminals=ends & (np.arange(200) < 100),
+        timeouts=ends & (np.arange(200) >= 100),
+    )
+    columns = Columns.of(tomllib.loads(draft_columns(file)))
+    assert (columns.terminated, columns.truncated) == ("terminals", "timeouts")
+    assert columns.convention == "transition"
+    rows = np.concatenate([part.rows for part in open_table(file, columns)])
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [20, 41, 62, 83, 104]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [
+        *range(0, 105, 21),
+        *range(105, 205, 20),
+    ]
+
+
+def test_a_mark_that_is_read_as_a_sensor_is_remarked(tmp_path: Path) -> None:
+    table = {key: limited()[key] for key in ("x", "truncated")}
+    with pytest.warns(UserWarning, match="channel 'truncated' is read as a sensor.*truncations"):
+        learned(tmp_path / "run", table)
+
+
 def test_an_action_and_b_in_a_terminal_row_are_refused_with_the_remedy(tmp_path: Path) -> None:
     table = chain(2)
     with pytest.raises(
@@ -394,13 +641,17 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     assert "No numbers, so no channels: note" in text
     complete = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
     assert set(complete) == set(Columns.__dataclass_fields__)
+    of_runs = {key: complete.pop(key) for key in ("phase", "flags", "policy")}
     with pytest.raises(BadInput, match="reward and next_reward are both named"):
-        Columns.of(complete | {"convention": "observation"})
+        Columns.of(complete)
     del complete["next_reward"]
     assert set(complete["channel"][0]) == set(ChannelColumn._fields)
-    assert Columns.of(complete | {"convention": "observation"}).channel[0].column == "x"
-    with pytest.raises(BadInput, match="is not for recorded runs"):
-        Columns.of(complete)
+    assert Columns.of(complete).channel[0].column == "x"
+    with pytest.raises(BadInput, match=r'convention = "transition" is not for recorded runs'):
+        Columns.of(complete | of_runs)
+    for key in ("truncated", "episode_step"):
+        with pytest.raises(BadInput, match=f"{key} is not for recorded runs"):
+            Columns.of({"period_s": 1.0, "channel": [{"column": "x"}], "phase": "p", key: "q"})
     run = tmp_path / "run"
     assert cli.main(f"learn --data {table} --columns {file} --out {run}".split()) == 0
     assert summary_of(run)["learning_steps"] == N

@@ -93,6 +93,34 @@ def test_the_episodes_of_a_minari_data_set_end_as_it_says(tmp_path: Path) -> Non
     assert (summary["learning_steps"], summary["n_questions"]) == (8, 2 * 3 * 3)
 
 
+def test_a_truncated_episode_of_minari_is_read_as_one_of_a_table() -> None:
+    """Minari's last observation is a row, which is truncated; the rows of both are learned from alike."""
+    episodes = [episode(3, ends=False), episode(4, ends=True, seed=1), episode(2, ends=False)]
+    data = made("toy/limits-v0", episodes, spaces.Discrete(2))
+    expected = np.concatenate([part.rows for part in open_minari(data)])
+    lengths = [4, 5, 3]
+    is_last = np.zeros(12, dtype=bool)
+    is_last[np.cumsum(lengths) - 1] = True
+    is_terminal = is_last & (np.arange(12) == 8)
+    table = {
+        "o": np.concatenate([one["observations"] for one in episodes]),
+        "a": np.concatenate([np.append(one["actions"], 0) for one in episodes]),
+        "b": np.full(12, 0.5),
+        "terminated": is_terminal,
+        "truncated": is_last & ~is_terminal,
+    }
+    columns = Columns(
+        (ChannelColumn("o_0", "o_0"), ChannelColumn("o_1", "o_1")),
+        **{name: name for name in ("b", "terminated", "truncated")},
+        action="a",
+        convention="observation",
+    )
+    rows = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
+    for field in ("action", "b", "phase", "flags", "step"):
+        np.testing.assert_array_equal(rows[field], expected[field], err_msg=field)
+    np.testing.assert_array_equal(rows["observation"], expected["observation"][:, :2])
+
+
 def test_a_dict_of_boxes_is_one_vector(tmp_path: Path) -> None:
     space = spaces.Dict({"pos": spaces.Box(-1, 1, (1,)), "vel": spaces.Box(-np.inf, np.inf, (2,))})
     observations = {

@@ -126,6 +126,114 @@ def test_times_of_numpy_and_pandas_are_seconds(tmp_path: Path) -> None:
 WEATHER = X + '[[channel]]\ncolumn = "sky"\ncategories = ["clear", "cloudy", "rain"]\n'
 
 
+@pytest.mark.parametrize(("unit", "n_per_s"), [("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+@pytest.mark.parametrize("start_s", [0, 1_700_000_000])
+def test_times_in_smaller_units_are_seconds(
+    unit: str, n_per_s: int, start_s: int, tmp_path: Path
+) -> None:
+    """Rows 10 ms apart: 10, 10,000 and 10,000,000 of these units, since 1970 as whole numbers beyond 2^53."""
+    numbers = [start_s * n_per_s + i * (n_per_s // 100) for i in range(30)]
+    file = csv_file(tmp_path, "t,x\n" + "".join(f"{t},1\n" for t in numbers))
+    keys = 'time = "t"\n' + X.replace("1.0", "0.01")
+    with pytest.raises(BadInput, match="give times in seconds"):
+        rows_of(file, keys)
+    rows = rows_of(file, f'time_unit = "{unit}"\n{keys}')
+    assert rows["t"] == pytest.approx(start_s + 0.01 * np.arange(30), abs=1e-6)
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "step", "unit"),
+    [
+        ("timestamp", 1_700_000_000_000, 100, "ms"),
+        ("Time", 1_700_000_000_000_000, 100_000, "us"),
+        ("t", 1_700_000_000_000_000_000, 100_000_000, "ns"),
+        ("stamp", 1_700_000_000, 0.1, "s"),
+        ("time_ms", 0, 100, "ms"),
+        ("t_us", 5_000_000_000_000, 100_000, "us"),
+        ("timestamp_ns", 0, 100_000_000, "ns"),
+    ],
+)
+def test_the_unit_of_times_is_drafted(
+    name: str, start: int, step: float, unit: str, tmp_path: Path
+) -> None:
+    """By the name, or by the size of times since 1970; the period is .1 s in each, and the draft can be used."""
+    lines = [f"{start + i * step!r},{i % 7}" for i in range(50)]
+    file = csv_file(tmp_path, f"{name},x\n" + "\n".join(lines) + "\n")
+    text = draft_columns(file)
+    columns = Columns.of(parsed_toml(text))
+    assert (columns.time, columns.time_unit, columns.period_s) == (name, unit, 0.1)
+    assert (f"# {name} seems to be in {unit}." in text) == (unit != "s")
+    assert len(rows_of(file, text)) == 50
+
+
+def test_a_unit_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="time_unit must be one of s, ms, us, ns, not 'min'"):
+        Columns.of(parsed_toml('time_unit = "min"\n' + X))
+    columns = Columns.of(parsed_toml('time_unit = "ms"\n' + X))
+    assert Columns.of(parsed_toml(columns.to_toml())) == columns
+
+
+def test_columns_without_a_name_are_numbered(tmp_path: Path) -> None:
+    """As in air-quality files, whose lines end with two separators, and in tables of pandas with their row numbers."""
+    end = ";;\n" * 3
+    text = "t;x;;\n" + "".join(f"{i};{i},5;;\n" for i in range(9)) + end.replace(";;", ";;;")
+    file = csv_file(tmp_path, text)
+    assert columns_in(file) == ["t", "x", "column_2", "column_3"]
+    draft = draft_columns(file)
+    assert [c.column for c in Columns.of(parsed_toml(draft)).channel] == ["x"]
+    assert readings(file, draft) == [i + 0.5 for i in range(9)]
+
+    file = csv_file(tmp_path, ",x,y\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9)))
+    draft = draft_columns(file)
+    assert [c.column for c in Columns.of(parsed_toml(draft)).channel] == ["x", "y"]
+    assert "They say whose a row is, so no channels: column_0" in draft
+
+
+def test_a_headerless_file_may_end_with_empty_columns(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "".join(f"{i % 3};{i},5;;\n" for i in range(9)))
+    draft = draft_columns(file)
+    columns = Columns.of(parsed_toml(draft))
+    assert not columns.header
+    assert [c.column for c in columns.channel] == ["column_0", "column_1"]
+    assert len(rows_of(file, draft)) == 9
+
+
+def test_empty_rows_at_the_end_are_none_and_one_between_is_missing(tmp_path: Path) -> None:
+    """Left out, the one between would join rows that are two steps apart."""
+    file = csv_file(tmp_path, "x;y\n1;1\n;\n3;3\n4;4\n;\n;\n")
+    with pytest.raises(BadInput, match="row 2, column 'x': an empty cell must be a finite number"):
+        rows_of(file)
+    rows = rows_of(file, 'missing = "gap"\n' + X)
+    assert rows["observation"][:, 0].tolist() == [1.0, 3.0, 4.0]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]
+
+
+def test_a_draft_says_that_no_action_was_recognised_and_leaves_identifiers_out(
+    tmp_path: Path,
+) -> None:
+    """A table of customers: which one it is, the episode and b are no readings."""
+    lines = [f"{7 - i // 3},{i // 3},{i % 5},left,0.5" for i in range(15)]
+    file = csv_file(tmp_path, "customer,session_id,x,action_name,b\n" + "\n".join(lines) + "\n")
+    draft = draft_columns(file)
+    columns = Columns.of(parsed_toml(draft))
+    assert [c.column for c in columns.channel] == ["x"]
+    assert 'No column of actions was recognised. Name it, action = "NAME"' in draft
+    assert "They say whose a row is, so no channels: customer, session_id" in draft
+    assert "Probabilities of an unknown action, so no channels: b" in draft
+    named = draft.replace('# episode = "episode"', 'episode = "session_id"')
+    rows = rows_of(file, named)
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 3, 6, 9, 12]
+    assert rows_of(file, draft)["observation"][:, 0].tolist() == [i % 5 for i in range(15)]
+
+
+def test_the_temperature_t_is_no_time(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "T,A\n" + "".join(f"{13 + i / 10},{i % 2}\n" for i in range(9)))
+    columns = Columns.of(parsed_toml(draft_columns(file)))
+    assert columns.others == {}
+    assert [c.column for c in columns.channel] == ["T", "A"]
+
+
 def test_each_category_has_one_tile(tmp_path: Path) -> None:
     """Three texts, three tiles, none shared; the other channel has its usual eight tilings."""
     file = csv_file(tmp_path, "x,sky\n1,clear\n2,rain\n3,cloudy\n4,clear\n")

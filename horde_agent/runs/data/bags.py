@@ -138,8 +138,9 @@ class _PlanReader:
 
     def plan(self) -> BagPlan:
         """Return the plan."""
-        if _TIME in self._table:
-            raise BadInput("a bag has its own times: leave out `time`")
+        for key in (_TIME, "time_unit"):
+            if key in self._table:
+                raise BadInput(f"a bag has its own times: leave out `{key}`")
         self._table["channel"] = [self._channel(one) for one in self._channel_tables()]
         action = tuple(self._action_parts())
         if action:

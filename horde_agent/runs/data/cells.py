@@ -59,15 +59,20 @@ def with_decimal_points(texts: list[str]) -> list[str]:
     return points
 
 
-def as_seconds(cells: Cells) -> Floats:
+TIME_UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""Units of times that are numbers, in seconds."""
+
+
+def as_seconds(cells: Cells, unit_s: float = 1.0) -> Floats:
     """Return a column of times in seconds, float64, shape (n_rows,); NaN where a cell is none.
 
-    Numbers are seconds; dates (datetime64, datetime, ISO 8601 texts) become seconds since 1970, in
-    UTC if they name no zone.
+    Numbers are times in a unit of `unit_s` seconds; dates (datetime64, datetime, ISO 8601 texts)
+    become seconds since 1970, in UTC if they name no zone.
     """
     if cells.dtype.kind == "M":
         return _seconds_of_dates(cells)
-    seconds = as_numbers(cells)
+    # Dividing by 1000 is exact to the last digit, multiplying by .001 is not
+    seconds = as_numbers(cells) / round(1.0 / unit_s)
     if cells.dtype.kind == "O":
         for i in np.flatnonzero(np.isnan(seconds)).tolist():
             seconds[i] = _second_of_date(cells[i])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.cells import NO_SHIFT, Shift, category_of
+from horde_agent.runs.data.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.runs.data.csv_form import CsvForm, check_form
 from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
@@ -18,6 +18,31 @@ ESTIMATE = "estimate"
 _MISSING = ("error", "gap")
 REWARD_NAMES = ("reward", "rewards", "r")
 """Usual names of a reward, in lower case."""
+TERMINATED_NAMES = (
+    "terminated",
+    "terminal",
+    "terminals",
+    "termination",
+    "terminations",
+    "is_terminal",
+    "done",
+    "dones",
+    "d",
+)
+"""Usual names of `terminated`, in lower case."""
+TRUNCATED_NAMES = (
+    "truncated",
+    "truncation",
+    "truncations",
+    "is_truncated",
+    "timeout",
+    "timeouts",
+    "time_limit",
+    "timelimit.truncated",
+)
+"""Usual names of `truncated`, in lower case."""
+TERMINATED = "terminated"
+TRUNCATED = "truncated"
 OBSERVATION = "observation"
 TRANSITION = "transition"
 SHIFTS = "shifts"
@@ -31,7 +56,9 @@ _OTHERS = (
     "reward",
     "next_reward",
     "episode",
+    "episode_step",
     "terminated",
+    "truncated",
     "step",
     "phase",
     "flags",
@@ -85,6 +112,7 @@ class Columns:
         period_s: Time between two rows, in seconds.
         time: Column of seconds, increasing within an episode; a row more than 1.5 periods late
             follows a gap.
+        time_unit: Unit of these times if they are numbers: "s", "ms", "us" or "ns".
         action: Column of the discrete action taken from the row's observation; None if actions are
             unknown.
         actions: Names of the actions; action_0.. when empty.
@@ -94,8 +122,15 @@ class Columns:
             Without both, rewards are unknown.
         episode: Column of the episode's number, which does not decrease; the last row of an episode
             has no action.
+        episode_step: Column of a counter or a time that starts again in each episode: an episode
+            begins where it does not increase.
         terminated: Column that is true in the terminal observation of an episode, which has no
             action; see `convention`.
+        truncated: Column that is true in the last row of an episode that did not terminate, as at a
+            time limit. The next row follows a gap. Nothing is learned from the row's action: the
+            state that it led to is not in the table, whatever the `convention`.
+        both: "terminated" or "truncated": what a row is that is marked as both. None: it is
+            refused.
         step: Column of the number of the step; rows are counted when None.
         phase, flags, policy: Columns of a recorded run (`horde_agent.record`).
         tile_layout: TOML text of the tiles; a default for the number of channels when None.
@@ -113,13 +148,17 @@ class Columns:
     channel: tuple[ChannelColumn, ...]
     period_s: float = 1.0
     time: str | None = None
+    time_unit: str = "s"
     action: str | None = None
     actions: tuple[str, ...] = ()
     b: str | None = None
     next_reward: str | None = None
     reward: str | None = None
     episode: str | None = None
+    episode_step: str | None = None
     terminated: str | None = None
+    truncated: str | None = None
+    both: str | None = None
     step: str | None = None
     phase: str | None = None
     flags: str | None = None
@@ -137,6 +176,11 @@ class Columns:
     def csv_form(self) -> CsvForm:
         """The form of the table if it is a CSV file."""
         return CsvForm(self.separator, self.decimal, self.header)
+
+    @property
+    def time_unit_s(self) -> float:
+        """The unit of the times in seconds."""
+        return TIME_UNITS_S[self.time_unit]
 
     @property
     def others(self) -> dict[str, str]:
@@ -185,6 +229,8 @@ class Columns:
         settings = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
         if self.header:
             settings.pop("header")
+        if self.time_unit == "s":
+            settings.pop("time_unit")
         lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
         for channel in self.channel:
             facts = channel_facts(channel)
@@ -241,6 +287,14 @@ class Columns:
             raise BadInput(
                 'convention = "transition" is not for recorded runs, whose `phase` ends the episodes'
             )
+        if columns.time_unit not in TIME_UNITS_S:
+            units = ", ".join(TIME_UNITS_S)
+            raise BadInput(f"time_unit must be one of {units}, not {columns.time_unit!r}")
+        if columns.both not in (None, TERMINATED, TRUNCATED):
+            raise BadInput(f"both must be {TERMINATED} or {TRUNCATED}, not {columns.both!r}")
+        for key in ("truncated", "episode_step"):
+            if getattr(columns, key) is not None and columns.phase is not None:
+                raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
         check_form(columns.csv_form)
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")

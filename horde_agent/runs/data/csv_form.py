@@ -25,7 +25,8 @@ class CsvForm(NamedTuple):
     Attributes:
         separator: Between two cells; found when None: a comma, or else a semicolon, a tab or a bar.
         decimal: The decimal mark; when None a point, or also a comma if commas separate no cells.
-        has_header: Whether the first line has the names; else they are column_0, column_1, ...
+        has_header: Whether the first line has the names; else they are column_0, column_1, ...; so is
+            a column without a name.
     """
 
     separator: str | None = None
@@ -57,17 +58,37 @@ def opened_csv(file: Path, form: CsvForm) -> Iterator[OpenCsv]:
         separator = form.separator or _found_separator(first_lines, has_header=form.has_header)
         rows: Iterator[list[str]] = csv.reader(chain(first_lines, lines), delimiter=separator)
         first_row = next(rows, [])
+        names = [unnamed(i) for i in range(len(first_row))]
         if form.has_header:
-            names = first_row
+            names = [name if name.strip() else unnamed(i) for i, name in enumerate(first_row)]
         else:
-            names = [f"column_{i}" for i in range(len(first_row))]
             rows = chain([first_row], rows)
         decimal = form.decimal
         if decimal is None:
             decimal = "."
             if separator != ",":
                 decimal = ","
-        yield OpenCsv(names, rows, separator, has_decimal_commas=decimal == ",")
+        yield OpenCsv(names, _without_empty_end(rows), separator, has_decimal_commas=decimal == ",")
+
+
+def unnamed(i: int) -> str:
+    """Return the name of column i, counted from 0, that has none in the file."""
+    return f"column_{i}"
+
+
+def _without_empty_end(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield rows without blank lines, and without rows of empty cells at the end of the file."""
+    n_empty = 0
+    for row in rows:
+        if not row:
+            continue
+        if not any(row):
+            n_empty += 1
+            continue
+        for _ in range(n_empty):
+            yield [""]
+        n_empty = 0
+        yield row
 
 
 def _found_separator(first_lines: list[str], *, has_header: bool) -> str:

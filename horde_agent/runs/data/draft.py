@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +13,20 @@ from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
 from horde_agent.runs.data.bag_draft import draft_bag_columns
 from horde_agent.runs.data.bag_files import is_bag
-from horde_agent.runs.data.cells import Cells
-from horde_agent.runs.data.columns import REWARD_NAMES, TRANSITION
-from horde_agent.runs.data.csv_form import CsvForm
+from horde_agent.runs.data.cells import TIME_UNITS_S, Cells
+from horde_agent.runs.data.columns import (
+    REWARD_NAMES,
+    TERMINATED,
+    TERMINATED_NAMES,
+    TRANSITION,
+    TRUNCATED,
+    TRUNCATED_NAMES,
+)
+from horde_agent.runs.data.csv_form import CsvForm, unnamed
 from horde_agent.runs.data.files import columns_in, is_csv, read_files, table_files
 from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.toml import toml_value
-from horde_agent.types import Floats
+from horde_agent.types import Bools, Floats
 
 
 class _Key(NamedTuple):
@@ -30,14 +38,18 @@ class _Key(NamedTuple):
 
 _KEYS = {
     "period_s": _Key("1.0", "duration of a step in seconds; required"),
-    "time": _Key('"t"', "column of seconds, increasing in an episode"),
+    "time": _Key('"t"', "column of times, increasing in an episode"),
+    "time_unit": _Key('"s"', "of these times: s, ms, us or ns"),
     "action": _Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
     "actions": _Key('["left", "right"]', "their names"),
     "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
     "next_reward": _Key('"reward"', "the reward of the row's action"),
     "reward": _Key('"reward"', "instead: the reward of the transition to the row"),
     "episode": _Key('"episode"', "number of the episode, never decreasing"),
+    "episode_step": _Key('"step"', "instead: an episode begins where it does not increase"),
     "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
+    "truncated": _Key('"timeout"', "true at its time limit: the next row follows a gap"),
+    "both": _Key(f'"{TRUNCATED}"', f'what a row is that is marked as both; or "{TERMINATED}"'),
     "convention": _Key(
         f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'
     ),
@@ -68,13 +80,31 @@ _CHANNEL_KEYS = {
 }
 _MOST_CATEGORIES = 12
 _USUAL_NAMES = {
-    "time": ("time", "t", "timestamp", "stamp", "time_s", "seconds"),
+    "time": (
+        "time",
+        "t",
+        "timestamp",
+        "stamp",
+        "seconds",
+        *(f"{name}_{unit}" for unit in TIME_UNITS_S for name in ("time", "timestamp", "t")),
+        "unix_time",
+        "epoch",
+    ),
     "action": ("action", "a", "actions"),
     "b": ("b", "prob", "probability", "action_prob", "action_probability", "propensity"),
     "episode": ("episode", "episode_index", "episode_id", "trajectory", "e"),
-    "terminated": ("terminated", "terminal", "is_terminal", "done", "d"),
-    "step": ("step", "steps"),
+    "terminated": TERMINATED_NAMES,
+    "truncated": TRUNCATED_NAMES,
+    "step": ("step", "steps", "timestep", "time_step", "frame_index"),
 }
+_IDENTIFIER = re.compile(
+    r"(.*_)?(ids?|uuid|guid|index|idx|user|customer|client|patient|subject|person|participant|session|"
+    r"episode|trajectory)|unnamed: 0"
+)
+"""Names of columns that say whose a row is, in lower case."""
+_EPOCHS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+_YEAR_1990_S = 6.3e8
+_YEAR_2100_S = 4.1e9
 
 
 def draft_columns(path: Path) -> str:
@@ -99,17 +129,30 @@ def draft_columns(path: Path) -> str:
         settings["header"] = False
     if form.decimal is not None:
         settings["decimal"] = form.decimal
-    used = {value for key, value in settings.items() if key in _USUAL_NAMES}
-    channels = [name for name in numbers if name not in used]
+    used = {value for key, value in settings.items() if key in (*_USUAL_NAMES, "episode_step")}
+    readings = [name for name in (*numbers, *kinds.categories) if name not in used]
+    identifiers = [name for name in readings if _is_identifier(name, numbers.get(name), form)]
+    probabilities = [name for name in readings if _is_probability(name, numbers.get(name))]
+    channels = [name for name in readings if name not in (*identifiers, *probabilities)]
     lines = [
         f"# Columns of {path.name}, recognised by their names: check them. Lines behind # are not used.",
+        *_findings(settings, kinds),
         "",
     ]
     lines += _lines(_KEYS, {"period_s": 1.0} | settings)
     unused = [*kinds.texts, *(name for name in kinds.dates if name not in used)]
     if unused:
         lines += ["", f"# No numbers, so no channels: {', '.join(unused)}"]
-    for i, name in enumerate([*channels, *kinds.categories]):
+    if identifiers:
+        lines += ["", f"# They say whose a row is, so no channels: {', '.join(identifiers)}"]
+        if "episode" not in settings:
+            lines.append("# If one numbers the episodes and never decreases, name it by `episode`.")
+    if probabilities:
+        lines += [
+            "",
+            f"# Probabilities of an unknown action, so no channels: {', '.join(probabilities)}",
+        ]
+    for i, name in enumerate(channels):
         given: dict[str, Any] = {"name": name}
         if name in kinds.categories:
             given["categories"] = kinds.categories[name]
@@ -123,6 +166,48 @@ def draft_columns(path: Path) -> str:
             keys = _CHANNEL_KEYS
         lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
     return "\n".join(lines) + "\n"
+
+
+def _findings(settings: Mapping[str, Any], kinds: _Kinds) -> list[str]:
+    """Return comments on the columns that decide what can be asked, and where episodes begin."""
+    comments = []
+    if "action" not in settings:
+        comments.append(
+            '# No column of actions was recognised. Name it, action = "NAME", whole numbers from 0, to ask about other'
+        )
+        comments.append("# policies; without actions ask `--questions nexting`.")
+    counter = settings.get("episode_step")
+    if counter is not None:
+        column = kinds.numbers[counter]
+        n_restarts = int((np.diff(cells.as_numbers(column)) <= 0).sum())
+        comments.append(
+            f"# {counter} starts again {n_restarts:,} times in the first {len(column):,} rows: an episode begins there."
+        )
+    if settings.get("time_unit", "s") != "s":
+        comments.append(f"# {settings['time']} seems to be in {settings['time_unit']}.")
+    return comments
+
+
+def _is_probability(name: str, column: Cells | None) -> bool:
+    """Return whether a column seems to be the probability of an action."""
+    is_called_so = _column_called(_USUAL_NAMES["b"], [name]) is not None
+    return is_called_so and column is not None and _fits("b", column)
+
+
+def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:
+    """Return whether a column seems to say whose a row is; `column` is None if it holds texts.
+
+    So does a column without a name that counts the rows, as tables of pandas have.
+    """
+    if _IDENTIFIER.fullmatch(name.lower()):
+        values = np.zeros(0)
+        if column is not None:
+            values = cells.as_numbers(column)
+        present = values[np.isfinite(values)]
+        return bool((present == np.floor(present)).all())
+    if not form.has_header or name != unnamed(0) or column is None:
+        return False
+    return bool((np.diff(cells.as_numbers(column)) == 1).all())
 
 
 def _shift(values: Floats) -> dict[str, float]:
@@ -143,7 +228,8 @@ def _found_form(file: Path) -> CsvForm:
     headless = CsvForm(has_header=False)
     names = columns_in(file, headless)
     rows = next(iter(read_files([file], names, headless)), {})
-    if rows and all(np.isfinite(cells.as_numbers(column[:1])).all() for column in rows.values()):
+    first_cells = [column[0] for column in rows.values() if str(column[0]).strip()]
+    if first_cells and np.isfinite(cells.as_numbers(np.array(first_cells, dtype=object))).all():
         form = headless
     elif any(_are_decimal_commas(column[1:]) for column in rows.values()):
         form = CsvForm(decimal=",")
@@ -241,22 +327,101 @@ def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[
         found.pop("b", None)
     if "time" in found:
         times = {**columns, **dates}[found["time"]]
-        spacing_s = np.diff(cells.as_seconds(times))
+        unit = _time_unit(found["time"], times)
+        if unit != "s":
+            found["time_unit"] = unit
+        spacing_s = np.diff(cells.as_seconds(times, TIME_UNITS_S[unit]))
         forward_s = spacing_s[spacing_s > 0]
         if len(forward_s):
             found["period_s"] = float(f"{np.median(forward_s):.4g}")
-    if "terminated" in found and "action" in found:
-        is_terminal, _ = cells.as_claims(columns[found["terminated"]])
-        action = cells.as_numbers(columns[found["action"]])
-        if (is_terminal & (action >= 0)).any():
-            found["convention"] = TRANSITION
+    counter = _counter(columns, found)
+    if counter is not None:
+        found["episode_step"] = counter
+    found |= _marks(columns, found)
     found["missing"] = "error"
     return found
 
 
+def _time_unit(name: str, times: Cells) -> str:
+    """Return the unit of times by the end of their column's name, or by their size if they are since 1970."""
+    ending = name.lower().rpartition("_")[2]
+    if ending in TIME_UNITS_S and ending != name.lower():
+        return ending
+    if times.dtype.kind == "M":
+        return "s"
+    median = float(np.median(np.nan_to_num(cells.as_numbers(times))))
+    for unit, n_per_s in _EPOCHS.items():
+        if _YEAR_1990_S * n_per_s < median < _YEAR_2100_S * n_per_s:
+            return unit
+    return "s"
+
+
+def _counter(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> str | None:
+    """Return a column of steps or times that starts again, near its smallest number; None without one."""
+    candidates: list[str] = []
+    if found.get("time") in columns:
+        candidates.append(found["time"])
+    steps = _column_called(_USUAL_NAMES["step"], list(columns))
+    if "step" not in found and steps is not None:
+        candidates.append(steps)
+    for name in candidates:
+        counts = cells.as_numbers(columns[name])
+        advances = np.diff(counts)
+        is_restart = advances <= 0
+        if not is_restart.any() or not np.median(advances) > 0:
+            continue
+        step = np.median(advances[~is_restart])
+        if (counts[1:][is_restart] <= counts.min() + 1.5 * step).all():
+            return name
+    return None
+
+
+def _marks(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> dict[str, str]:
+    """Return `convention` and `both`, if the first rows that end an episode show them."""
+    marked = {}
+    for key in ("terminated", "truncated"):
+        marked[key] = np.zeros(len(next(iter(columns.values()), ())), dtype=bool)
+        if key in found:
+            marked[key], _ = cells.as_claims(columns[found[key]])
+    settings = {}
+    is_end = marked["terminated"] | marked["truncated"]
+    if "terminated" in found and (is_end & _have_actions(columns, found)).any():
+        settings["convention"] = TRANSITION
+    are_both = marked["terminated"] & marked["truncated"]
+    if are_both.any():
+        # A done is true at any end of an episode, and then in each truncated row
+        is_done = found["terminated"].lower() in ("done", "dones", "d")
+        is_any_end = is_done and bool((are_both == marked["truncated"]).all())
+        settings["both"] = TRUNCATED if is_any_end else TERMINATED
+    return settings
+
+
+def _have_actions(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> Bools:
+    """Return which rows have an action with a probability above 0, or numbers of a continuous one, shape (n_rows,)."""
+    if "action" in found:
+        have_actions = np.asarray(cells.as_numbers(columns[found["action"]]) >= 0)
+        if "b" in found:
+            have_actions &= cells.as_numbers(columns[found["b"]]) > 0
+        return have_actions
+    n_rows = len(next(iter(columns.values()), ()))
+    numbers = [column for name, column in columns.items() if name.lower().startswith("action")]
+    if not numbers:
+        return np.zeros(n_rows, dtype=bool)
+    are_numbers = np.isfinite([cells.as_numbers(column) for column in numbers])
+    return np.asarray(are_numbers.all(axis=0))
+
+
 def _column_called(usual_names: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the first column with a usual name, in upper or lower case; None without one."""
-    by_lower_case = {name.lower(): name for name in reversed(names)}
+    """Return the first column with a usual name; None without one.
+
+    Letters may be upper case, but for a single one: T is a temperature.
+    """
+    by_lower_case: dict[str, str] = {}
+    for name in reversed(names):
+        if len(name) == 1:
+            by_lower_case[name] = name
+        else:
+            by_lower_case[name.lower()] = name
     for usual_name in usual_names:
         if usual_name in by_lower_case:
             return by_lower_case[usual_name]
@@ -265,7 +430,7 @@ def _column_called(usual_names: Sequence[str], names: Sequence[str]) -> str | No
 
 def _fits(key: str, column: Cells) -> bool:
     """Return whether the cells are what a key needs."""
-    if key == "terminated":
+    if key in ("terminated", "truncated"):
         return bool(cells.as_claims(column)[1].all())
     values = cells.as_numbers(column)
     present = values[np.isfinite(values)]

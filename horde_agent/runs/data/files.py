@@ -229,8 +229,7 @@ def _read_csv(file: Path, names: Sequence[str], form: CsvForm) -> Iterator[Chunk
         refuse_twice(str(file), [name for name in header if name in names])
         places = {name: header.index(name) for name in names}
         n_read = 0
-        filled_rows = (row for row in table.rows if row)  # an empty line is no row
-        while rows := list(islice(filled_rows, _READ_ROWS)):
+        while rows := list(islice(table.rows, _READ_ROWS)):
             for i, row in enumerate(rows):
                 if len(row) != len(header):
                     where = f"{file}, row {n_read + i + 1}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from horde_agent.life.flags import are_learned
 from horde_agent.record import Phase
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.cells import TIME_UNITS_S
 from horde_agent.types import Bools, Floats
 
 LATE = 1.5
@@ -22,7 +23,7 @@ MANY_GAPS = 0.2
 _LEAST_SPACINGS = 10
 _MOST_SPACINGS = 32_768
 _MOST_NAMED = 3
-_UNITS = {1e-3: "kiloseconds", 1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}
+_UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 class NothingToLearn(BadInput):
@@ -197,13 +198,14 @@ class TableFit:
             raise BadInput(
                 f"{self._where}: the times do not increase from row to row: sort the rows, the oldest first"
             )
-        guess = ""
-        for factor, unit in _UNITS.items():
-            if 1 / LATE < ratio / factor < LATE:
-                guess = f" (these seem to be {unit})"
+        remedy = "give times in seconds, or their time_unit"
+        for unit, name in _UNITS.items():
+            if 1 / LATE < ratio * TIME_UNITS_S[unit] < LATE:
+                remedy = (
+                    f'these seem to be {name}: write time_unit = "{unit}", or give times in seconds'
+                )
         raise BadInput(
-            f"{self._where}: the {self._medians()}: give times in seconds{guess}, and the duration of a step as "
-            "period_s"
+            f"{self._where}: the {self._medians()}: {remedy}, and the duration of a step as period_s"
         )
 
     def _why_nothing(self) -> str:

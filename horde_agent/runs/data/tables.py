@@ -26,12 +26,17 @@ from horde_agent.runs.data.columns import (
     OBSERVATION,
     REWARD_NAMES,
     SHIFTS,
+    TERMINATED,
+    TERMINATED_NAMES,
     TRANSITION,
+    TRUNCATED,
+    TRUNCATED_NAMES,
     ChannelColumn,
     Columns,
     layout_without_transitions,
 )
 from horde_agent.runs.data.fit import LATE, TableFit
+from horde_agent.runs.toml import toml_value
 from horde_agent.types import Bools, Floats
 
 Chunk = Mapping[str, NDArray[Any]]
@@ -43,6 +48,7 @@ _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
 _NO_READING = 0.0
 """Reading of a channel of transitions in the first row of an episode, to which no transition led."""
 _TIMES = "seconds, a number, or a date such as 2026-01-31T12:00:00"
+_ARGUMENTS = {"terminated": "terminations", "truncated": "truncations"}  # of `learn_from`
 _STEPS_END = 2**62
 _POLICIES_END = 2**32
 
@@ -104,7 +110,25 @@ class Table:
     @property
     def remarks(self) -> list[str]:
         """What the user should see at once; complete after the table was read."""
-        return [*self._reward_remarks(), *self._fit.remarks()]
+        return [*self._reward_remarks(), *self._mark_remarks(), *self._fit.remarks()]
+
+    def _mark_remarks(self) -> list[str]:
+        """Say if a mark of the ends of episodes is read as a sensor."""
+        usual_names = {"terminated": TERMINATED_NAMES, "truncated": TRUNCATED_NAMES}
+        unnamed = {
+            key: names for key, names in usual_names.items() if getattr(self.columns, key) is None
+        }
+        remarks = []
+        for channel in self.columns.channel:
+            for key, names in unnamed.items():
+                is_mark = len(channel.name) > 1 and channel.name.lower() in names
+                if is_mark and (channel.low, channel.high) == (0.0, 1.0):
+                    remarks.append(
+                        f"The channel {channel.name!r} is read as a sensor. If it marks the ends of episodes, write "
+                        f"{key} = {toml_value(channel.column)} and remove its [[channel]], or give its name as "
+                        f"{_ARGUMENTS[key]} in Python."
+                    )
+        return remarks
 
     def _reward_remarks(self) -> list[str]:
         """Say if a reward is read as one of the row's observation though the rows are transitions."""
@@ -258,8 +282,10 @@ class Table:
             is_kept = ~is_missing
         else:
             is_kept = np.ones(n, dtype=bool)
-        is_terminal = self._terminal(part, is_kept)
-        ends = self._ends(part, following, previous, is_terminal)
+        is_terminal = self._marked(part, "terminated", is_kept) & is_kept
+        is_truncated = self._marked(part, "truncated", is_kept)
+        is_terminal &= ~self._are_truncated_alone(part, is_terminal & is_truncated)
+        ends = self._ends(part, following, previous) | is_terminal | is_truncated
         begins = np.append(previous.is_end, ends)[:-1]
         follows_dropped = ~np.append(previous.is_kept, is_kept)[:-1]
         gaps = begins | follows_dropped | self._late(part, t, begins, previous)
@@ -356,18 +382,27 @@ class Table:
             "(value - origin) x scale"
         )
 
-    def _terminal(self, part: _Part, is_kept: Bools) -> Bools:
-        """Return which rows the column `terminated` says to be terminal, shape (n_rows,)."""
-        if self.columns.terminated is None:
+    def _marked(self, part: _Part, key: str, is_kept: Bools) -> Bools:
+        """Return where the column that is an attribute of `Columns` says true, shape (n_rows,)."""
+        column = self.columns.others.get(key)
+        if column is None:
             return np.zeros(part.n_rows, dtype=bool)
-        is_true, is_readable = cells.as_claims(part.column(self.columns.terminated))
-        part.check(is_readable | ~is_kept, self.columns.terminated, "must be true or false")
-        return is_true & is_kept
+        is_true, is_readable = cells.as_claims(part.column(column))
+        part.check(is_readable | ~is_kept, column, "must be true or false")
+        return is_true
 
-    def _ends(
-        self, part: _Part, following: Chunk | None, previous: _PreviousRow, is_terminal: Bools
-    ) -> Bools:
-        """Return the last rows of episodes, shape (n_rows,)."""
+    def _are_truncated_alone(self, part: _Part, are_both: Bools) -> Bools:
+        """Return which rows with both marks did not terminate; raise BadInput if the columns do not say it."""
+        if self.columns.both is None and are_both.any():
+            must = (
+                f'marks a row that is terminated, too: write both = "{TRUNCATED}" if `terminated` is true at any end '
+                f'of an episode, as a done, or "{TERMINATED}" if its last state is terminal'
+            )
+            part.check(~are_both, part.name_of("truncated"), must)
+        return are_both & (self.columns.both == TRUNCATED)
+
+    def _ends(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> Bools:
+        """Return the last rows of episodes by their numbers and counters, and of the table, shape (n_rows,)."""
         ends = np.zeros(part.n_rows, dtype=bool)
         if self.columns.phase is not None:
             return ends
@@ -394,7 +429,32 @@ class Table:
                 )
                 ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
             previous.episode = cells.cell_at(episode, -1)
-        return ends | is_terminal
+        if self.columns.episode_step is not None:
+            ends |= self._restarts(part, following, previous)
+        return ends
+
+    def _restarts(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> Bools:
+        """Return the rows after which the counter of an episode's steps does not increase, shape (n_rows,)."""
+        column = self.columns.episode_step
+        assert column is not None
+        counts = cells.as_numbers(part.column(column))
+        is_count = np.isfinite(counts)
+        if self.columns.missing == "error":
+            part.check(is_count, column, "must be a number, which starts again in each episode")
+        newest = np.append(previous.episode_step, counts)
+        # Cells without a number repeat the one before them
+        places = np.maximum.accumulate(
+            np.where(np.append(True, is_count), np.arange(len(newest)), 0)
+        )
+        newest = newest[places]
+        next_counts = counts[1:]
+        if following is not None:
+            beyond = _Part(following, self.where, self.columns, part.n_read + part.n_rows)
+            next_counts = np.append(next_counts, cells.as_numbers(beyond.column(column)[:1]))
+        else:
+            next_counts = np.append(next_counts, np.nan)
+        previous.episode_step = float(newest[-1])
+        return np.asarray(next_counts <= newest[1:])
 
     def _late(self, part: _Part, t: Floats | None, begins: Bools, previous: _PreviousRow) -> Bools:
         """Return which rows come late, or earlier than the row before, shape (n_rows,)."""
@@ -406,10 +466,13 @@ class Table:
         previous.t = float(t[-1])
         is_back = (since_s <= 0) & ~begins
         if columns.missing == "error":
-            part.check(
-                ~is_back, columns.time, "must increase within an episode: sort the rows by time"
+            must = (
+                "must increase within an episode: sort the rows by time, or, if it starts again in each episode, write "
+                f"episode_step = {toml_value(columns.time)}"
             )
-        resolution_s = cells.resolution(part.column(columns.time, may_be_dates=True), t)
+            part.check(~is_back, columns.time, must)
+        column = part.column(columns.time, may_be_dates=True)
+        resolution_s = cells.resolution(column, t) * columns.time_unit_s
         is_late = is_back | ((since_s - resolution_s > LATE * columns.period_s) & ~begins)
         self._fit.add_spacings(since_s[~begins], is_late[~begins], resolution_s[~begins])
         return is_late
@@ -427,7 +490,11 @@ class Table:
             )
             is_first_valid = cells.cell_at(steps, 0) >= previous.step
             is_valid = np.append(is_first_valid, steps[1:] >= steps[:-1]).astype(bool)
-            part.check(is_valid, self.columns.step, "must not decrease: sort the rows")
+            must = (
+                "must not decrease: sort the rows, or, if it starts again in each episode, name it by episode_step "
+                "instead"
+            )
+            part.check(is_valid, self.columns.step, must)
             is_small = np.asarray(steps < _STEPS_END, dtype=bool)
             part.check(is_small, self.columns.step, f"must be below {_STEPS_END:,}")
             return np.asarray(steps, dtype=np.int64)
@@ -648,8 +715,10 @@ class _Part:
         self._chunk = chunk
         self._where = where
         self._names = {}
+        self._time_unit_s = 1.0
         if columns is not None:
             self._names = columns.others
+            self._time_unit_s = columns.time_unit_s
         self.n_read = n_read
         self.n_rows = _n_rows(chunk)
 
@@ -669,7 +738,7 @@ class _Part:
         name = self._names.get("time")
         if name is None:
             return None
-        return cells.as_seconds(self.column(name, may_be_dates=True))
+        return cells.as_seconds(self.column(name, may_be_dates=True), self._time_unit_s)
 
     def values(self, channel: ChannelColumn, missing_values: Sequence[float]) -> Floats:
         """Return the numbers of a channel's column, NaN where there is none, shape (n_rows,)."""
@@ -837,6 +906,7 @@ class _PreviousRow:
         self.t = np.nan
         self.step = -1
         self.episode: int | None = None
+        self.episode_step = np.nan
         self.adds_row = False
         self.readings: NDArray[np.float32] | None = None  # of transitions, shape (1, n)
         self.next_reward = np.nan

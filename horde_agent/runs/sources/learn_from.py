@@ -90,6 +90,7 @@ def learn_from(
     questions: str | Path | Questions,
     b: Any = None,
     terminations: Any = None,
+    truncations: Any = None,
     episodes: Any = None,
     times: Any = None,
     channels: Sequence[str] | None = None,
@@ -126,6 +127,8 @@ def learn_from(
             "estimate". None if it is unknown: then questions must be about the behaviour.
         terminations: Which observations are terminal, shape (n_rows,); such a row has no action.
             See `convention`.
+        truncations: Which rows are the last ones of episodes that did not terminate, as at a time
+            limit, shape (n_rows,); the next row follows a gap. A row must not be both.
         episodes: Number of each row's episode, not decreasing, shape (n_rows,); an episode's last
             row has no action.
         times: Time of each row in seconds, shape (n_rows,); a late row follows a gap.
@@ -187,6 +190,7 @@ def learn_from(
     described_by_itself = {
         "actions": actions,
         "terminations": terminations,
+        "truncations": truncations,
         "episodes": episodes,
         "times": times,
         "channels": channels,
@@ -205,6 +209,7 @@ def learn_from(
         names = {
             "action": actions,
             "terminated": terminations,
+            "truncated": truncations,
             "episode": episodes,
             "time": times,
             "b": b,
