@@ -372,6 +372,75 @@ def test_two_columns_of_one_name_are_refused_in_any_table(tmp_path: Path) -> Non
             learn_from(twice, questions="nexting", out=tmp_path / "run")
 
 
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+@pytest.mark.parametrize("start", ["x,y\n1,", "x,y\n", '1,"', "", "x\n" * 9])
+def test_a_line_without_end_is_refused_before_it_is_read(
+    start: str, kind: str, tmp_path: Path
+) -> None:
+    """A file of some kB holds a line of 640 MB: it is refused after 16 million characters."""
+    pack = PACKERS[kind]
+    file = tmp_path / f"x.csv.{kind}"
+    file.write_bytes(pack(start.encode()) + 320 * pack(b"1" * 2_000_000))
+    began = time.process_time()
+    with pytest.raises(BadInput, match="has a row of more than 16,777,216 characters, so it is"):
+        rows_in(file)
+    assert time.process_time() - began < 2.0
+    assert cli.main(["columns", str(file)]) == 2
+
+
+def test_wide_rows_are_read_in_small_parts(tmp_path: Path) -> None:
+    """8,192 rows of 100 kB would be 800 MB at once, from a file of some kB."""
+    file = tmp_path / "x.csv.gz"
+    row = b'1,"' + b"z" * 100_000 + b'"\n'
+    file.write_bytes(gzip.compress(b"x,y\n") + 1_000 * gzip.compress(row))
+    parts = list(read_files([file], ["x"]))
+    assert sum(len(part["x"]) for part in parts) == 1_000
+    assert max(len(part["x"]) for part in parts) < 700
+
+
+def test_a_row_may_span_lines_within_quotes(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, 'x,note\n1,"a\nb"\n2,"c"\n')
+    assert rows_in(file)["observation"][:, 0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (
+            bz2.compress(b"x\n1\n2\n") + b"trailing bytes",
+            "the bytes after the end of a bzip2 stream are",
+        ),
+        (
+            bz2.compress(b"x\n1\n") + b"lost" + bz2.compress(b"2\n"),
+            "the bytes after the end of a bzip2 stream are not bzip2 data",
+        ),
+        (bz2.compress(b"x\n1\n2\n")[:-9], "it ends within its bzip2 data"),
+        (b"x\n1\n2\n and no bzip2 data", "its bytes are not bzip2 data"),
+        (b"", "it ends within its bzip2 data"),
+    ],
+    ids=["trailing", "between", "cut", "text", "empty"],
+)
+def test_bytes_of_a_bzip2_file_are_never_left_out(data: bytes, what: str, tmp_path: Path) -> None:
+    """Streams one after another are one file; all else is refused. `bz2.open` ends in silence at such bytes."""
+    file = tmp_path / "x.csv.bz2"
+    file.write_bytes(data)
+    with pytest.raises(BadInput, match=f"x.csv.bz2 cannot be read: {what}"):
+        rows_in(file)
+    file.write_bytes(bz2.compress(b"x\n1\n") + bz2.compress(b"2\n3\n"))
+    assert rows_in(file)["observation"][:, 0].tolist() == [1, 2, 3]
+
+
+def test_a_message_about_a_missing_column_does_not_name_thousands(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, ",".join(f"c{i}" for i in range(5_000)) + "\n")
+    with pytest.raises(
+        BadInput, match=r"has no column 'x'; there are c0, c1, .*c29 and 4,970 others"
+    ):
+        rows_in(file)
+
+
 def vectors(values: list[Any], kind: str = "list", size: int = -1) -> Any:
     pa = pytest.importorskip("pyarrow")
     return pa.table(

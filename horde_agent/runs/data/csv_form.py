@@ -5,11 +5,12 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from horde_agent.runs.config import BadInput
 
@@ -17,6 +18,12 @@ SEPARATORS = (",", ";", "\t", "|")
 DECIMALS = (".", ",")
 _OTHER_SEPARATORS = (";", "\t", "|")
 _N_FIRST_LINES = 5
+MOST_CHARACTERS = 1 << 24
+"""Of a row: a longer one is refused before it is read whole."""
+_PART_ROWS = 8192
+_PART_CHARACTERS = 1 << 26
+"""A part of a file ends with the row that exceeds one of these two."""
+_READ_BYTES = 1 << 16
 
 
 class CsvForm(NamedTuple):
@@ -39,24 +46,25 @@ FOUND_FORM = CsvForm()
 
 
 class OpenCsv(NamedTuple):
-    """An open CSV file: its names, its rows as texts, and its form."""
+    """An open CSV file: its names, its rows as texts in parts of consecutive ones, and its form."""
 
     names: list[str]
-    rows: Iterator[list[str]]
+    parts: Iterator[list[list[str]]]
     separator: str
     has_decimal_commas: bool
 
 
 @contextmanager
 def opened_csv(file: Path, form: CsvForm) -> Iterator[OpenCsv]:
-    """Open a CSV file, compressed by gzip or bzip2 or not; it has no names if it is empty."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-    opener = openers.get(file.suffix.lower(), open)
-    lines: IO[str]
-    with opener(file, "rt", newline="", encoding="utf-8-sig") as lines:
-        first_lines = list(islice(lines, _N_FIRST_LINES))
+    """Open a CSV file, compressed by gzip or bzip2 or not; it has no names if it is empty.
+
+    Raise BadInput at a row of more than `MOST_CHARACTERS`.
+    """
+    with _opened(file) as text:
+        lines = _Lines(text, file)
+        first_lines = lines.first(_N_FIRST_LINES)
         separator = form.separator or _found_separator(first_lines, has_header=form.has_header)
-        rows: Iterator[list[str]] = csv.reader(chain(first_lines, lines), delimiter=separator)
+        rows = lines.rows(csv.reader(chain(first_lines, lines), delimiter=separator))
         first_row = next(rows, [])
         names = [unnamed(i) for i in range(len(first_row))]
         if form.has_header:
@@ -68,7 +76,128 @@ def opened_csv(file: Path, form: CsvForm) -> Iterator[OpenCsv]:
             decimal = "."
             if separator != ",":
                 decimal = ","
-        yield OpenCsv(names, _without_empty_end(rows), separator, has_decimal_commas=decimal == ",")
+        parts = lines.parts(_without_empty_end(rows))
+        yield OpenCsv(names, parts, separator, has_decimal_commas=decimal == ",")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[str]]:
+    """Open a file as text, unpacked."""
+    with file.open("rb") as packed:
+        unpacked: Any = packed
+        match file.suffix.lower():
+            case ".gz":
+                unpacked = gzip.GzipFile(fileobj=packed)
+            case ".bz2":
+                unpacked = io.BufferedReader(_Bz2Reader(packed))
+        yield io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
+
+
+class _Bz2Reader(io.RawIOBase):
+    """Unpacks bzip2 streams one after another; raises OSError at bytes behind them, which `bz2.open` leaves out."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__()
+        self._packed = packed
+        self._decompressor = bz2.BZ2Decompressor()
+        self._is_later_stream = False
+
+    def readable(self) -> bool:
+        """Return true."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Write the next bytes into a buffer; return their number, 0 at the end."""
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _read(self, n_bytes: int) -> bytes:
+        data = b""
+        while not data:
+            packed = b""
+            if self._decompressor.eof:
+                packed = self._decompressor.unused_data or self._packed.read(_READ_BYTES)
+                if not packed:
+                    return b""
+                self._decompressor = bz2.BZ2Decompressor()
+                self._is_later_stream = True
+            elif self._decompressor.needs_input:
+                packed = self._packed.read(_READ_BYTES)
+                if not packed:
+                    raise EOFError("it ends within its bzip2 data: copy or download it again")
+            data = self._unpacked(packed, n_bytes)
+        return data
+
+    def _unpacked(self, packed: bytes, n_bytes: int) -> bytes:
+        try:
+            return self._decompressor.decompress(packed, n_bytes)
+        except OSError:
+            where = "its bytes"
+            if self._is_later_stream:
+                where = "the bytes after the end of a bzip2 stream"
+            raise OSError(f"{where} are not bzip2 data: copy or download it again") from None
+
+
+class _Lines:
+    """The lines of a text file, up to `MOST_CHARACTERS` of them without the end of a row.
+
+    Attributes:
+        n_characters: Number of characters read so far.
+    """
+
+    def __init__(self, text: IO[str], file: Path) -> None:
+        self.n_characters = 0
+        self._text = text
+        self._file = file
+        self._n_before_row = 0  # characters before the current row
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        n_left = MOST_CHARACTERS - (self.n_characters - self._n_before_row)
+        line = self._text.readline(n_left + 1)
+        if not line:
+            raise StopIteration
+        if len(line) > n_left:
+            raise BadInput(
+                f"{self._file} has a row of more than {MOST_CHARACTERS:,} characters, so it is damaged or no table: "
+                "check where its lines and its quotes end"
+            )
+        self.n_characters += len(line)
+        return line
+
+    def first(self, n: int) -> list[str]:
+        """Return up to n lines, each with the limit of a row."""
+        lines = []
+        for _ in range(n):
+            self._n_before_row = self.n_characters
+            line = next(self, "")
+            if not line:
+                break
+            lines.append(line)
+        self._n_before_row = self.n_characters
+        return lines
+
+    def rows(self, reader: Iterator[list[str]]) -> Iterator[list[str]]:
+        """Yield the rows of a reader of these lines, each with the limit of a row."""
+        for row in reader:
+            self._n_before_row = self.n_characters
+            yield row
+
+    def parts(self, rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+        """Yield rows that were read from these lines in parts that fit into memory."""
+        part: list[list[str]] = []
+        n_before = self.n_characters
+        for row in rows:
+            part.append(row)
+            if len(part) == _PART_ROWS or self.n_characters - n_before > _PART_CHARACTERS:
+                yield part
+                part = []
+                n_before = self.n_characters
+        if part:
+            yield part
 
 
 def unnamed(i: int) -> str:

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -24,6 +23,7 @@ from horde_agent.runs.data.csv_form import FOUND_FORM, CsvForm, opened_csv
 from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk, Table
 
 _READ_ROWS = 8192  # of a file at a time
+_MOST_NAMED = 30  # columns in a message
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
 UNFINISHED = ".unfinished-export"
@@ -229,7 +229,7 @@ def _read_csv(file: Path, names: Sequence[str], form: CsvForm) -> Iterator[Chunk
         refuse_twice(str(file), [name for name in header if name in names])
         places = {name: header.index(name) for name in names}
         n_read = 0
-        while rows := list(islice(table.rows, _READ_ROWS)):
+        for rows in table.parts:
             for i, row in enumerate(rows):
                 if len(row) != len(header):
                     where = f"{file}, row {n_read + i + 1}"
@@ -263,9 +263,10 @@ def _refuse_lacking(file: Path, lacking: Sequence[str], there: Sequence[str]) ->
         advice = (
             "; if the first line is a row, write header = false, and name column_0, column_1, ..."
         )
-    raise BadInput(
-        f"{file} has no column {lacking[0]!r}; there are {', '.join(there) or 'none'}{advice}"
-    )
+    names = ", ".join(there[:_MOST_NAMED]) or "none"
+    if len(there) > _MOST_NAMED:
+        names += f" and {len(there) - _MOST_NAMED:,} others"
+    raise BadInput(f"{file} has no column {lacking[0]!r}; there are {names}{advice}")
 
 
 def _is_number(text: str) -> bool:
