@@ -67,7 +67,7 @@ class ColumnsConfig:
 
     Attributes:
         file: The table: a Parquet, Feather, CSV or npz file, or a folder of Parquet files; or a bag:
-            an MCAP or .bag file, or the folder of a ROS 2 bag.
+            an MCAP or .bag file, the folder of a ROS 2 bag, or a folder of bags.
     """
 
     file: tyro.conf.Positional[Path]

@@ -169,12 +169,18 @@ def write_mcap(folder: Path, messages: Iterator[Recorded]) -> Path:
     return path
 
 
-def write_json(path: Path, messages: Iterator[Recorded], chunk_size: int = 1 << 20) -> Path:
-    """Write one MCAP file of JSON messages, whose content is as given."""
+def write_json(
+    path: Path,
+    messages: Iterator[Recorded],
+    chunk_size: int = 1 << 20,
+    *,
+    use_chunking: bool = True,
+) -> Path:
+    """Write one MCAP file of JSON messages, whose content is as given; without chunks it has no index."""
     from mcap.writer import Writer
 
     with path.open("wb") as file:
-        writer = Writer(file, chunk_size=chunk_size)
+        writer = Writer(file, chunk_size=chunk_size, use_chunking=use_chunking)
         writer.start()
         channels: dict[str, int] = {}
         for one in messages:

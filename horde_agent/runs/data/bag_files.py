@@ -1,35 +1,43 @@
-"""The messages of a bag as bytes, in the order of its file; needs no ROS.
+"""The messages of a bag as bytes, in the order of their times; needs no ROS.
 
-Read are MCAP files, `.bag` files of ROS 1, and the folders of ROS 2 (SQLite or MCAP). A bag that
-was cut off, because its recorder crashed, is read up to the cut: MCAP and `.bag` files are read
-from the front, without their index; a folder without `metadata.yaml` is read file by file.
+`mcap` reads MCAP files; `rosbags` reads the `.bag` files of ROS 1 and the SQLite files and
+compressed folders of ROS 2. Both sort messages by the index of the file, so memory holds an index
+and the chunks that overlap in time. `rosbags`' AnyReader does the same for several files, but it
+refuses JSON and all of a bag in which one type is unreadable.
 
-Only `Damage` ends a bag early. Errors of files and of other packages' readers become one where they
-are called (`_reading`, `_each`); every other error is a fault of this program, and is raised.
+An MCAP file without an index, because its recorder crashed, is read up to its last whole chunk, in
+its own order. A `.bag` file without an index is refused.
 
-Sources: the MCAP specification (mcap.dev/spec); "Bags/Format/2.0" of the ROS wiki.
+Only `Damage` ends a bag early. Errors of files and of the two packages become one where they are
+called (`_reading`, `_each`); every other error is a fault of this program, and is raised.
 """
 
 from __future__ import annotations
 
-import bz2
-import io
+import heapq
 import sqlite3
 import struct
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from horde_agent.runs.config import BadInput, imported
 
 NEEDS_READERS = "bags need the packages rosbags and mcap: pip install -e '.[bag]'"
 SUFFIXES = (".mcap", ".bag", ".db3")
+SECOND_NS = 1_000_000_000
+REORDERED_NS = SECOND_NS
+"""Messages may stand in a bag up to so much later than others of the same time."""
 _METADATA = "metadata.yaml"
-_ROS1_MAGIC = b"#ROSBAG V2.0\n"
 _LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
+_MOST_JUMPS = 0.2
+"""A larger share of messages whose time jumps back is disorder, not a clock that was set back."""
+_LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
 _T = TypeVar("_T")
 
 
@@ -43,8 +51,9 @@ class Topic(NamedTuple):
     Attributes:
         name: Its name, such as /odom.
         type: Name of the type of its messages.
-        encoding: How they are encoded: "cdr" (ROS 2), "ros1" or "json"; others cannot be read.
-        definition: Text that defines the type; empty if the bag has none.
+        encoding: How they are encoded: "cdr" (ROS 2), "ros1", "json" or "protobuf"; others cannot
+            be read.
+        definition: Text, or of protobuf bytes, that defines the type; empty if the bag has none.
         is_idl: Whether the definition is in OMG IDL, not in ROS's own language.
         n_messages: How many there are.
     """
@@ -52,7 +61,7 @@ class Topic(NamedTuple):
     name: str
     type: str
     encoding: str
-    definition: str
+    definition: bytes
     is_idl: bool
     n_messages: int
 
@@ -65,30 +74,170 @@ class Message(NamedTuple):
     data: bytes
 
 
-class Bag(Protocol):
-    """A bag.
+class Contents(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        topics: Its topics by name.
+        start_ns: Time of its first message.
+        end_ns: Time of its last message.
+        damage: Why it lacks messages; empty if nothing says so.
+    """
+
+    topics: dict[str, Topic]
+    start_ns: int
+    end_ns: int
+    damage: str
+
+
+class Reader(Protocol):
+    """A library's reader of one file or folder.
+
+    Attributes:
+        is_indexed: Whether the messages of one topic are found without reading the others.
+    """
+
+    is_indexed: bool
+
+    def contents(self) -> Contents:
+        """Return what it holds; raise Damage if that cannot be read."""
+
+    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
+
+        They are in the order of their times, or in that of the file if it has no index or its
+        clock jumps back.
+        """
+
+
+class Bag:
+    """A bag of one or several files.
 
     Attributes:
         path: Its file or folder.
         topics: Its topics by name.
-        cut: Why it was not read to its end; empty if it was.
+        is_indexed: Whether the messages of one topic are found without reading the others.
     """
 
-    path: Path
-    topics: dict[str, Topic]
+    def __init__(self, path: Path, files: Sequence[_BagFile], reason: str = "") -> None:
+        self.path = path
+        self._files = files
+        self._reason = reason
+        self.is_indexed = all(file.is_indexed for file in files)
+        self.topics: dict[str, Topic] = {}
+        for file in files:
+            for name, topic in file.topics.items():
+                n_messages = topic.n_messages
+                if name in self.topics:
+                    self._refuse_mixture(topic, self.topics[name])
+                    n_messages += self.topics[name].n_messages
+                self.topics[name] = topic._replace(n_messages=n_messages)
+
+    def _refuse_mixture(self, topic: Topic, earlier: Topic) -> None:
+        """Raise BadInput if two files encode the messages of a topic differently."""
+        for kind, earlier_kind in ((topic.encoding, earlier.encoding), (topic.type, earlier.type)):
+            if kind != earlier_kind:
+                raise BadInput(
+                    f"{self.path}: the messages of {topic.name} are {kind} in one file and {earlier_kind} in another: "
+                    "put them into different folders"
+                )
 
     @property
     def cut(self) -> str:
-        """Why it was not read to its end."""
+        """Why it may lack messages; empty if it was read to its end."""
+        reasons = [self._reason, *(file.cut for file in self._files)]
+        return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:
-        """Yield the messages of some topics in the order of the file, up to a cut."""
+        """Yield the messages of some topics in the order of their times, up to a cut.
+
+        Files that hold the same topic at the same time, such as two runs of a simulation, follow
+        one another instead.
+        """
+        names = list(topics)
+        files = [file for file in self._files if not file.topics.keys().isdisjoint(names)]
+        files.sort(key=lambda file: file.start_ns)
+        if _repeat_times(files, set(names)):
+            yield from chain.from_iterable(file.messages(names) for file in files)
+        else:
+            parts = [file.messages(names) for file in files]
+            yield from heapq.merge(*parts, key=lambda message: message.time_ns)
+
+    def first_messages(self, topics: Sequence[str], n_examples: int) -> dict[str, list[Message]]:
+        """Return up to so many first messages of each topic that has one."""
+        examples: dict[str, list[Message]] = {}
+        if self.is_indexed:
+            for name in topics:
+                of_topic = list(islice(self.messages([name]), n_examples))
+                if of_topic:
+                    examples[name] = of_topic
+            return examples
+        n_wanted = sum(min(self.topics[name].n_messages, n_examples) for name in topics)
+        for message in self.messages(topics):
+            of_topic = examples.setdefault(message.topic, [])
+            if len(of_topic) < n_examples:
+                of_topic.append(message)
+                n_wanted -= 1
+            if n_wanted <= 0:
+                break
+        return examples
+
+
+class _BagFile:
+    """One file, or one compressed folder of ROS 2, with what was lost of it."""
+
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path = path
+        self._reader = reader
+        self.cut = ""
+        try:
+            contents = reader.contents()
+        except Damage as error:
+            contents = Contents({}, 0, 0, str(error))
+        if contents.damage:
+            self.cut = f"{path.name} is damaged ({contents.damage})"
+        self.is_indexed = reader.is_indexed
+        self.topics = contents.topics
+        self.start_ns = contents.start_ns
+        self.end_ns = contents.end_ns
+
+    def messages(self, names: Sequence[str]) -> Iterator[Message]:
+        """Yield the messages of some topics up to a cut."""
+        wanted = [name for name in names if name in self.topics]
+        n_expected = sum(self.topics[name].n_messages for name in wanted)
+        n_read = 0
+        reader = self._reader.messages(wanted)
+        while True:
+            try:
+                record = next(reader, None)
+            except Damage as error:
+                self.cut = f"{self._path.name} is damaged ({error})"
+                return
+            if record is None:
+                break
+            n_read += 1
+            yield Message(*record)
+        if n_read < n_expected:
+            n_lost = n_expected - n_read
+            self.cut = (
+                f"{self._path.name} lacks {n_lost:,} of the {n_expected:,} messages that it counts"
+            )
+
+
+def _repeat_times(files: Sequence[_BagFile], names: set[str]) -> bool:
+    """Return whether two of some files, sorted by their start, hold one of some topics at the same times."""
+    for i, file in enumerate(files):
+        for later in files[i + 1 :]:
+            shared = names & file.topics.keys() & later.topics.keys()
+            if shared and later.start_ns < file.end_ns - REORDERED_NS:
+                return True
+    return False
 
 
 def is_bag(path: Path) -> bool:
-    """Return whether a path is a bag by its name, or a folder with bag files."""
+    """Return whether a path is a bag by its name, or a folder with bags."""
     if path.is_dir():
-        return (path / _METADATA).is_file() or bool(_bag_files(path))
+        return (path / _METADATA).is_file() or bool(_bags_in(path))
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -109,32 +258,62 @@ def open_bag(path: Path) -> Bag:
 
 def _opened(path: Path) -> Bag:
     if not path.is_dir():
-        return _opened_file(path)
+        return Bag(path, [_opened_file(path)])
+    bags = _bags_in(path)
+    reason = ""
     if (path / _METADATA).is_file():
         try:
-            return _Ros2Folder(path)
+            if _is_compressed(path):
+                return Bag(path, [_BagFile(path, _Ros(path))])
         except Damage as error:
             reason = str(error)
-    else:
+    elif all(bag.suffix.lower() == ".db3" for bag in bags):
         reason = f"{_METADATA} is missing, so its recorder was not closed"
-    files = _bag_files(path)
-    if not files:
+    if not bags:
         raise BadInput(f"{path} cannot be read: {reason}")
-    return _Files(path, [_opened_file(file) for file in files], reason)
+    files: list[_BagFile] = []
+    reasons = [reason]
+    for bag in bags:
+        if bag.is_dir():
+            opened = _opened(bag)
+            files += opened._files
+            reasons.append(opened._reason)
+        else:
+            files.append(_opened_file(bag))
+    return Bag(path, files, "; ".join(filter(None, reasons)))
 
 
-def _opened_file(path: Path) -> Bag:
-    kinds: dict[str, Callable[[Path], Bag]] = {
-        ".mcap": _McapFile,
-        ".bag": _Ros1File,
-        ".db3": _SqliteFile,
-    }
-    return kinds[path.suffix.lower()](path)
+def _bags_in(folder: Path) -> list[Path]:
+    """Return the bag files of a folder, and its folders that are bags of ROS 2."""
+    bags = [
+        path
+        for path in folder.iterdir()
+        if (path.is_file() and path.suffix.lower() in SUFFIXES) or (path / _METADATA).is_file()
+    ]
+    return sorted(bags, key=lambda path: (len(path.name), path.name))  # part_2 before part_10
 
 
-def _bag_files(folder: Path) -> list[Path]:
-    files = [path for path in folder.iterdir() if path.suffix.lower() in (".mcap", ".db3")]
-    return sorted(files, key=lambda path: (len(path.name), path.name))  # part_2 before part_10
+def _opened_file(path: Path) -> _BagFile:
+    reader: Reader
+    if path.suffix.lower() == ".mcap":
+        reader = _Mcap(path)
+    else:
+        reader = _Ros(path)
+    file = _BagFile(path, reader)
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        file.cut = (
+            f"{log.name} holds messages that are not in {path.name} yet: `sqlite3 {path.name} 'PRAGMA "
+            "wal_checkpoint'` adds them"
+        )
+    return file
+
+
+def _is_compressed(folder: Path) -> bool:
+    """Return whether the files of a ROS 2 bag are compressed, or their messages; raise Damage if it cannot be read."""
+    rosbag2 = imported("rosbags.rosbag2", NEEDS_READERS)
+    with _reading(), rosbag2.Reader(folder) as reader:
+        return bool(reader.compression_mode)
 
 
 @cache
@@ -146,6 +325,9 @@ def _reader_errors() -> tuple[type[Exception], ...]:
         EOFError,
         KeyError,
         IndexError,
+        TypeError,  # SQLite stores any type in any column; this and the next two: rosbags'
+        AttributeError,
+        AssertionError,
         RuntimeError,  # lz4's
         MemoryError,  # a false size
         OverflowError,
@@ -153,50 +335,11 @@ def _reader_errors() -> tuple[type[Exception], ...]:
         sqlite3.Error,
         imported("mcap.exceptions", NEEDS_READERS).McapError,
         imported("zstandard", NEEDS_READERS).ZstdError,
+        imported("rosbags.rosbag1", NEEDS_READERS).ReaderError,
         imported("rosbags.rosbag2", NEEDS_READERS).ReaderError,
         imported("apsw", NEEDS_READERS).Error,
     ]
     return tuple(errors)
-
-
-def _opened_binary(path: Path) -> IO[bytes]:
-    """Open a file; raise Damage if that fails."""
-    with _reading():
-        return path.open("rb")
-
-
-def _has_more(file: IO[bytes]) -> bool:
-    """Return whether a file has another byte."""
-    with _reading():
-        return bool(file.peek(1))  # type: ignore[attr-defined]
-
-
-def _numbers(layout: struct.Struct, content: bytes, position: int = 0) -> tuple[Any, ...]:
-    """Return the numbers at a position of some bytes; raise Damage if they are too few."""
-    if len(content) < position + layout.size:
-        n_bytes = max(len(content) - position, 0)
-        raise Damage(f"{n_bytes} of {layout.size} bytes of a number")
-    return layout.unpack_from(content, position)
-
-
-def _field(header: Mapping[bytes, bytes], name: bytes, layout: struct.Struct) -> int:
-    """Return the number of a header's field; raise Damage if there is none."""
-    number: int = _numbers(layout, _entry(header, name, "field"))[0]
-    return number
-
-
-def _entry(entries: Mapping[Any, _T], key: Any, kind: str) -> _T:
-    """Return an entry that other bytes of a bag refer to; raise Damage if there is none."""
-    if key not in entries:
-        name = key
-        if isinstance(key, bytes):
-            name = key.decode(errors="replace")
-        raise Damage(f"there is no {kind} {name}")
-    return entries[key]
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
@@ -205,7 +348,8 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except _reader_errors() as error:
-        raise Damage(_reason(error)) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise Damage(reason) from error
 
 
 def _each(items: Iterable[_T]) -> Iterator[_T]:
@@ -221,463 +365,301 @@ def _each(items: Iterable[_T]) -> Iterator[_T]:
         yield item
 
 
-# ---- MCAP ------------------------------------------------------------------------------------------------------------
+class _ClockCheck:
+    """Finds publishers whose clock jumps back, in the order of the file, by more than is put in order.
 
-_MCAP_RECORD = struct.Struct("<BQ")  # opcode, length
-_MCAP_MESSAGE = struct.Struct("<HIQQ")  # channel, sequence, log time, publish time
-_SCHEMA_OPCODE = 3
-_CHANNEL_OPCODE = 4
-_MESSAGE_OPCODE = 5
+    One message behind later ones is only late, and many jumps are a file whose order is none of time.
+    """
 
+    def __init__(self) -> None:
+        self._publishers: dict[int, _Clock] = {}
 
-class _McapFile:
-    """An MCAP file. It is read from its front to its end, one chunk at a time, so a cut does no harm."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.cut = ""
-        self._mcap = imported("mcap.stream_reader", NEEDS_READERS)
-        self._records = imported("mcap.records", NEEDS_READERS)
-        self._data_stream = imported("mcap.data_stream", NEEDS_READERS)
-        self._schemas: dict[int, Any] = {}
-        self._channels: dict[int, Any] = {}
-        counts = self._summary()
-        if counts is None:
-            counts = Counter(message.topic for message in self.messages(None))
-        self.topics = {topic.name: topic for topic in self._topics(counts)}
-
-    def _summary(self) -> Counter[str] | None:
-        """Read schemas and channels from the summary, return the numbers of messages; None without one."""
-        reader = imported("mcap.reader", NEEDS_READERS)
-        try:
-            with _reading(), self.path.open("rb") as file:
-                opened = reader.SeekingReader(file, record_size_limit=_LARGEST_RECORD)
-                summary = opened.get_summary()
-        except Damage:
-            return None
-        if summary is None or summary.statistics is None or not summary.channels:
-            return None
-        n_messages_of = summary.statistics.channel_message_counts
-        if not set(n_messages_of) <= set(summary.channels):
-            return None
-        self._schemas |= summary.schemas
-        self._channels |= summary.channels
-        counts = Counter[str]()
-        for number, n_messages in n_messages_of.items():
-            counts[self._channels[number].topic] += n_messages
-        return counts
-
-    def _topics(self, counts: Counter[str]) -> Iterator[Topic]:
-        for channel in self._channels.values():
-            schema = self._schemas.get(channel.schema_id)
-            definition = ""
-            type_name = ""
-            if schema is not None:
-                definition = schema.data.decode(errors="replace")
-                type_name = schema.name
-            yield Topic(
-                name=channel.topic,
-                type=type_name,
-                encoding=channel.message_encoding,
-                definition=definition,
-                is_idl=schema is not None and schema.encoding == "ros2idl",
-                n_messages=counts[channel.topic],
-            )
-
-    def messages(self, topics: Iterable[str] | None) -> Iterator[Message]:
-        """Yield the messages of some topics, of all when None."""
-        wanted = None
-        if topics is not None:
-            wanted = set(topics)
-        try:
-            with _opened_binary(self.path) as file:
-                reader = self._mcap.StreamReader(
-                    file, emit_chunks=True, record_size_limit=_LARGEST_RECORD
-                )
-                for record in _each(reader.records):
-                    yield from self._messages_of(record, wanted)
-        except Damage as error:
-            self.cut = f"{self.path.name} ends without its footer ({error})"
-
-    def _messages_of(self, record: Any, wanted: set[str] | None) -> Iterator[Message]:
-        if isinstance(record, self._records.Chunk):
-            with _reading():
-                stream, length = self._mcap.get_chunk_data_stream(record, validate_crc=True)
-                chunk = stream.read(length)
-            yield from self._messages_in_chunk(chunk, wanted)
-        elif isinstance(record, self._records.Message):
-            topic = _entry(self._channels, record.channel_id, "channel").topic
-            if wanted is None or topic in wanted:
-                yield Message(topic, record.log_time, record.data)
-        elif isinstance(record, self._records.Schema):
-            self._schemas[record.id] = record
-        elif isinstance(record, self._records.Channel):
-            self._channels[record.id] = record
-
-    def _messages_in_chunk(self, chunk: bytes, wanted: set[str] | None) -> Iterator[Message]:
-        """Yield the messages of a chunk; mcap's own parser takes several times as long."""
-        position = 0
-        while position < len(chunk):
-            opcode, length = _numbers(_MCAP_RECORD, chunk, position)
-            start = position + _MCAP_RECORD.size
-            position = start + length
-            if position > len(chunk):
-                raise Damage(f"a record of {length} bytes exceeds its chunk")
-            if opcode == _MESSAGE_OPCODE:
-                channel, _, log_time_ns, _ = _numbers(_MCAP_MESSAGE, chunk, start)
-                topic = _entry(self._channels, channel, "channel").topic
-                if wanted is None or topic in wanted:
-                    yield Message(topic, log_time_ns, chunk[start + _MCAP_MESSAGE.size : position])
-            elif opcode in (_SCHEMA_OPCODE, _CHANNEL_OPCODE):
-                kind = self._records.Channel
-                entries = self._channels
-                if opcode == _SCHEMA_OPCODE:
-                    kind = self._records.Schema
-                    entries = self._schemas
-                with _reading():
-                    content = self._data_stream.ReadDataStream(io.BytesIO(chunk[start:position]))
-                    entry = kind.read(content)
-                entries[entry.id] = entry
-
-
-# ---- ROS 1 -----------------------------------------------------------------------------------------------------------
-
-_U8 = struct.Struct("<B")
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-_ROS1_TIME = struct.Struct("<II")  # s, ns
-_MESSAGE_OP = 2
-_HEADER_OP = 3
-_INDEX_OP = 4
-_CHUNK_OP = 5
-_CHUNK_INFO_OP = 6
-_CONNECTION_OP = 7
-
-
-class _Connection(NamedTuple):
-    """A connection of a ROS 1 bag: what one publisher wrote to one topic."""
-
-    topic: str
-    type: str
-    definition: str
-
-
-class _Ros1File:
-    """A bag of ROS 1, version 2.0. It is read from its front; its index only gives the numbers of messages."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.cut = ""
-        self._connections: dict[int, _Connection] = {}
-        with path.open("rb") as file:
-            if file.read(len(_ROS1_MAGIC)) != _ROS1_MAGIC:
-                raise BadInput(
-                    f"{path} is no ROS 1 bag of version 2.0: it does not begin with #ROSBAG V2.0"
-                )
-        counts = self._index()
-        if counts is None:
-            counts = Counter(message.topic for message in self.messages(None))
-        self.topics: dict[str, Topic] = {}
-        for connection in self._connections.values():
-            self.topics[connection.topic] = Topic(
-                name=connection.topic,
-                type=connection.type,
-                encoding="ros1",
-                definition=connection.definition,
-                is_idl=False,
-                n_messages=counts[connection.topic],
-            )
-
-    def _index(self) -> Counter[str] | None:
-        """Read the connections from the index, return the numbers of messages; None if the bag was not closed."""
-        counts = Counter[str]()
-        try:
-            with _opened_binary(self.path) as file:
-                file.seek(len(_ROS1_MAGIC))
-                header, _ = _ros1_record(file)
-                index_position = _field(header, b"index_pos", _U64)
-                if not index_position:
-                    return None
-                with _reading():
-                    file.seek(index_position)
-                while _has_more(file):
-                    header, data = _ros1_record(file)
-                    operation = _field(header, b"op", _U8)
-                    if operation == _CONNECTION_OP:
-                        self._add_connection(header, data)
-                    elif operation == _CHUNK_INFO_OP:
-                        with _reading():
-                            pairs = list(struct.iter_unpack("<II", data))
-                        for number, n_messages in pairs:
-                            topic = _entry(self._connections, number, "connection").topic
-                            counts[topic] += n_messages
-        except Damage:
-            self._connections.clear()
-            return None
-        return counts
-
-    def messages(self, topics: Iterable[str] | None) -> Iterator[Message]:
-        """Yield the messages of some topics, of all when None."""
-        wanted = None
-        if topics is not None:
-            wanted = set(topics)
-        is_closed = False
-        try:
-            with _opened_binary(self.path) as file:
-                file.seek(len(_ROS1_MAGIC))
-                while _has_more(file):
-                    header, data = _ros1_record(file, may_be_short=True)
-                    operation = _field(header, b"op", _U8)
-                    if operation == _HEADER_OP:
-                        is_closed = _field(header, b"index_pos", _U64) > 0
-                    elif operation == _CHUNK_OP:
-                        compression = _entry(header, b"compression", "field")
-                        yield from self._messages_in_chunk(_decompressed(data, compression), wanted)
-                    elif operation not in (_INDEX_OP, _CHUNK_INFO_OP, _CONNECTION_OP):
-                        raise Damage(f"a record of the unknown kind {operation}")
-        except Damage as error:
-            self.cut = f"{self.path.name} ends within a record ({error})"
-            return
-        if not is_closed:
-            self.cut = f"{self.path.name} has no index"
-
-    def _messages_in_chunk(self, chunk: bytes, wanted: set[str] | None) -> Iterator[Message]:
-        stream = io.BytesIO(chunk)
-        while stream.tell() < len(chunk):
-            header, data = _ros1_record(stream)
-            operation = _field(header, b"op", _U8)
-            if operation == _CONNECTION_OP:
-                self._add_connection(header, data)
-            elif operation == _MESSAGE_OP:
-                number = _field(header, b"conn", _U32)
-                topic = _entry(self._connections, number, "connection").topic
-                if wanted is None or topic in wanted:
-                    time_s, time_ns = _numbers(_ROS1_TIME, _entry(header, b"time", "field"))
-                    yield Message(topic, time_s * 1_000_000_000 + time_ns, data)
-            else:
-                raise Damage(f"a record of the unknown kind {operation} in a chunk")
-
-    def _add_connection(self, header: dict[bytes, bytes], data: bytes) -> None:
-        description = _ros1_fields(data)
-        type_name = _entry(description, b"type", "field").decode(errors="replace")
-        package, _, name = type_name.rpartition("/")
-        definition = _entry(description, b"message_definition", "field")
-        self._connections[_field(header, b"conn", _U32)] = _Connection(
-            topic=_entry(header, b"topic", "field").decode(errors="replace"),
-            type=f"{package}/msg/{name}",  # as in ROS 2
-            definition=definition.decode(errors="replace"),
-        )
-
-
-def _ros1_record(
-    file: IO[bytes], *, may_be_short: bool = False
-) -> tuple[dict[bytes, bytes], bytes]:
-    """Read one record, its header and its data; raise Damage if it is cut off, and its data may not be."""
-    header = _ros1_fields(_sized(file))
-    return header, _sized(file, may_be_short=may_be_short)
-
-
-def _sized(file: IO[bytes], *, may_be_short: bool = False) -> bytes:
-    """Read a length and so many bytes."""
-    with _reading():
-        size = file.read(_U32.size)
-    length = _numbers(_U32, size)[0]
-    if length > _LARGEST_RECORD:
-        raise Damage(f"a record of {length} bytes")
-    with _reading():
-        content = file.read(length)
-    if len(content) < length and not may_be_short:
-        raise Damage(f"{len(content)} of {length} bytes of a record")
-    return content
-
-
-def _ros1_fields(text: bytes) -> dict[bytes, bytes]:
-    """Return the fields NAME=VALUE of a header."""
-    fields = {}
-    position = 0
-    while position < len(text):
-        start = position + _U32.size
-        position = start + _numbers(_U32, text, position)[0]
-        name, _, value = text[start:position].partition(b"=")
-        fields[name] = value
-    return fields
-
-
-def _decompressed(data: bytes, compression: bytes) -> bytes:
-    if compression == b"none":
-        return data
-    if compression == b"bz2":
-        with _reading():
-            return bz2.decompress(data)
-    if compression == b"lz4":
-        lz4 = imported("lz4.frame", NEEDS_READERS)
-        with _reading():
-            return bytes(lz4.decompress(data))
-    raise Damage(f"unknown compression {compression.decode(errors='replace')}")
-
-
-# ---- ROS 2 -----------------------------------------------------------------------------------------------------------
-
-
-class _Ros2Folder:
-    """The folder of a ROS 2 bag, SQLite or MCAP, compressed or not."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.cut = ""
-        self._rosbag2 = imported("rosbags.rosbag2", NEEDS_READERS)
-        self.topics: dict[str, Topic] = {}
-        with self._opened() as reader:
-            for connection in reader.connections:
-                self.topics[connection.topic] = Topic(
-                    name=connection.topic,
-                    type=connection.msgtype,
-                    encoding=connection.ext.serialization_format,
-                    definition=connection.msgdef.data,
-                    is_idl=connection.msgdef.format.name == "IDL",
-                    n_messages=connection.msgcount,
-                )
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """Open the folder; raise Damage if that fails."""
-        with _reading():
-            reader = self._rosbag2.Reader(self.path)
-            reader.open()
-        try:
-            yield reader
-        finally:
-            reader.close()
-
-    def messages(self, topics: Iterable[str]) -> Iterator[Message]:
-        """Yield the messages of some topics."""
-        wanted = set(topics)
-        try:
-            with self._opened() as reader:
-                connections = [c for c in reader.connections if c.topic in wanted]
-                for connection, time_ns, data in _each(reader.messages(connections)):
-                    # Its SQLite reader passes on cells of any type
-                    _check_types((time_ns, data), (int, bytes))
-                    yield Message(connection.topic, time_ns, data)
-        except Damage as error:
-            self.cut = f"{self.path.name} is damaged ({error})"
-
-
-class _SqliteFile:
-    """One SQLite file of a ROS 2 bag, without its metadata."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.cut = ""
-        self.topics: dict[str, Topic] = {}
-        self._names: dict[int, str] = {}
-        try:
-            with closing(self._opened()) as database:
-                self._read_topics(database)
-        except Damage as error:
-            self.cut = f"{path.name} is no SQLite file of a bag ({error})"
-
-    def _opened(self) -> sqlite3.Connection:
-        with _reading():
-            return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
-
-    def _read_topics(self, database: sqlite3.Connection) -> None:
-        definitions: dict[str, tuple[str, str]] = {}
-        tables = [name for (name,) in _selected(database, "SELECT name FROM sqlite_master")]
-        if "message_definitions" in tables:
-            query = (
-                "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
-            )
-            for type_name, language, text in _selected(database, query, (str, str, str)):
-                definitions[type_name] = (language, text)
-        counts: dict[int, int] = {}
-        try:
-            query = "SELECT topic_id, COUNT(*) FROM messages GROUP BY topic_id"
-            counts |= dict(_selected(database, query, (int, int)))
-        except Damage as error:
-            self.cut = f"{self.path.name} is damaged ({error})"
-        query = "SELECT id, name, type, serialization_format FROM topics"
-        topics = list(_selected(database, query, (int, str, str, str)))
-        numbers = {number for number, *_ in topics}
-        if len(numbers) < len(topics) or not numbers >= set(counts):
-            raise Damage("the numbers of topics do not fit the messages")
-        for number, name, type_name, encoding in topics:
-            language, text = definitions.get(type_name, ("", ""))
-            n_messages = counts.get(number, 0)
-            if self.cut:
-                # A damaged table cannot be counted; reading finds what it has
-                n_messages = 1
-            self._names[number] = name
-            self.topics[name] = Topic(
-                name=name,
-                type=type_name,
-                encoding=encoding,
-                definition=text,
-                is_idl=language == "ros2idl",
-                n_messages=n_messages,
-            )
-
-    def messages(self, topics: Iterable[str]) -> Iterator[Message]:
-        """Yield the messages of some topics."""
-        wanted = set(topics)
-        try:
-            with closing(self._opened()) as database:
-                # In the order of the rows, not of the times: an index may be lost with the end
-                query = "SELECT id, topic_id, timestamp, data FROM messages ORDER BY id"
-                previous = None
-                for row, number, time_ns, data in _selected(
-                    database, query, (int, int, int, bytes)
-                ):
-                    if previous is not None and row <= previous:
-                        raise Damage(f"row {row} follows row {previous}")
-                    previous = row
-                    topic = _entry(self._names, number, "topic")
-                    if topic in wanted:
-                        yield Message(topic, time_ns, data)
-        except Damage as error:
-            self.cut = f"{self.path.name} is damaged ({error})"
-
-
-def _selected(
-    database: sqlite3.Connection, query: str, kinds: tuple[type, ...] = (str,)
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; raise Damage if it fails, or a cell is of another type than expected."""
-    with _reading():
-        rows = database.execute(query)
-    for row in _each(rows):
-        _check_types(row, kinds)
-        yield row
-
-
-def _check_types(row: Sequence[object], kinds: Sequence[type]) -> None:
-    """Raise Damage if a cell of a row is of another type than expected."""
-    for cell, kind in zip(row, kinds, strict=True):
-        if not isinstance(cell, kind):
-            raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
-
-
-class _Files:
-    """Several files that are one bag, in the order of their names."""
-
-    def __init__(self, path: Path, bags: list[Bag], reason: str) -> None:
-        self.path = path
-        self._bags = bags
-        self._reason = reason
-        self.topics: dict[str, Topic] = {}
-        for bag in bags:
-            for name, topic in bag.topics.items():
-                n_before = 0
-                if name in self.topics:
-                    n_before = self.topics[name].n_messages
-                self.topics[name] = topic._replace(n_messages=n_before + topic.n_messages)
+    def add(self, publisher: int, time_ns: int) -> None:
+        """Take the time of the next message of a publisher, by its number in the file."""
+        clock = self._publishers.setdefault(publisher, _Clock(time_ns))
+        clock.n_messages += 1
+        clock.n_jumps += time_ns < clock.previous_ns - REORDERED_NS
+        clock.previous_ns = time_ns
+        is_back = time_ns < clock.newest_ns - REORDERED_NS
+        clock.is_set_back |= is_back and clock.was_back
+        clock.was_back = is_back
+        clock.newest_ns = max(clock.newest_ns, time_ns)
 
     @property
-    def cut(self) -> str:
-        """Why the bag may lack its end."""
-        return "; ".join([self._reason, *(bag.cut for bag in self._bags if bag.cut)])
+    def restarted(self) -> set[int]:
+        """The publishers whose clock was set back."""
+        return {
+            publisher
+            for publisher, clock in self._publishers.items()
+            if clock.is_set_back and clock.n_jumps <= _MOST_JUMPS * clock.n_messages
+        }
 
-    def messages(self, topics: Iterable[str]) -> Iterator[Message]:
-        """Yield the messages of some topics."""
-        names = list(topics)
-        for bag in self._bags:
-            yield from bag.messages(names)
+
+class _Clock:
+    """The times of one publisher so far."""
+
+    def __init__(self, time_ns: int) -> None:
+        self.newest_ns = time_ns
+        self.previous_ns = time_ns
+        self.was_back = False
+        self.is_set_back = False
+        self.n_messages = 0
+        self.n_jumps = 0
+
+
+# ---- MCAP ------------------------------------------------------------------------------------------------------------
+
+
+class _Mcap:
+    """An MCAP file; without an index it is read from its front, one chunk at a time, so a cut does no harm."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mcap = imported("mcap.reader", NEEDS_READERS)
+        self._stream_reader = imported("mcap.stream_reader", NEEDS_READERS)
+        self._summary: Any = None
+        self.is_indexed = False
+
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        with _reading():
+            self._file = self._path.open("rb")
+        weakref.finalize(self, self._file.close)
+        with _reading():
+            self._reader = self._mcap.SeekingReader(
+                self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
+            )
+        try:
+            with _reading():
+                self._summary = self._reader.get_summary()
+        except Damage:  # its end is missing
+            return self._counted()
+        if not _is_index(self._summary):
+            return self._counted()
+        self.is_indexed = True
+        counts = Counter[str]()
+        topics: dict[str, Topic] = {}
+        statistics = self._summary.statistics
+        for number, channel in self._summary.channels.items():
+            schema = self._summary.schemas.get(channel.schema_id)
+            topics[channel.topic] = _mcap_topic(channel, schema)
+            counts[channel.topic] += statistics.channel_message_counts.get(number, 0)
+        return Contents(
+            _with_counts(topics, counts),
+            statistics.message_start_time,
+            statistics.message_end_time,
+            damage="",
+        )
+
+    def _counted(self) -> Contents:
+        """Return what a file without an index holds, up to its end or its cut."""
+        counts = Counter[str]()
+        topics: dict[str, Topic] = {}
+        start_ns = 2**63
+        end_ns = 0
+        damage = ""
+        try:
+            for schema, channel, message in _each(self._in_file_order(None)):
+                if channel.topic not in topics:
+                    topics[channel.topic] = _mcap_topic(channel, schema)
+                counts[channel.topic] += 1
+                start_ns = min(start_ns, message.log_time)
+                end_ns = max(end_ns, message.log_time)
+        except Damage as error:
+            damage = f"it lacks its end: {error}"
+        return Contents(_with_counts(topics, counts), start_ns, end_ns, damage)
+
+    def _in_file_order(self, topics: Sequence[str] | None) -> Iterator[Any]:
+        self._file.seek(0)
+        reader = self._mcap.NonSeekingReader(
+            self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
+        )
+        messages: Iterator[Any] = reader.iter_messages(topics, log_time_order=False)
+        return messages
+
+    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Yield topic, time and bytes of the messages of some topics."""
+        if self.is_indexed:
+            in_order = not self._clock_jumps_back(topics)
+            if in_order:
+                self._refuse_overlap(topics)
+            messages = self._reader.iter_messages(topics, log_time_order=in_order)
+        else:
+            messages = self._in_file_order(topics)
+        for _, channel, message in _each(messages):
+            yield channel.topic, message.log_time, message.data
+
+    def _chunks(self, topics: Sequence[str]) -> Iterator[tuple[Any, dict[int, int]]]:
+        """Yield the index of each chunk with one of some topics, and the offsets of their message indexes."""
+        channels = self._summary.channels
+        wanted = {number for number, channel in channels.items() if channel.topic in topics}
+        for chunk in sorted(self._summary.chunk_indexes, key=lambda one: one.chunk_start_offset):
+            all_offsets = chunk.message_index_offsets
+            offsets = {number: all_offsets[number] for number in wanted & all_offsets.keys()}
+            if offsets or not all_offsets:
+                yield chunk, offsets
+
+    def _clock_jumps_back(self, topics: Sequence[str]) -> bool:
+        """Return whether the log times of a topic jump back, in the order of the file."""
+        clock = _ClockCheck()
+        for _, offsets in self._chunks(topics):
+            for number, offset in offsets.items():
+                with _reading():
+                    self._file.seek(offset)
+                    reader = self._stream_reader.StreamReader(self._file, skip_magic=True)
+                    records = next(reader.records).records
+                for time_ns, _ in sorted(records, key=lambda record: record[1]):
+                    clock.add(number, time_ns)
+        return bool(clock.restarted)
+
+    def _refuse_overlap(self, topics: Sequence[str]) -> None:
+        """Raise BadInput if sorting needs too much memory."""
+        changes = []
+        for chunk, _ in self._chunks(topics):
+            changes.append((chunk.message_start_time, 1, chunk.uncompressed_size))
+            changes.append((chunk.message_end_time, 0, -chunk.uncompressed_size))
+        n_bytes = 0
+        for _, _, change in sorted(changes):
+            n_bytes += change
+            if n_bytes > _LARGEST_OVERLAP:
+                name = self._path.name
+                raise BadInput(
+                    f"{self._path} is so far from the order of time that sorting it needs more than "
+                    f"{_LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {name} -o sorted.mcap` sorts it"
+                )
+
+
+def _is_index(summary: Any) -> bool:
+    """Return whether the summary of an MCAP file finds and counts its messages."""
+    if summary is None or summary.statistics is None or not summary.chunk_indexes:
+        return False
+    return set(summary.statistics.channel_message_counts) <= set(summary.channels)
+
+
+def _with_counts(topics: dict[str, Topic], counts: Counter[str]) -> dict[str, Topic]:
+    return {name: topic._replace(n_messages=counts[name]) for name, topic in topics.items()}
+
+
+def _mcap_topic(channel: Any, schema: Any) -> Topic:
+    definition = b""
+    type_name = ""
+    language = ""
+    if schema is not None:
+        definition = schema.data
+        type_name = schema.name
+        language = schema.encoding
+    return Topic(
+        name=channel.topic,
+        type=type_name,
+        encoding=channel.message_encoding,
+        definition=definition,
+        is_idl=language == "ros2idl",
+        n_messages=0,
+    )
+
+
+# ---- ROS -------------------------------------------------------------------------------------------------------------
+
+
+class _Ros:
+    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or the folder of a compressed bag of ROS 2."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.is_indexed = True
+        self._restarted: set[int] | None = None
+
+    @property
+    def _is_ros1(self) -> bool:
+        return self._path.suffix.lower() == ".bag"
+
+    def contents(self) -> Contents:
+        """Return what it holds; raise Damage if that cannot be read."""
+        package = "rosbags.rosbag2"
+        if self._is_ros1:
+            package = "rosbags.rosbag1"
+        rosbags = imported(package, NEEDS_READERS)
+        try:
+            with _reading():
+                self._reader = rosbags.Reader(self._path)
+                self._reader.open()
+        except Damage as error:
+            if "not indexed" in str(error):
+                raise Damage(
+                    "it has no index, because its recorder was not closed: "
+                    f"`rosbag reindex {self._path.name}` writes one"
+                ) from None
+            raise
+        weakref.finalize(self, self._reader.close)
+        with _reading():
+            topics = self._topics()
+            start_ns = self._reader.start_time
+            end_ns = self._reader.end_time
+            n_counted = self._reader.message_count
+        n_messages = sum(topic.n_messages for topic in topics.values())
+        damage = ""
+        if n_messages != n_counted:
+            damage = f"{n_messages:,} of its {n_counted:,} messages are of its topics"
+        return Contents(topics, start_ns, end_ns, damage)
+
+    def _topics(self) -> dict[str, Topic]:
+        topics: dict[str, Topic] = {}
+        for connection in self._reader.connections:
+            n_messages = connection.msgcount
+            if connection.topic in topics:
+                n_messages += topics[connection.topic].n_messages
+            encoding = "ros1"
+            if not self._is_ros1:
+                encoding = connection.ext.serialization_format
+            topics[connection.topic] = Topic(
+                name=connection.topic,
+                type=connection.msgtype,
+                encoding=encoding,
+                definition=connection.msgdef.data.encode(),
+                is_idl=connection.msgdef.format.name == "IDL",
+                n_messages=n_messages,
+            )
+        return topics
+
+    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Yield topic, time and bytes of the messages of some topics; raise BadInput if the clock jumps back."""
+        connections = [one for one in self._reader.connections if one.topic in topics]
+        if not connections:
+            return
+        if self._restarted is None:
+            clock = _ClockCheck()
+            for publisher, time_ns in self._in_file_order():
+                clock.add(publisher, time_ns)
+            self._restarted = clock.restarted
+        for connection in connections:
+            if connection.id in self._restarted:
+                raise BadInput(
+                    f"{self._path}: the clock of {connection.topic} jumps back within the file, as when a simulation "
+                    "restarts while it is recorded, and the messages before and after cannot be told apart: record "
+                    "each part as a bag of its own"
+                )
+        for connection, time_ns, data in _each(self._reader.messages(connections)):
+            # Its SQLite reader passes on cells of any type
+            for cell, kind in ((time_ns, int), (data, bytes)):
+                if not isinstance(cell, kind):
+                    raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
+            yield connection.topic, time_ns, data
+
+    def _in_file_order(self) -> Iterator[tuple[int, int]]:
+        """Yield the publisher and the time of each message as it stands in the file; of a compressed folder, none."""
+        if self._is_ros1:
+            for number, index in self._reader.indexes.items():
+                for entry in sorted(index, key=lambda one: (one.chunk_pos, one.offset)):
+                    yield number, entry.time
+        elif self._path.is_file():
+            uri = f"{self._path.resolve().as_uri()}?immutable=1"
+            with _reading():
+                database = sqlite3.connect(uri, uri=True)
+            with closing(database):
+                try:
+                    query = "SELECT topic_id, timestamp FROM messages ORDER BY id"
+                    for number, time_ns in _each(database.execute(query)):
+                        if isinstance(time_ns, int):
+                            yield number, time_ns
+                except Damage:  # `messages` says so
+                    return

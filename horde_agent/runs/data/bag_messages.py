@@ -1,14 +1,18 @@
-"""Numbers of decoded messages: a field is a path, such as `twist.twist.linear.x` or `ranges[12]`."""
+"""Numbers of decoded messages: a field is a path, such as `twist.twist.linear.x` or `ranges[12]`.
+
+`position[name=elbow]` is the number beside the text "elbow" in the array `name` of the same
+message; `transforms[child_frame_id=base].transform` is the record of an array that has this member.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +20,34 @@ from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.bag_files import NEEDS_READERS, Topic
 
 Decoder = Callable[[bytes], Any]
-"""Returns the message of some bytes: a dataclass, or of JSON a dict."""
+"""Returns the message of some bytes: a dataclass, of JSON a dict, or a message of protobuf."""
 
-_STEP = re.compile(r'\.?([^.\[\]]+)|\[(\d+)\]|\["([^"]+)"\]')
+
+class Selector(NamedTuple):
+    """Chooses the element of an array by a name: that of a member of the element, or beside it in another array."""
+
+    member: str
+    name: str
+
+
+Steps = tuple[str | int | Selector, ...]
+"""The path of a number in a message: names, indices and selectors."""
+
+_STEP = re.compile(r'\.?([^.\[\]]+)|\[(\d+)\]|\["([^"]+)"\]|\[([^=\]"]+)=(?:"([^"]*)"|([^\]"]*))\]')
 _PLAIN_NAME = re.compile(r"[^.\[\]]+")
 _ENCODINGS = ("cdr", "ros1", "json")
+_PROTOBUF = "protobuf"
+_NEEDS_PROTOBUF = (
+    "messages of protobuf need the package mcap-protobuf-support: pip install mcap-protobuf-support"
+)
 _MOST_SHOWN = 12
 _MOST_DRAFTED = 8
 """Elements of a long array that a first columns file names."""
+_MOST_BYTES = 64
+"""A longer array of bytes is a picture or a cloud of points, no reading."""
+_NO_READINGS = ("header", "stamp", "timestamp")
+_NAMING = re.compile(r"(.*_)?(name|id|label)s?")
+"""Members that name an element of an array."""
 _STAMP = struct.Struct("<II")  # s, ns
 _BIG_ENDIAN_STAMP = struct.Struct(">II")
 _STAMP_PLACE = 4  # bytes before it
@@ -37,20 +61,23 @@ def decoder(topic: Topic) -> Decoder:
     """Return the decoder of a topic's messages; raise BadInput if its encoding or type is unknown."""
     if topic.encoding == "json":
         return json.loads
+    if topic.encoding == _PROTOBUF:
+        return _protobuf_decoder(topic)
     if topic.encoding not in _ENCODINGS:
         raise BadInput(
-            f"the messages of {topic.name} are encoded as {topic.encoding!r}: only those of ROS (cdr, ros1) and JSON "
-            "can be read"
+            f"the messages of {topic.name} are encoded as {topic.encoding!r}: only those of ROS (cdr, ros1), JSON and "
+            "protobuf can be read"
         )
     types = imported("rosbags.typesys", NEEDS_READERS)
     type_name = _with_msg(topic.type)
     if topic.definition:
         store = types.get_typestore(types.Stores.EMPTY)
+        definition = topic.definition.decode(errors="replace")
         try:
             if topic.is_idl:
-                definitions = types.get_types_from_idl(topic.definition)
+                definitions = types.get_types_from_idl(definition)
             else:
-                definitions = types.get_types_from_msg(topic.definition, type_name)
+                definitions = types.get_types_from_msg(definition, type_name)
             defined_names = set(store.fielddefs)
             new_types = {
                 name: fields for name, fields in definitions.items() if name not in defined_names
@@ -70,6 +97,20 @@ def decoder(topic: Topic) -> Decoder:
     if topic.encoding == "ros1":
         return lambda data: store.deserialize_ros1(data, type_name)
     return lambda data: store.deserialize_cdr(data, type_name)
+
+
+def _protobuf_decoder(topic: Topic) -> Decoder:
+    protobuf = imported("mcap_protobuf.decoder", _NEEDS_PROTOBUF)
+    records = imported("mcap.records", NEEDS_READERS)
+    schema = records.Schema(id=1, data=topic.definition, encoding=_PROTOBUF, name=topic.type)
+    try:
+        decode: Decoder | None = protobuf.DecoderFactory().decoder_for(_PROTOBUF, schema)
+    except Exception as error:  # of protobuf's descriptors, which raise anything
+        raise BadInput(
+            f"the type {topic.type} of {topic.name} is not understood: {error}"
+        ) from None
+    assert decode is not None
+    return decode
 
 
 def _with_msg(type_name: str) -> str:
@@ -100,53 +141,54 @@ def stamp_ns(topic: Topic, data: bytes) -> int | None:
     return int(time_s) * 1_000_000_000 + int(time_ns)
 
 
-def steps_of(path: str) -> tuple[str | int, ...]:
-    """Return the names and indices of a field's path; raise FieldError if it is none."""
-    steps: list[str | int] = []
+def steps_of(path: str) -> Steps:
+    """Return the steps of a field's path; raise FieldError if it is none."""
+    steps: list[str | int | Selector] = []
     position = 0
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None:
             raise FieldError(
-                f"{path!r} is no field: write names and indices, as in pose.position.x or ranges[12]"
+                f"{path!r} is no field: write names and indices, as in pose.position.x, ranges[12] or "
+                "position[name=elbow]"
             )
-        name, index, quoted_name = match.groups()
-        if index is None:
-            steps.append(name or quoted_name)
-        else:
+        name, index, quoted_name, member, quoted_element, element = match.groups()
+        if member is not None:
+            steps.append(Selector(member, quoted_element or element or ""))
+        elif index is not None:
             steps.append(int(index))
+        else:
+            steps.append(name or quoted_name)
         position = match.end()
     if not steps:
         raise FieldError("a field must not be empty")
     return tuple(steps)
 
 
-def number_at(message: Any, steps: Sequence[str | int], *, may_be_short: bool = True) -> float:
-    """Return the number at a path of a message; NaN for null, and beyond the end of an array.
+def selected_part(steps: Steps) -> Steps:
+    """Return the steps up to the last selector; empty without one."""
+    for i in range(len(steps), 0, -1):
+        if isinstance(steps[i - 1], Selector):
+            return steps[:i]
+    return ()
+
+
+def has_element(message: Any, steps: Steps) -> bool:
+    """Return whether a message has the elements that the selectors of a path choose."""
+    try:
+        return _found(message, steps) is not None
+    except FieldError:
+        return False
+
+
+def number_at(message: Any, steps: Steps, *, may_be_short: bool = True) -> float:
+    """Return the number at a path of a message; NaN for null, and for an element that an array lacks.
 
     Raises:
-        FieldError: If there is no such field, or it holds no number; or if an array is too short
-            and may not be.
+        FieldError: If there is no such field, or it holds no number; or if an array lacks the
+            element and may not.
     """
-    value = message
-    for i, step in enumerate(steps):
-        if isinstance(step, int):
-            if not _is_array(value):
-                raise FieldError(f"{_path(steps[:i])} is no array")
-            if step >= len(value):
-                if may_be_short:
-                    return float("nan")
-                raise FieldError(
-                    f"{_path(steps[:i])} has {len(value)} numbers, so there is no [{step}]"
-                )
-            value = value[step]
-        elif isinstance(value, dict) and step in value:
-            value = value[step]
-        elif is_dataclass(value) and hasattr(value, step):
-            value = getattr(value, step)
-        else:
-            place = _path(steps[:i]) or "it"
-            raise FieldError(f"{place} has no field {step!r}; there are {_shown_fields(value)}")
+    value = _found(message, steps, may_be_short=may_be_short)
     if value is None:
         return float("nan")
     if isinstance(value, Real | np.bool_):
@@ -160,15 +202,77 @@ def number_at(message: Any, steps: Sequence[str | int], *, may_be_short: bool = 
     raise FieldError(f"{_path(steps)} is no number; there are {_shown_fields(value)} in it")
 
 
+def _found(message: Any, steps: Steps, *, may_be_short: bool = True) -> Any:
+    """Return what stands at a path of a message; None for an element that an array lacks."""
+    value = message
+    owner = message
+    for i, step in enumerate(steps):
+        if isinstance(step, str):
+            if not _has_member(value, step):
+                place = _path(steps[:i]) or "it"
+                raise FieldError(f"{place} has no field {step!r}; there are {_shown_fields(value)}")
+            owner = value
+            value = _member(value, step)
+            continue
+        if not _is_array(value):
+            raise FieldError(f"{_path(steps[:i])} is no array")
+        if isinstance(step, Selector):
+            names = _names_of(owner, value, step.member)
+            index = len(value)
+            if step.name in names:
+                index = names.index(step.name)
+            lacking = (
+                f"no element of {_path(steps[:i])} has the {step.member} {step.name!r}; there are "
+                f"{_shown(names)}"
+            )
+        else:
+            index = step
+            lacking = f"{_path(steps[:i])} has {len(value)} numbers, so there is no [{step}]"
+        if index >= len(value):
+            if may_be_short:
+                return None
+            raise FieldError(lacking)
+        value = value[index]
+    return value
+
+
+def _names_of(owner: Any, array: Any, member: str) -> list[str]:
+    """Return the names of an array's elements: a member of each, or the array beside it; empty without names."""
+    if len(array) and _members(array[0]):
+        elements = array
+        names = [_walked(element, member) for element in elements]
+    else:
+        names = _walked(owner, member)
+        if not _is_array(names) or len(names) != len(array):
+            return []
+    return [str(name) for name in names if name is not None]
+
+
+def _walked(value: Any, path: str) -> Any:
+    """Return what stands at names separated by dots; None if it is not there."""
+    for name in path.split("."):
+        if not _has_member(value, name):
+            return None
+        value = _member(value, name)
+    return value
+
+
 def _is_array(value: Any) -> bool:
-    return isinstance(value, list | tuple | np.ndarray)
+    if isinstance(value, list | tuple | np.ndarray):
+        return True
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)  # of protobuf
 
 
-def _path(steps: Sequence[str | int]) -> str:
+def _path(steps: Steps) -> str:
     text = ""
     for step in steps:
         if isinstance(step, int):
             text += f"[{step}]"
+        elif isinstance(step, Selector):
+            name = step.name
+            if not name or re.search(r"[\]]", name):
+                name = f'"{name}"'
+            text += f"[{step.member}={name}]"
         elif _PLAIN_NAME.fullmatch(step):
             text += f".{step}"
         else:
@@ -176,16 +280,36 @@ def _path(steps: Sequence[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def _members(value: Any) -> dict[str, Any]:
+def _members(value: Any) -> Sequence[str]:
+    """Return the names of what a record holds, without constants of its type; none if it is no record."""
     if isinstance(value, dict):
-        return value
+        return list(value)
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return {}
+        return [one.name for one in fields(value) if not str(one.type).startswith("ClassVar")]
+    if hasattr(value, "DESCRIPTOR"):  # of protobuf
+        return [one.name for one in value.DESCRIPTOR.fields]
+    return ()
+
+
+def _has_member(value: Any, name: str) -> bool:
+    if isinstance(value, dict):
+        return name in value
+    if is_dataclass(value):
+        return hasattr(value, name)
+    return name in _members(value)
+
+
+def _member(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value[name]
+    return getattr(value, name)
 
 
 def _shown_fields(value: Any) -> str:
-    names = list(_members(value))
+    return _shown(_members(value))
+
+
+def _shown(names: Sequence[str]) -> str:
     if not names:
         return "none"
     shown = ", ".join(names[:_MOST_SHOWN])
@@ -194,20 +318,61 @@ def _shown_fields(value: Any) -> str:
     return shown
 
 
-def number_fields(message: Any) -> Iterator[str]:
-    """Yield the paths of a message's numbers; of a long array only some, without headers and covariances."""
-    yield from _number_fields(message, ())
+# ---- for a first columns file ----------------------------------------------------------------------------------------
 
 
-def _number_fields(value: Any, steps: tuple[str | int, ...]) -> Iterator[str]:
+def number_fields(messages: Iterable[Any]) -> list[str]:
+    """Return the paths of the numbers of messages; of a long array only some, without headers and covariances.
+
+    Elements with names are chosen by them. A message with bytes of a picture or a cloud has none.
+    """
+    paths: dict[str, None] = {}
+    for message in messages:
+        if _has_blob(message):
+            return []
+        paths.update(dict.fromkeys(_number_fields(message, message, ())))
+    return list(paths)
+
+
+def _has_blob(value: Any) -> bool:
+    if isinstance(value, bytes) or getattr(value, "dtype", None) in (np.uint8, np.int8):
+        return len(value) > _MOST_BYTES
+    return any(_has_blob(_member(value, name)) for name in _members(value))
+
+
+def _number_fields(owner: Any, value: Any, steps: Steps) -> Iterator[str]:
     if isinstance(value, Real | np.bool_):
         yield _path(steps)
     elif _is_array(value):
+        names = _naming(owner, value)
         n_elements = len(value)
         stride = max(1, -(-n_elements // _MOST_DRAFTED))
+        if names:
+            stride = 1
         for i in range(0, n_elements, stride):
-            yield from _number_fields(value[i], (*steps, i))
+            step: int | Selector = i
+            if names:
+                step = names[i]
+            yield from _number_fields(value, value[i], (*steps, step))
     else:
-        for name, member in _members(value).items():
-            if name not in ("header", "stamp") and "covariance" not in name:
-                yield from _number_fields(member, (*steps, name))
+        for name in _members(value):
+            member = _member(value, name)
+            chose_element = steps and isinstance(steps[-1], Selector) and steps[-1].member == name
+            is_names = _is_array(member) and _NAMING.fullmatch(name)
+            if name in _NO_READINGS or "covariance" in name or chose_element or is_names:
+                continue
+            yield from _number_fields(value, member, (*steps, name))
+
+
+def _naming(owner: Any, array: Any) -> list[Selector]:
+    """Return a selector for each element of an array; empty unless each has a name of its own."""
+    candidates = _members(owner)
+    if len(array) and _members(array[0]):
+        candidates = _members(array[0])
+    for member in candidates:
+        if not _NAMING.fullmatch(member):
+            continue
+        names = _names_of(owner, array, member)
+        if names and len(names) == len(array) == len(set(names)):
+            return [Selector(member, name) for name in names]
+    return []

@@ -11,6 +11,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,18 +21,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.bag_files import Bag, Message, open_bag
+from horde_agent.runs.data.bag_files import SECOND_NS, Bag, Message, open_bag
 from horde_agent.runs.data.bag_messages import (
     Decoder,
     FieldError,
     decoder,
+    has_element,
     has_stamp,
     number_at,
+    selected_part,
     stamp_ns,
     steps_of,
 )
-from horde_agent.runs.data.bag_rows import AFTER, AT, SECOND_NS, Field, Losses, Resampler
-from horde_agent.runs.data.columns import ESTIMATE, Columns
+from horde_agent.runs.data.bag_rows import (
+    AFTER,
+    ANY,
+    AT,
+    SUM,
+    VALUE,
+    Field,
+    Losses,
+    Resampler,
+)
+from horde_agent.runs.data.columns import ESTIMATE, TRANSITION, Columns
 from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.types import Floats, parsed_toml, real_number
 
@@ -41,24 +53,33 @@ STAMP = "stamp"
 _CLOCKS = (LOG, STAMP)
 _CLOCK_TOLERANCE_S = 1.0
 """The clocks of two topics disagree if message stamps minus log times differ by more."""
-_N_EXAMPLES = 10  # messages of a topic that are examined first
+_N_EXAMPLES = 50  # messages of a topic that are examined first
+_HELD_S = 1e9
+"""Age of the number of an episode: it holds until the next one."""
+_MOST_LATE = 0.01
+"""A bag with a larger share of messages that stand too late in the file is refused."""
 _TIME = "time"
 _EPISODE = "episode"
 _ACTION = "action"
+_CHANNEL = "[[channel]]"
 _ANSWERS = (_ACTION, "b", "next_reward")
-"""Keys of what follows a row's observation: by default the first value after it counts."""
+"""Keys of what follows a row's observation: by default the first value from its time on counts."""
+_AMOUNTS = {"reward": SUM, "next_reward": SUM, "terminated": ANY, "truncated": ANY}
+"""Keys of what happens between rows: all of it counts, and nothing without a message."""
 _SINGLE_FIELDS = (
     "b",
     "reward",
     "next_reward",
     "terminated",
+    "truncated",
     _EPISODE,
+    "episode_step",
     "step",
     "phase",
     "flags",
     "policy",
 )
-_SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite")
+_SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite", "too_near")
 
 
 class ActionPart(NamedTuple):
@@ -184,7 +205,9 @@ class _PlanReader:
             raise BadInput(
                 f"[[channel]] of a bag has a topic and a field, not the column {channel['column']!r}"
             )
-        column = self._add("", self._source("[[channel]]", source))
+        column = self._add(
+            _CHANNEL, self._source(_CHANNEL, source), is_of_action=bool(table.get("transition"))
+        )
         channel.setdefault("name", column.removeprefix("/").replace("/", "."))
         return {"column": column, **channel}
 
@@ -226,31 +249,41 @@ class _PlanReader:
                 raise BadInput(f"{key} needs a {name}, a text")
         return table
 
-    def _add(self, key: str, source: Mapping[str, Any]) -> str:
-        """Add a field, and return the name of its column."""
+    def _add(self, key: str, source: Mapping[str, Any], *, is_of_action: bool = False) -> str:
+        """Add a field, of the row's action if so, and return the name of its column."""
         column = f"{source['topic']}.{source['field']}"
-        if key:
+        if key != _CHANNEL:
             column += f" ({key})"
+        if _AMOUNTS.get(key) == ANY:
+            is_of_action = self._table.get("convention") == TRANSITION
         timing = AT
-        if key in _ANSWERS and self._rows_topic is None:
+        if is_of_action or key in _ANSWERS:
             timing = AFTER
         timing = source.get("timing", timing)
         if timing not in (AT, AFTER):
             raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
-        infinite = source.get("infinite")
-        if infinite is not None:
-            infinite = real_number("infinite", infinite)
+        max_age_s = self._max_age_s
+        if key == _EPISODE:
+            max_age_s = _HELD_S
         field = Field(
             column=column,
             topic=source["topic"],
             steps=steps_of(source["field"]),
-            max_age_s=_positive("max_age_s", source.get("max_age_s", self._max_age_s)),
+            max_age_s=_positive("max_age_s", source.get("max_age_s", max_age_s)),
             timing=timing,
-            infinite=infinite,
+            kind=_AMOUNTS.get(key, VALUE),
+            infinite=_number_or_none("infinite", source),
+            too_near=_number_or_none("too_near", source),
         )
         if self._fields.setdefault(column, field) != field:
             raise BadInput(f"{column} is named twice, with different keys")
         return column
+
+
+def _number_or_none(name: str, source: Mapping[str, Any]) -> float | None:
+    if name not in source:
+        return None
+    return real_number(name, source[name])
 
 
 def _positive(name: str, value: Any) -> float:
@@ -274,6 +307,11 @@ class BagTable(Table):
     def remarks(self) -> list[str]:
         """What the user should see at once; complete after the bag was read."""
         return [*self._bag_rows.remarks(), *super().remarks]
+
+    @property
+    def facts(self) -> list[str]:
+        """What the user should know, though nothing is wrong; complete after the bag was read."""
+        return self._bag_rows.pairing()
 
     @property
     def notes(self) -> list[str]:
@@ -349,7 +387,20 @@ class _BagRows:
                 raise
             reason = " ".join(str(error).split())
             raise BadInput(f"{self._bag.path}: a message cannot be read: {reason}") from None
+        self._refuse_disorder()
         self._kept_rows.is_complete = True
+
+    def _refuse_disorder(self) -> None:
+        """Raise BadInput if many messages stand too late in a file that has no index to sort them by."""
+        n_late = self._losses.n_late.total()
+        if n_late <= _MOST_LATE * self._losses.n_messages:
+            return
+        ((topic, _),) = self._losses.n_late.most_common(1)
+        raise BadInput(
+            f"{self._bag.path} is not in the order of time, and has no index by which to sort it: {n_late:,} of "
+            f"{self._losses.n_messages:,} messages, most of them of {topic}, stand more than a second behind later "
+            "ones: `mcap recover` writes a file with an index"
+        )
 
     def _by_stamp(self, messages: Iterator[Message]) -> Iterator[Message]:
         for message in messages:
@@ -380,22 +431,57 @@ class _BagRows:
     def remarks(self) -> list[str]:
         """Return what the user should see at once."""
         remarks = []
+        losses = self._losses
         if self._bag.cut:
             remarks.append(f"The bag was cut off and is read up to the cut: {self._bag.cut}.")
-        if self._losses.n_unreadable:
+        if losses.jumps_s:
+            topic, back_s = losses.jumps_s[0]
+            times = "once"
+            if len(losses.jumps_s) > 1:
+                times = f"{len(losses.jumps_s):,} times, first"
             remarks.append(
-                f"{self._losses.n_unreadable:,} messages have no value, because their bytes do not fit their type."
+                f"The clock jumps back {times} by {back_s:.4g} s, in {topic}, as when a simulation restarts: the "
+                "messages that follow are read after a gap."
             )
-        n_gaps = max(self._losses.n_gaps.values(), default=0)
-        if n_gaps > 0.2 * (self._losses.n_rows + n_gaps):
+        for topic, n_late in losses.n_late.items():
+            remarks.append(
+                f"{n_late:,} messages of {topic} stand more than a second behind later ones, and are left out."
+            )
+        if losses.n_unreadable:
+            remarks.append(
+                f"{losses.n_unreadable:,} messages have no value, because their bytes do not fit their type."
+            )
+        for topic, n_unpaired in losses.n_in_no_row.items():
+            remarks.append(
+                f"{n_unpaired:,} messages of {topic} count in no row, because there is none at their time."
+            )
+        n_gaps = max(losses.n_gaps.values(), default=0)
+        if n_gaps > 0.2 * (losses.n_rows + n_gaps):
             remarks.append(f"Many times have no row: {self._gaps()}.")
-        if self._plan.action and self._n_without_action > 0.2 * self._losses.n_rows:
+        if self._plan.action and self._n_without_action > 0.2 * losses.n_rows:
             topics = ", ".join(self._topics_of(self._plan.action))
             remarks.append(
-                f"{self._n_without_action:,} of {self._losses.n_rows:,} rows have no action, because the newest "
-                f"message of {topics} is older than max_age_s; nothing is learned from them."
+                f"{self._n_without_action:,} of {losses.n_rows:,} rows have no action, because the newest message of "
+                f"{topics} is older than max_age_s; nothing is learned from them."
             )
         return remarks
+
+    def pairing(self) -> list[str]:
+        """Say how long after its row an action came, or that it is one in force."""
+        if not self._plan.action:
+            return []
+        topic = self._topics_of(self._plan.action)[0]
+        lags_ms = self._losses.lags_ms.get(topic)
+        if not lags_ms:
+            return []
+        lag_ms = _median(lags_ms)
+        text = f"Actions follow their rows by {lag_ms} ms"
+        if not lag_ms:
+            text = "Actions have the time of their rows"
+        n_in_force = self._losses.n_in_force[topic]
+        if n_in_force:
+            text += f"; {n_in_force:,} of {self._losses.n_rows:,} rows have the action in force"
+        return [f"{text}."]
 
     def notes(self) -> list[str]:
         """Return facts for the report."""
@@ -403,14 +489,9 @@ class _BagRows:
         if self._losses.start_ns is not None:
             start = datetime.fromtimestamp(self._losses.start_ns / SECOND_NS, UTC)
             notes.append(f"Times are since the bag's first message, {start.isoformat()}.")
-        if self._losses.n_late:
-            notes.append(
-                f"{self._losses.n_late:,} messages stand in the bag more than a second behind later ones, and are left "
-                "out."
-            )
         if self._losses.n_gaps:
             notes.append(f"Rows were left out: {self._gaps()}.")
-        return notes
+        return [*notes, *self.pairing()]
 
     def _gaps(self) -> str:
         parts = []
@@ -422,6 +503,17 @@ class _BagRows:
         columns = {part.column for part in parts}
         topics = [field.topic for field in self._plan.fields if field.column in columns]
         return list(dict.fromkeys(topics))
+
+
+def _median(counts: Mapping[int, int]) -> int:
+    """Return the median of numbers of which there are so many each."""
+    n_below = 0
+    n_half = sum(counts.values()) / 2
+    for number in sorted(counts):
+        n_below += counts[number]
+        if n_below >= n_half:
+            break
+    return number
 
 
 class _Episodes:
@@ -499,21 +591,21 @@ def _examine(
     """
     offsets_s: dict[str, list[float]] = {}
     lacking = set(topics)
-    for name, examples in first_messages(bag, topics).items():
+    for name, examples in bag.first_messages(topics, _N_EXAMPLES).items():
         lacking.discard(name)
         topic = bag.topics[name]
         where = f"{bag.path}: {name} ({topic.type or topic.encoding})"
         try:
-            content = decoders[name](examples[0].data)
+            contents = [decoders[name](examples[0].data)]
         except Exception as error:  # decoders are generated, and raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             raise BadInput(f"{where} has a message that is not of this type: {reason}") from None
-        for field in plan.fields:
-            if field.topic == name:
-                try:
-                    number_at(content, field.steps, may_be_short=False)
-                except FieldError as error:
-                    raise BadInput(f"{where}: {error}") from None
+        fields = [field for field in plan.fields if field.topic == name]
+        if any(selected_part(field.steps) for field in fields):
+            contents += _decodable(decoders[name], examples[1:])
+        content = contents[0]
+        for field in fields:
+            _examine_field(field, contents, where)
         if has_stamp(topic, content):
             stamps_ns = [stamp_ns(topic, message.data) for message in examples]
             offsets_s[name] = [
@@ -529,20 +621,26 @@ def _examine(
     return set(medians)
 
 
-def first_messages(
-    bag: Bag, topics: Sequence[str], n_examples: int = _N_EXAMPLES
-) -> dict[str, list[Message]]:
-    """Return the first messages of each topic; the bag is read until each has one, and most have all."""
-    examples: dict[str, list[Message]] = {}
-    n_wanted = n_examples * len(topics)
-    for n_read, message in enumerate(bag.messages(topics)):
-        of_topic = examples.setdefault(message.topic, [])
-        if len(of_topic) < n_examples:
-            of_topic.append(message)
-            n_wanted -= 1
-        if len(examples) == len(topics) and (not n_wanted or n_read > 1000 * len(topics)):
+def _decodable(decode: Decoder, messages: Sequence[Message]) -> list[Any]:
+    """Return the contents of those messages that fit their type."""
+    contents = []
+    for message in messages:
+        with suppress(Exception):  # decoders are generated, and raise anything
+            contents.append(decode(message.data))
+    return contents
+
+
+def _examine_field(field: Field, contents: Sequence[Any], where: str) -> None:
+    """Raise BadInput if the first message with the elements that a field chooses does not hold a number there."""
+    chosen = contents[0]
+    for content in contents:
+        if has_element(content, selected_part(field.steps)):
+            chosen = content
             break
-    return examples
+    try:
+        number_at(chosen, field.steps, may_be_short=False)
+    except FieldError as error:
+        raise BadInput(f"{where}: {error}") from None
 
 
 def _check_clocks(

@@ -130,6 +130,11 @@ class Table:
                     )
         return remarks
 
+    @property
+    def facts(self) -> list[str]:
+        """What the user should know, though nothing is wrong; complete after the table was read."""
+        return []
+
     def _reward_remarks(self) -> list[str]:
         """Say if a reward is read as one of the row's observation though the rows are transitions."""
         channels = self.columns.channel

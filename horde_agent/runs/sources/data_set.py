@@ -209,7 +209,7 @@ def table_session(
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
     try:
         import_table(table, run)
-        for remark in table.remarks:
+        for remark in (*table.facts, *table.remarks):
             console.print(remark, highlight=False, soft_wrap=True)
         return Session(run, DataSetSource(run), console, signals)
     except BaseException:
