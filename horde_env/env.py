@@ -228,7 +228,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         try:
             frame, observation = self._exchange(request)
         except BackendLost as lost:
-            _log.error("%s", lost)
+            _log.error("%s The episode ends here, and the next reset connects once more.", lost)
             return self._truncated(newest)
         reward = 0.0
         if self.task is not no_task:

@@ -59,7 +59,7 @@ class BackendLost(HordeEnvError):
             tried = f" Reconnecting failed: {refusal}"
         super().__init__(
             f"no frame from {port} for {silent_s:.1f} s (limit {limit_s:.1f} s); the last good one was number "
-            f"{last_frame}.{tried} {stops} Check the cable and the robot's switch, then start again."
+            f"{last_frame}.{tried} {stops} Check the cable and the robot's switch."
         )
         self.port = port
         self.silent_s = silent_s

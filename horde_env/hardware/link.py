@@ -376,7 +376,10 @@ class Link:
             self.loss = reason
             self._left = port
             self._reopening = self._reopen_port()
-        _log.warning("the link to the robot was lost: %s; reconnecting", reason)
+        limit_s = self._settings.frame_timeout_s
+        _log.warning(
+            "the link to the robot was lost: %s; reconnecting, for at most %g s", reason, limit_s
+        )
 
     def poll(self) -> None:
         """Repeat the command if due, detect a lost port, or advance the reconnection by one step."""

@@ -77,11 +77,46 @@ def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:
             alarms,
             step,
             [step / 200, 1.0],
-            deadlines_missed=3,
+            deadlines_missed=3 * (step > 150),
             horde=SimpleNamespace(n_waiting=0, n_diverged=2, diverged=["a", "b"]),
         )
     assert [name for name, _ in raised()] == ["deadline", "diverged", "overheating"]
     assert raised()[1][1] == "step 0: 2 demons diverged, the last one is b"
+
+
+def test_a_grown_problem_is_no_repetition_and_the_first_steps_of_a_process_are_no_problem(
+    alarms: Alarms,
+) -> None:
+    """Two late steps while the process begins, then one more at step 200, and one in each check from 1,000 on.
+
+    The alarm came at step 10, and none of the 714 later ones was heard of for an hour.
+    """
+    for step in range(0, 8110, 10):
+        n_late = 2 + (step >= 200) + max((step - 990) // 10, 0)
+        look(alarms, step, [step / 9000, 0.0], deadlines_missed=n_late)
+    expected = {(200, 1), (1080, 10), (1980, 100)}
+    assert set(raised()) == {
+        ("deadline", f"step {step:,}: {n} deadlines missed") for step, n in expected
+    }
+
+
+def test_more_diverged_demons_and_less_space_are_grown_problems(
+    alarms: Alarms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free_bytes = {1000: 8e8, 2000: 7e8, 3000: 7e7}
+    for step, n_diverged in ((1000, 2), (2000, 19), (3000, 20)):
+        monkeypatch.setattr(
+            "shutil.disk_usage", lambda _, step=step: SimpleNamespace(free=free_bytes[step])
+        )
+        horde = SimpleNamespace(n_waiting=0, n_diverged=n_diverged, diverged=["a"] * n_diverged)
+        look(alarms, step, [step / 9000, 0.0], horde=horde)
+    steps = [(name, sentence.partition(":")[0]) for name, sentence in raised()]
+    assert steps == [
+        ("disk", "step 1,000"),
+        ("disk", "step 3,000"),
+        ("diverged", "step 1,000"),
+        ("diverged", "step 3,000"),
+    ]
 
 
 def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:

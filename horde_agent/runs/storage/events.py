@@ -16,10 +16,13 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
 Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
 
     diverged       a demon diverged               overheating a motor is too hot
-    deadline       a step was more than 50 ms late  disk      the disk is nearly full
+    deadline       steps were more than 50 ms late, after the first ten seconds of the process
+    disk           the disk is nearly full
     silent         a sensor that varied has been constant for ten minutes
 
-An alarm is repeated after an hour at the earliest. Neither changes when or what the Horde learns.
+An alarm is repeated after an hour, or once the problem is ten times as large: ten times as many late
+steps or diverged demons, a tenth of the free space. Neither events nor alarms change when or what
+the Horde learns.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +46,8 @@ EVERY = 10  # steps between two checks
 SILENT_S = 600.0
 LOW_BYTES = 1_000_000_000
 AGAIN_S = 3600.0
+SETTLING_S = 10.0  # in which a process that has just begun may be late, because it loads and compiles
+GROWTH = 10.0  # of a problem, after which its alarm is repeated at once
 LONGEST_S = 60.0  # timeout of the command
 
 _log = logging.getLogger(__name__)
@@ -77,6 +83,13 @@ class Events(LifeHooks):
                 )
 
 
+class RaisedAlarm(NamedTuple):
+    """When an alarm was raised, and how large the problem was."""
+
+    time_s: float  # of a monotonic clock
+    size: float
+
+
 class Alarms(LifeHooks):
     """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
 
@@ -91,8 +104,11 @@ class Alarms(LifeHooks):
         self._last = np.full(len(channels), np.nan, dtype=np.float32)
         self._changed_at = np.zeros(len(channels), dtype=np.int64)
         self._has_varied = np.zeros(len(channels), dtype=bool)
+        self._settling = round(SETTLING_S / period_s)
+        self._first_step: int | None = None
+        self._n_late_at_first = 0  # steps that were late while the process began
         self._n_late = 0
-        self._raised_at: dict[str, float] = {}
+        self._raised: dict[str, RaisedAlarm] = {}
 
     def after_step(self, event: StepEvent) -> None:
         """Check for alarms every `EVERY` steps."""
@@ -102,9 +118,7 @@ class Alarms(LifeHooks):
             return
         if self._hot is not None and row.observation[self._hot] > 0.5:
             self._raise("overheating", f"step {row.step:,}: a motor is too hot")
-        if life.deadlines_missed > self._n_late:
-            self._n_late = life.deadlines_missed
-            self._raise("deadline", f"step {row.step:,}: {self._n_late:,} deadlines missed")
+        self._check_deadlines(row.step, life.deadlines_missed)
         self._check_silence(row.step, row.observation)
         if row.step % (100 * EVERY) == 0:
             self._check_disk(row.step)
@@ -113,14 +127,29 @@ class Alarms(LifeHooks):
             self._raise(
                 "diverged",
                 f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
+                size=len(diverged),
             )
+
+    def _check_deadlines(self, step: int, n_late: int) -> None:
+        """Raise an alarm if further steps were late, after the first ones of this process."""
+        if self._first_step is None:
+            self._first_step = step
+        if step - self._first_step < self._settling:
+            self._n_late_at_first = n_late
+            self._n_late = n_late
+        if n_late > self._n_late:
+            self._n_late = n_late
+            size = n_late - self._n_late_at_first
+            self._raise("deadline", f"step {step:,}: {size:,} deadlines missed", size=size)
 
     def _check_disk(self, step: int) -> None:
         """Raise an alarm if the disk of the run's folder is nearly full."""
         free = shutil.disk_usage(self._folder).free
         if free < LOW_BYTES:
             self._raise(
-                "disk", f"step {step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}"
+                "disk",
+                f"step {step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}",
+                size=LOW_BYTES / max(free, 1),
             )
 
     def _check_silence(self, step: int, observation: np.ndarray) -> None:
@@ -135,12 +164,18 @@ class Alarms(LifeHooks):
             message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
             self._raise("silent", f"step {step:,}: {message}", again_s=0.0)
 
-    def _raise(self, name: str, sentence: str, again_s: float = AGAIN_S) -> None:
-        """Call the command in a thread, unless the same alarm was raised less than `again_s` ago."""
+    def _raise(
+        self, name: str, sentence: str, *, size: float = 1.0, again_s: float = AGAIN_S
+    ) -> None:
+        """Call the command in a thread.
+
+        Not if the same alarm was raised less than `again_s` ago, unless the problem has grown since.
+        """
         time_s = time.monotonic()
-        if time_s - self._raised_at.get(name, -np.inf) < again_s:
+        last = self._raised.get(name)
+        if last is not None and time_s - last.time_s < again_s and size < GROWTH * last.size:
             return
-        self._raised_at[name] = time_s
+        self._raised[name] = RaisedAlarm(time_s, size)
         threading.Thread(
             target=self._call, args=(name, sentence), name="alarm", daemon=True
         ).start()

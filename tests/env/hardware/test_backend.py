@@ -359,7 +359,7 @@ def test_reconnection_is_tried_at_growing_intervals(robot: VirtualRobot, open_bo
 
 
 def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(
-    robot: VirtualRobot, open_body: Open
+    robot: VirtualRobot, open_body: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = open_body(link={"frame_timeout_s": 2.0})
     life(body, 3)
@@ -370,8 +370,10 @@ def test_a_robot_that_stays_away_is_given_up_and_may_be_reset(
         BackendLost, match=r"no frame from memory for 2\.\d s \(limit 2.0 s\)"
     ) as lost:
         life(body, 100)
+    assert "; reconnecting, for at most 2 s" in caplog.text
     message = str(lost.value)
     assert "there is no port" in message
+    assert message.endswith("Check the cable and the robot's switch.")
     assert states(message, "stops by itself", "0.5 s")
     assert "told to stop" not in message, "nobody could tell it"
     assert "timeout" not in message, "no command has such an option"
