@@ -246,6 +246,7 @@ class Progress(LifeHooks):
             self.every_s = 0.25
         else:
             self.every_s = 10.0
+        self.time_name = "robot time"
         self.watch: MspbeWatch | None = None
         self.steps: Floats | None = None
         self._live: Live | None = None
@@ -304,11 +305,12 @@ class Progress(LifeHooks):
         share = ""
         if self.total:
             share = f" of {self.total:,} ({100 * steps / self.total:.0f} %)"
-        facts = [
-            ("steps", f"{steps:,}{share}"),
-            ("robot time", duration(steps * self.period_s)),
-            ("speed", f"{speed:,.0f} steps/s, {speed * self.period_s:,.0f} x real time"),
-        ]
+        facts = [("steps", f"{steps:,}{share}")]
+        speed_text = f"{speed:,.0f} steps/s"
+        if self.time_name:
+            facts.append((self.time_name, duration(steps * self.period_s)))
+            speed_text += f", {speed * self.period_s:,.0f} x real time"
+        facts.append(("speed", speed_text))
         if errors is not None and errors.policies:
             facts.append(("NMSRE (online)", _nmsre(errors, horde, self.steps)))
             discarded = ""

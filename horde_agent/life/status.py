@@ -61,6 +61,7 @@ class LiveStatusWriter(LifeHooks):
         picture: The body from above ("walls", "outline", "rays"; metres), and the values that 0 and
             1 of each channel stand for ("ranges"); empty if unknown.
         total: Steps of the life, or None.
+        time_name: What the time of its steps is called; "" if they have no duration.
         clock: Seconds, of a monotonic clock.
 
     Attributes:
@@ -75,12 +76,14 @@ class LiveStatusWriter(LifeHooks):
         *,
         picture: Mapping[str, Any] | None = None,
         total: int | None = None,
+        time_name: str = "robot time",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = folder / FOLDER
         self._interface = interface
         self._picture = dict(picture or {})
         self._total = total
+        self._time_name = time_name
         self._clock = clock
         self._began = clock()
         self._now_at = self._demons_at = self._measures_at = self._curve_at = -math.inf
@@ -160,6 +163,7 @@ class LiveStatusWriter(LifeHooks):
             "actions": list(self._interface.actions),
             "period_s": self._interface.period_s,
             "total_steps": self._total,
+            "time_name": self._time_name,
             "picture": self._picture,
             "questions": described(horde.questions, self._interface),
         }

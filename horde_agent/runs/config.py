@@ -10,7 +10,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -269,6 +269,27 @@ class LearnConfig:
     def is_real_time(self) -> bool:
         """True if steps must meet deadlines."""
         return self.realtime or self.backend in (*ONE_AT_A_TIME, "emulated")
+
+
+def time_name(backend: str, period_s: float, *, has_columns: bool = False) -> str:
+    """Return what the steps of a run times its period are called: the robot's time, or that of the data.
+
+    It is "" for an environment without a period of its own, whose steps have no duration; Interface
+    gives it one of 1 s. `has_columns` is whether a log is any robot's, described by columns.
+    """
+    if backend == "gymnasium" and period_s == 1.0:
+        return ""
+    if backend in ("gymnasium", "data") or has_columns:
+        return "time"
+    return "robot time"
+
+
+def written_settings(config: LearnConfig) -> dict[str, Any]:
+    """Return the settings for config.toml, without a robot if there is none."""
+    settings = asdict(config)
+    if config.backend in ("gymnasium", "data") or config.columns is not None:
+        del settings["robot"]
+    return settings
 
 
 def resolve(config: LearnConfig) -> LearnConfig:

@@ -148,6 +148,7 @@ class Session:
             BaseException: The exception that ended the run early, after the tables were written.
         """
         progress = Progress(self.source.total, self.run.interface.period_s, self.console)
+        progress.time_name = self.run.time_name
         progress.watch = self.run.watch
         progress.steps = self.run.interface.steps
         progress.start()

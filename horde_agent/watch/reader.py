@@ -23,7 +23,7 @@ from horde_agent.measures.nmsre import deviation_of
 from horde_agent.measures.returns import returns_along
 from horde_agent.questions import QuestionColumns, columns_of_name
 from horde_agent.record import Phase, Stream, read_end, snapshots
-from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.stop_request import stop_options
 
@@ -71,9 +71,18 @@ class RunReader:
             "actions": header.get("actions", []),
             "period_s": header.get("period_s", 1.0),
             "total_steps": None,
+            "time_name": self._time_name(header),
             "picture": {},
             "questions": [{"name": name} for name in names],
         }
+
+    def _time_name(self, header: dict[str, Any]) -> str:
+        settings = self._run.settings()
+        return time_name(
+            str(settings.get("backend", "")),
+            float(header.get("period_s", 1.0)),
+            has_columns="columns" in settings,
+        )
 
     def record(self, n: int = SHOWN) -> Stream:
         """Return the last `n` rows of the recording, none without one; raise BadInput if it cannot be read."""

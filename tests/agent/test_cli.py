@@ -221,7 +221,10 @@ def test_any_gymnasium_environment_can_be_learned_from(elsewhere: Path) -> None:
     assert (off_policy["n"], off_policy["first"]) == (2, "action_0/g0/obs_2")
     assert "no test excursions" in off_policy["reason"]
     assert (untested["first"], untested["reason"]) == ("behaviour/g0.5/obs_1", "tested = false")
-    assert 'env = "CartPole-v1"' in (elsewhere / "here" / "config.toml").read_text()
+    settings = (elsewhere / "here" / "config.toml").read_text()
+    assert 'env = "CartPole-v1"' in settings
+    assert "robot =" not in settings, "there is none"
+    assert "robot time" not in (elsewhere / "here" / "report.html").read_text()
 
 
 def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from horde_agent.measures.nmsre import Outcomes, error_trace, final_nmsre
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.measures.two_pass_nmsre import curves, policy_scores
 from horde_agent.record import read
-from horde_agent.runs.config import LearnConfig
+from horde_agent.runs.config import LearnConfig, time_name
 from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
 from horde_agent.runs.reporting.nmsre_ratio import trace_weights
@@ -435,6 +435,24 @@ def test_the_table_of_time_and_health(page: str) -> None:
         "excursions discarded": "15 · 9 by a gap · 6 by stale frames",
         "weights (SHA-256)": "0123456789abcdef...",
     }
+
+
+@pytest.mark.parametrize(
+    ("backend", "period_s", "has_columns", "name"),
+    [
+        ("simulator", 0.1, False, "robot time"),
+        ("replay", 0.1, False, "robot time"),
+        ("replay", 60.0, True, "time"),
+        ("data", 1.0, False, "time"),
+        ("gymnasium", 0.05, False, "time"),
+        ("gymnasium", 1.0, False, ""),
+    ],
+)
+def test_the_time_of_steps_is_the_robots_or_that_of_the_data_or_none(
+    backend: str, period_s: float, has_columns: bool, name: str
+) -> None:
+    """A step of an environment without a period, which Interface takes for 1 s, has no duration."""
+    assert time_name(backend, period_s, has_columns=has_columns) == name
 
 
 def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str) -> None:

@@ -154,7 +154,10 @@ def test_a_lost_body_truncates_with_the_last_observation(caplog: pytest.LogCaptu
     assert set(lost_info) == set(info)
     assert (lost_info["gap"], lost_info["applied"], lost_info["stale"]) == (1, 0, 1)
     assert caplog.text.count("no frame from nowhere") == 1
-    assert "Check the cable and the robot's switch. The episode ends here, and the next reset" in caplog.text
+    assert (
+        "Check the cable and the robot's switch. The episode ends here, and the next reset"
+        in caplog.text
+    )
     assert env.fault is not None
     with pytest.raises(ResetNeeded, match="reset"):
         env.step(0)

@@ -145,8 +145,12 @@ def figures(
     questions: _Lines,
     stream: Stream | None,
     details: dict[str, Any],
+    time_name: str = "robot time",
 ) -> list[str]:
-    """Return a section for each picture; `drawn` calls the function that draws it from files, and notes errors."""
+    """Return a section for each picture; `time_name` is what the time of steps is called, "" if they have none.
+
+    `drawn` calls the function that draws it from files, and notes errors.
+    """
     scored_files = [folder.excursions]
     known_details = [folder.excursions, folder.details]
     curve = [folder.mspbe_curve, folder.life, folder.details]
@@ -164,9 +168,15 @@ def figures(
             lambda: _scatter_section(folder, tested, details),
         ),
         drawn(
-            "The picture of predictions over time", [folder.traces], lambda: _trace_section(folder)
+            "The picture of predictions over time",
+            [folder.traces],
+            lambda: _trace_section(folder, time_name),
         ),
-        drawn("The picture of the MSPBE", curve, lambda: _mspbe_section(folder, stream, facts)),
+        drawn(
+            "The picture of the MSPBE",
+            curve,
+            lambda: _mspbe_section(folder, stream, facts, time_name),
+        ),
     ]
 
 
@@ -411,7 +421,7 @@ def scatter_groups(
     return groups
 
 
-def _trace_section(folder: RunFolder) -> str:
+def _trace_section(folder: RunFolder, time_name: str) -> str:
     """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
     lines: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     for line in read_csv(folder.traces):
@@ -461,7 +471,7 @@ def _trace_section(folder: RunFolder) -> str:
         if i == 0:
             axes.set_title(column, fontsize=9)
         if i == len(sensors) - 1:
-            axes.set_xlabel("time (s)")
+            axes.set_xlabel("time (s)" if time_name else "step")
         if j == 0:
             axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
     handles: dict[str, Any] = {}
@@ -491,20 +501,23 @@ def _trace_section(folder: RunFolder) -> str:
     )
 
 
-def _mspbe_section(folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None) -> str:
+def _mspbe_section(
+    folder: RunFolder, stream: Stream | None, facts: dict[str, Any] | None, time_name: str
+) -> str:
     lines = read_csv(folder.mspbe_curve)
     if len(lines) < 2:
         return ""
     step, mspbe = (
         np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean")
     )
-    period_s = 1.0
-    if stream is not None:
-        period_s = float(stream.header.get("period_s", 1.0))
+    xlabel = "step"
+    if stream is not None and time_name:
+        step = step * float(stream.header.get("period_s", 1.0)) / 3600.0
+        xlabel = f"{time_name} (h)"
     canvas, [[axes]] = new_grid(8.0, 3.0, Margins())
-    axes.plot(step * period_s / 3600.0, mspbe, color=COLOURS[2], linewidth=1.6)
+    axes.plot(step, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
-    style_axes(axes, xlabel="robot time (h)", ylabel="mean MSPBE estimate\n(squared scaled units)")
+    style_axes(axes, xlabel=xlabel, ylabel="mean MSPBE estimate\n(squared scaled units)")
     save(canvas, folder.path / "mspbe.png")
     return figure(
         "MSPBE estimate",

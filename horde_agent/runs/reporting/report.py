@@ -22,7 +22,7 @@ from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.returns import MOST_REPEATED
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
-from horde_agent.runs.config import BadInput
+from horde_agent.runs.config import BadInput, time_name
 from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.reporting.html import section
@@ -77,10 +77,13 @@ def write_report(path: Path) -> Path:
     if config and not isinstance(config.get("versions"), dict):
         noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
     results = [folder.summary, folder.details]
+    named_time = _time_name(config, stream)
     question_files = [folder.questions]
     sections = [
-        noted.drawn("The headline", results, lambda: _headline(summary, details, stream)),
-        *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details),
+        noted.drawn(
+            "The headline", results, lambda: _headline(summary, details, stream, named_time)
+        ),
+        *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details, named_time),
         noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
         noted.drawn(
             "The table of held-out scores",
@@ -295,12 +298,23 @@ def _marks(summary: dict[str, Any], details: dict[str, Any], config: dict[str, A
     return ["stopped early", f"Stopped early, after {steps}{total} steps: {why}."]
 
 
-def _headline(summary: dict[str, Any], details: dict[str, Any], stream: Stream | None) -> str:
+def _time_name(config: Mapping[str, Any], stream: Stream | None) -> str:
+    """Return what the time of a run's steps is called; "" if they have no duration."""
+    period_s = 1.0
+    if stream is not None:
+        period_s = float(stream.header.get("period_s", period_s))
+    return time_name(str(config.get("backend", "")), period_s, has_columns="columns" in config)
+
+
+def _headline(
+    summary: dict[str, Any], details: dict[str, Any], stream: Stream | None, time_name: str
+) -> str:
     summary_of = summary.get
     diverged = summary.get("diverged") or []
-    tiles = [
-        ("questions", number(summary_of("n_questions"), ",")),
-        ("robot time", _time(summary_of("robot_time_s"))),
+    tiles = [("questions", number(summary_of("n_questions"), ","))]
+    if time_name:
+        tiles.append((time_name, _time(summary_of("robot_time_s"))))
+    tiles += [
         ("learning steps", number(summary_of("learning_steps"), ",")),
         ("test excursions", number(summary_of("n_excursions"), ",")),
         ("on-policy tests", number(details.get("n_on_policy_tests"), ",")),

@@ -77,7 +77,7 @@ class DataSetSource(RecordedRows):
             load_state(self.life, run, self.sampler, resumed.state)
             resumed.state.clear()
         # The live page does not show a data set
-        LiveStatusWriter(folder.path, run.interface, run.horde).close()
+        LiveStatusWriter(folder.path, run.interface, run.horde, time_name=run.time_name).close()
         # Counts the rows that were learned from; holds none
         self._position = Recorder(len(run.interface.channels))
         self._position.n_rows = n_known

@@ -45,7 +45,7 @@ class LogSource(Source):
         self._rows = Recording(run.folder.life)
         self._n_learned = 0
         # The live page does not show a replay
-        LiveStatusWriter(run.folder.path, run.interface, run.horde).close()
+        LiveStatusWriter(run.folder.path, run.interface, run.horde, time_name=run.time_name).close()
 
     def learn(self, progress: Progress) -> None:
         """Learn from the first part in several passes."""

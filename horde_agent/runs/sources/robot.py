@@ -101,7 +101,12 @@ class RobotSource(Source):
             self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
         self.live_status = LiveStatusWriter(
-            run.folder.path, interface, run.horde, picture=picture, total=config.steps
+            run.folder.path,
+            interface,
+            run.horde,
+            picture=picture,
+            total=config.steps,
+            time_name=run.time_name,
         )
         self.stop_listener = StopListener(run.folder, self._stop_for_the_page)
         # Requested on the page, of a robot that only the main thread may stop

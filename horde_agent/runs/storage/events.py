@@ -46,7 +46,9 @@ EVERY = 10  # steps between two checks
 SILENT_S = 600.0
 LOW_BYTES = 1_000_000_000
 AGAIN_S = 3600.0
-SETTLING_S = 10.0  # in which a process that has just begun may be late, because it loads and compiles
+SETTLING_S = (
+    10.0  # in which a process that has just begun may be late, because it loads and compiles
+)
 GROWTH = 10.0  # of a problem, after which its alarm is repeated at once
 LONGEST_S = 60.0  # timeout of the command
 

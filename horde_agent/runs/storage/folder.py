@@ -19,7 +19,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +29,7 @@ from typing import Any
 from zlib import crc32
 
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import BadInput, LearnConfig, written_settings
 from horde_agent.runs.toml import to_toml
 from horde_agent.types import parsed_toml
 
@@ -90,7 +90,9 @@ class RunFolder:
             folder._made = created
             with folder.config.open("x", encoding="utf-8") as file:
                 is_claimed = True
-                file.write(to_toml(asdict(replace(config, out=folder.path)), package_versions))
+                file.write(
+                    to_toml(written_settings(replace(config, out=folder.path)), package_versions)
+                )
             folder.log.mkdir(exist_ok=True)
             if questions is not None:
                 folder.question_file.write_bytes(questions)

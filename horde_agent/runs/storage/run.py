@@ -40,6 +40,7 @@ from horde_agent.runs.config import (
     curious_drive,
     offset_of,
     pairs_of,
+    time_name,
 )
 from horde_agent.runs.storage.folder import RunFolder, unwritable
 from horde_agent.saving import inner
@@ -67,6 +68,15 @@ class Run:
 
     def __post_init__(self) -> None:
         self.watch = MspbeWatch(self.horde)
+
+    @property
+    def time_name(self) -> str:
+        """What the time of its steps is called; "" if they have no duration."""
+        return time_name(
+            self.config.backend,
+            self.interface.period_s,
+            has_columns=self.config.columns is not None,
+        )
 
     def close(self) -> None:
         """End the shards, if there are any; the demons cannot be used afterwards."""

@@ -100,7 +100,7 @@ function drawHealth() {
     say("state", s.state === "silent" ? `silent for ${Math.round(s.silent_s)} s` : s.state); $("state").className = "badge " + s.state;
     say("notice", final || (s.state === "dead" ? "The life's process has ended without its summary: `horde resume` continues it." : ""));
   }
-  const t = s.t == null ? "" : ` · robot time ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
+  const t = s.t == null || !facts.time_name ? "" : ` · ${facts.time_name} ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
   say("headline", `step ${formatCount(s.step)}${total ? " of " + formatCount(total) : ""}${t} · ${formatCount(facts.n_questions)} questions`);
   $("stop").disabled = Boolean(final) || !s.can_stop;
   if ($("stop").disabled) unsure();
@@ -212,7 +212,7 @@ async function drawDemon() {
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
       `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
       (told.deviation ? " · band: one learned standard deviation of the return" : ""));
-    const series = ["robot time (s)", { label: "prediction", stroke: css("--one"), width: 1.6 },
+    const series = [facts.time_name ? facts.time_name + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
     const data = [told.t, told.prediction, told.return], bands = [];
     if (told.deviation) {
