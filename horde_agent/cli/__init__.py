@@ -135,9 +135,10 @@ def _bench(command: BenchConfig, _: SignalHandler) -> None:
 
 def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     refuse_no_run(command.run)
+    from horde_agent.cli.learn import described_env
     from horde_agent.runs.storage.verify import examine
 
-    findings = examine(command.run)
+    findings = examine(command.run, described_env)
     for finding in findings:
         print(finding)
     damaged = [

@@ -25,7 +25,8 @@ from horde_agent.life.robot import UnfitResult
 from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
-from horde_agent.record import RecordLost
+from horde_agent.record import FORMAT, RecordLost
+from horde_agent.record.segments import number_of, read_header, started_files
 from horde_agent.runs.config import (
     BadInput,
     LearnConfig,
@@ -55,7 +56,7 @@ from horde_agent.runs.sources.log import LogSource, play_log
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import open_recorded, resume_settings
+from horde_agent.runs.storage.recorded_run import open_recorded, read_last_row, resume_settings
 from horde_agent.runs.storage.resume import RequestedChanges, Resumption, refuse_over, resumption
 from horde_agent.runs.storage.run import HeaderEnv, make_run
 from horde_agent.runs.warm import CompileNotice
@@ -177,7 +178,7 @@ def _resuming(
         raise BadInput(
             f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
         )
-    refuse_over(folder, resumed, config.steps)
+    refuse_over(folder, resumed, config.steps, read_last_row(folder).step)
     requested = None
     if command.add is not None or command.remove is not None:
         requested = RequestedChanges(
@@ -322,8 +323,15 @@ def _learn_to_end(session: Session) -> dict[str, Any]:
         ):
             raise
         raise Fault(
-            f"{sentence(error)} The run until then is in {_write_report(folder)}"
+            f"{sentence(error)}{_missing_rows(folder, error)} The run until then is in {_write_report(folder)}"
         ) from error
+
+
+def _missing_rows(folder: RunFolder, error: Exception) -> str:
+    """Return how to get rows back that were not recorded, as a sentence; "" for another error."""
+    if not isinstance(error, RecordLost) or not number_of(Path(str(error.filename)), folder.life):
+        return ""
+    return f" Free disk space, then `horde resume {folder.path}` takes the steps again whose rows are missing."
 
 
 def _write_report(folder: RunFolder, signals: SignalHandler | None = None) -> Path:
@@ -350,6 +358,16 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         physics=config.physics,
         in_process=config.robots == 1,
     )
+
+
+def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
+    """Return the robot of resolved settings, or a description of the robot whose rows are learned from."""
+    if config.backend == "replay" and is_life(run_of(config.log)):
+        life = RunFolder(Path(str(run_of(config.log)))).life
+        return HeaderEnv(read_header(started_files(life)[0], FORMAT))
+    if config.backend == "data" or config.columns is not None:
+        return HeaderEnv(open_data(config).header)
+    return make_env(config)
 
 
 def _print_results(session: Session, summary: dict[str, Any]) -> None:

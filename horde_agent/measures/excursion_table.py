@@ -195,8 +195,10 @@ class ExcursionTable:
     def restore(self, state: State) -> None:
         """Continue after the records of `state`; later ones are removed from the files.
 
+        Damaged and missing records are logged, and left out of the scores.
+
         Raises:
-            ValueError: If a file contains fewer sound records.
+            ValueError: If a file contains no excursions.
         """
         put_back(self, state, "_n_parts")
         n_in_part = int(state["n_in_part"])
@@ -208,14 +210,19 @@ class ExcursionTable:
         pieces = list(read_pieces(path, FORMAT))
         is_sound = np.concatenate([piece.is_sound for piece in pieces])
         n_written = n_in_part - len(records)
-        if not is_sound[:n_written].all() or len(is_sound) < n_written:
-            raise ValueError(
-                f"{path} contains {is_sound.sum()} sound excursions, but {n_written} were written"
+        n_lost = n_written - int(np.count_nonzero(is_sound[:n_written]))
+        if n_lost:
+            _log.warning(
+                "%s lacks %d of the %d excursions that were written, or they are damaged: they are left out",
+                path.name,
+                n_lost,
+                n_written,
             )
+        n_kept = min(n_written, len(is_sound))
         for later in record_files(self._path)[self._n_parts :]:
             later.unlink()
-        cut(path, int(pieces[0].header["offset"]) + n_written * self._dtype.itemsize)
-        self._n_in_part = n_in_part
+        cut(path, int(pieces[0].header["offset"]) + n_kept * self._dtype.itemsize)
+        self._n_in_part = n_kept + len(records)
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 

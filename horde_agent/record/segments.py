@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -28,6 +28,9 @@ CRC = "crc"
 CRC_BYTES = 4
 _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 24
+_CRC_KEY = b', "crc": '
+_LOOKED_AT = 16  # records, of which one is sound
+MOST_CORRECTED = 1 << 15  # bytes; for more, trying each bit takes more than some seconds
 PIECE_BYTES = 1 << 22
 
 Records = NDArray[Any]
@@ -35,6 +38,10 @@ Records = NDArray[Any]
 
 class RecordLost(OSError):
     """A file of records cannot be extended, for example on a full disk; it contains whole records only."""
+
+
+class HeaderDamaged(ValueError):
+    """The first line of a file does not match its CRC-32; `horde doctor` can write it again."""
 
 
 class Segment(NamedTuple):
@@ -162,26 +169,67 @@ def read_pieces(
 
 
 def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
-    """Return a file's line and the type of its records; raise ValueError if it holds no records of this kind."""
-    header = _decode_header(file.readline(_LONGEST_HEADER))
+    """Return a file's line and the type of its records.
+
+    Raises:
+        HeaderDamaged: If the line does not match its CRC-32.
+        ValueError: If the file holds no records of this kind and version.
+    """
+    line = file.readline(_LONGEST_HEADER)
+    header = _decode_header(line)
+    if header.get(CRC) != _checksum_of(header) and not _is_of_version_without_sum(header, kind):
+        fault = f"{path.name} does not contain records of the format {kind}, or its first line is damaged"
+        if kind.encode() in line:
+            fault = f"the first line of {path.name} is damaged: it does not have the CRC-32 that was written in it"
+        raise HeaderDamaged(f"{fault}; `horde doctor` writes the first line of a run's file again")
     if header.get("format") != kind:
-        raise ValueError(f"{path} does not contain records of the format {kind}")
+        raise ValueError(f"{path.name} does not contain records of the format {kind}")
     if header.get("version") != FORMAT_VERSION:
         raise ValueError(
-            f"{path} has version {header.get('version')} of the format {kind}, expected {FORMAT_VERSION}: read it "
-            "with the version of horde-gvf that wrote it"
+            f"{path.name} has version {header.get('version')} of the format {kind}, expected {FORMAT_VERSION}: read "
+            "it with the version of horde-gvf that wrote it"
         )
-    if header.get(CRC) != _checksum_of(header):
-        raise ValueError(
-            f"the first line of {path} is damaged: it does not have the CRC-32 that was written in it"
-        )
+    dtype = dtype_of(header)
+    if (dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32:
+        raise ValueError(f"{path.name} does not end its records with a {CRC} of 32 bits")
+    return header, dtype
+
+
+def dtype_of(header: Mapping[str, Any]) -> np.dtype[Any]:
+    """Return the type of a file's records."""
     fields = [
         tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]
     ]
-    dtype = np.dtype(fields)
-    if (dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32:
-        raise ValueError(f"{path} does not end its records with a {CRC} of 32 bits")
-    return header, dtype
+    return np.dtype(fields)
+
+
+def _is_of_version_without_sum(header: dict[str, Any], kind: str) -> bool:
+    """Return whether a line is one of another version of the format, without a CRC-32."""
+    is_other = header.get("version") != FORMAT_VERSION
+    return CRC not in header and header.get("format") == kind and is_other
+
+
+def is_sealed(text: bytes) -> bool:
+    """Return whether a JSON object ends with the CRC-32 of its other values, as headers and events do."""
+    values, _, last = text.strip().rpartition(_CRC_KEY)
+    return last[:-1].isdigit() and last == b"%d}" % crc32(values + b"}")
+
+
+def corrected(data: bytes, is_right: Callable[[bytes], bool]) -> bytes | None:
+    """Return the bytes with one bit flipped so that they are right; None if no single bit makes them so.
+
+    Longer data than `MOST_CORRECTED` bytes are not tried.
+    """
+    if len(data) > MOST_CORRECTED:
+        return None
+    tried = bytearray(data)
+    for position in range(len(tried)):
+        for bit in range(8):
+            tried[position] ^= 1 << bit
+            if is_right(bytes(tried)):
+                return bytes(tried)
+            tried[position] ^= 1 << bit
+    return None
 
 
 def read_header(path: Path, kind: str) -> dict[str, Any]:
@@ -294,11 +342,43 @@ def _checksum_of(header: dict[str, Any]) -> int:
 
 
 def _decode_header(line: bytes) -> dict[str, Any]:
-    """Return the header in a file's first line; empty if there is none."""
+    """Return the header in a file's first line, whatever follows it there; empty if there is none."""
     try:
-        header = json.loads(line)
+        header, _ = json.JSONDecoder().raw_decode(line.decode(errors="replace"))
     except ValueError:
         return {}
     if isinstance(header, dict):
         return header
     return {}
+
+
+def records_after(data: bytes, header: dict[str, Any]) -> bytes | None:
+    """Return the records of a file whose first line is lost, by the fields of `header`; None if there is no sound one.
+
+    They begin after a line of that header's length, or else where the first sound record does.
+    """
+    dtype = dtype_of(header)
+    offset = len(encode_header(header))
+    if _are_sound(data, dtype, offset).any():
+        return data[offset:]
+    for offset in range(0, min(len(data), _LONGEST_HEADER), _ALIGNMENT):
+        if _are_sound(data, dtype, offset)[:1].any():
+            return data[offset:]
+    return None
+
+
+def _are_sound(data: bytes, dtype: np.dtype[Any], offset: int) -> NDArray[np.bool_]:
+    """Return which of the first records at an offset match their CRC-32, shape (n,)."""
+    n_there = max(len(data) - offset, 0) // dtype.itemsize
+    if not n_there:
+        return np.zeros(0, dtype=np.bool_)
+    records = np.frombuffer(data, dtype, min(n_there, _LOOKED_AT), offset)
+    return np.asarray(records[CRC] == _checksums(records))
+
+
+def n_records_until(file: Path, kind: str) -> int:
+    """Return the number of whole records in a file of a recording and the files before it; raise as `read_header`."""
+    with file.open("rb") as opened:
+        header, dtype = _header_of(opened, file, kind)
+        n_bytes = opened.seek(0, 2) - int(header["offset"])
+    return int(header.get("first", 0)) + max(n_bytes, 0) // dtype.itemsize

@@ -514,7 +514,10 @@ def export_scalars(
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / "tensorboard"
-    sink = ScalarSink(place, RunFolder(run).began().timestamp(), float(reader.facts()["period_s"]))
+    began_s = RunFolder(run).began().timestamp()
+    if not began_s:
+        say("the time at which the run began is unknown: times are counted from 1970-01-01")
+    sink = ScalarSink(place, began_s, float(reader.facts()["period_s"]))
     try:
         if follow:
             say(f"following {run}: tensorboard --logdir {place}")

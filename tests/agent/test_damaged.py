@@ -13,9 +13,14 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
+from horde_agent.cli import learn
+from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import read, snapshots
+from horde_agent.record.segments import read_header
 from horde_agent.runs.reporting import pictures
-from tests.agent.commands import flip
+from horde_agent.runs.storage.folder import RunFolder
+from tests.agent.commands import flip, summary_of, toy
+from tests.agent.doubles import ToyBody
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -267,6 +272,142 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(
                 aside.rename(aside.with_name(aside.name.removeprefix("damaged-")))
             file.write_bytes(sound)
     assert doctor(run, capsys)[0] == 0
+
+
+def first_line_lost(file: Path) -> None:
+    """Overwrite the first line by zeros, as a damaged sector does."""
+    content = file.read_bytes()
+    end = content.index(b"\n") + 1
+    file.write_bytes(bytes(end) + content[end:])
+
+
+FIRST_LINES: dict[str, Damage] = {
+    "a flipped bit": lambda file: flip(file, 60, 2),
+    "a flipped bit of its CRC-32": lambda file: flip(
+        file, file.read_bytes().index(b', "crc": ') + 9
+    ),
+    "a flipped bit of its padding": lambda file: flip(file, file.read_bytes().index(b"\n") - 1),
+    "a flipped end of line": lambda file: flip(file, file.read_bytes().index(b"\n"), 1),
+    "lost": first_line_lost,
+}
+
+
+@pytest.mark.parametrize("name", ["life.rec", "excursions.rec"])
+@pytest.mark.parametrize("what", FIRST_LINES)
+def test_a_damaged_first_line_is_written_again_to_the_byte(
+    what: str,
+    name: str,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By its CRC-32, or by the settings and questions; the damaged file is kept. Before, no life could be resumed."""
+    monkeypatch.setattr(learn, "make_env", lambda _config: ToyBody())
+    file = run / "log" / name
+    sound = file.read_bytes()
+    FIRST_LINES[what](file)
+    damaged = file.read_bytes()
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    (line,) = [line for line in lines if not line.startswith("sound")]
+    assert line.startswith(f"repaired log/{name}: ")
+    assert line.endswith(f"the damaged file is damaged-{name}")
+    assert file.read_bytes() == sound
+    assert (run / "log" / f"damaged-{name}").read_bytes() == damaged
+    assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+
+
+@pytest.mark.parametrize("damage", [gone, half, lambda file: flip(file, -20)])
+def test_a_run_without_its_excursions_is_resumed_to_the_bit(
+    damage: Damage,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are the scores alone. What is missing of them is said, and without the file the resume names the doctor."""
+    file = run / "log" / "excursions.rec"
+    sound = file.read_bytes()
+    run_copy = Path(shutil.copytree(run, "other"))
+    assert toy(f"resume {run_copy} --steps 1300", monkeypatch) == 0
+    damage(file)
+    if not file.exists():
+        assert toy(f"resume {run} --steps 1300", monkeypatch) == 2
+        assert "`horde doctor" in capsys.readouterr().err
+        code, lines, _ = doctor(run, capsys)
+        assert code == 0
+        (line,) = [line for line in lines if not line.startswith("sound")]
+        assert "it was missing, and was written without excursions" in line
+        assert file.read_bytes() == sound[: read_header(file, EXCURSIONS)["offset"]]
+    assert toy(f"resume {run} --steps 1300", monkeypatch) == 0
+    assert summary_of(run)["weights_sha256"] == summary_of(run_copy)["weights_sha256"]
+    assert "excursions.rec lacks" in caplog.text
+
+
+def test_a_record_without_the_rows_of_the_newest_snapshot_is_resumed_from_an_earlier_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a file system may leave it that lost the end of a file: the doctor and the resume say it."""
+    assert toy(f"resume {run} --steps 1300", monkeypatch) == 0
+    file = run / "log" / "life.rec"
+    n_bytes = read(file).rows.itemsize
+    os.truncate(file, file.stat().st_size - 40 * n_bytes)
+    n_rows = len(read(file).rows)
+    n_needed = n_rows + 39  # the last row has no action, and follows the snapshot
+    message = f"it has {n_rows:,} rows, but a snapshot follows {n_needed:,}"
+    assert message in "".join(doctor(run, capsys)[1])
+    assert toy(f"resume {run} --steps 1300", monkeypatch) == 0
+    messages = capsys.readouterr().err
+    assert f"follows {n_needed:,} rows, but life.rec has {n_rows:,}" in messages
+    assert "resumed at step 1,200" in messages
+    assert read(file).rows["step"][-1] == 1300
+
+
+CHANGED_BY_A_BIT = {
+    "config.toml": "a flipped bit was corrected by its SHA-256",
+    "summary.json": "a flipped bit was corrected by its SHA-256",
+    "questions.csv": "a flipped bit was corrected by its SHA-256",
+    "sums.sha256": "a flipped bit in line 1 was corrected",
+    "log/events.jsonl": "flipped bits were corrected by the CRC-32 of line 1",
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_BY_A_BIT)
+def test_a_flipped_bit_is_corrected_by_the_checksum_and_an_edit_is_not(
+    name: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / name
+    sound = file.read_bytes()
+    flip(file, 30, 3)
+    code, lines, _ = doctor(run, capsys)
+    assert code == 0
+    (line,) = [line for line in lines if not line.startswith("sound")]
+    aside = file.with_name(f"damaged-{file.name}")
+    assert line == f"repaired {name}: {CHANGED_BY_A_BIT[name]}; the damaged file is {aside.name}"
+    assert file.read_bytes() == sound
+    aside.unlink()
+    for place in (30, 31):
+        flip(file, place, 3)
+    edited = file.read_bytes()
+    assert doctor(run, capsys)[0] == 1
+    assert file.read_bytes() == edited
+    assert not aside.exists()
+
+
+@pytest.mark.parametrize(("letter", "bit"), [(b"\n", 5), (b"*", 5), (b"J", 6)])
+def test_a_flipped_end_of_line_of_the_events_is_corrected(
+    letter: bytes, bit: int, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It joins two lines, or cuts one in two."""
+    RunFolder(run).log_event({"step": 1200, "event": "questions", "remove": ["*/J"]})
+    file = run / "log" / "events.jsonl"
+    sound = file.read_bytes()
+    flip(file, sound.index(letter), bit)
+    assert len(file.read_bytes().splitlines()) == len(sound.splitlines()) + (-1) ** (
+        letter == b"\n"
+    )
+    assert doctor(run, capsys)[0] == 0
+    assert file.read_bytes() == sound
 
 
 def test_a_torn_end_is_repaired_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,8 +27,9 @@ from horde_agent.runs import session
 from horde_agent.runs.exit_reason import ENDING, Ended, SafeStream, handling_signals
 from horde_agent.runs.reporting import report
 from horde_agent.runs.storage import question_table, tables
-from tests.agent.commands import files_of_at_most, summary_of
+from tests.agent.commands import QUESTIONS, files_of_at_most, summary_of
 from tests.agent.doubles import ToyBody
+from tests.agent.kills import differences
 from tests.facts import states
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -529,6 +530,24 @@ def test_a_run_continues_if_its_excursions_cannot_be_written(
         assert live(monkeypatch, ToyBody(), words) == 1
     assert "a/log/excursions.rec cannot be written (File too large)" in capsys.readouterr().err
     assert summary_of("a")["steps"] == 2000
+
+
+@pytest.mark.sim
+def test_rows_that_a_full_disk_lost_are_simulated_again_by_a_resume(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a run that has taken all its steps. Before, the resume asked for more --steps, and the rows stayed lost."""
+    Path("own.toml").write_text(QUESTIONS)
+    life = "learn --physics planar --questions own.toml --excursion-probability 0.05 --horizon 12"
+    words = f"{life} --steps 300 --snapshot-every never --out".split()
+    with files_of_at_most(60_003):
+        assert cli.main([*words, "a"]) == 1
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert "`horde resume a` takes the steps again whose rows are missing" in last_line
+    assert read(Path("a/log/life.rec")).rows["step"][-1] < summary_of("a")["steps"] == 300
+    assert cli.main(["resume", "a"]) == 0
+    assert cli.main([*words, "b"]) == 0
+    assert differences(Path("a"), Path("b")) == []
 
 
 @pytest.mark.parametrize("is_log_lost", [False, True])

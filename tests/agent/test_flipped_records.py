@@ -231,6 +231,21 @@ def flipped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def test_lost_first_lines_of_all_files_of_rows_and_excursions_are_written_again(
+    flipped_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of rows say how many are before them."""
+    run = tmp_path / "run"
+    shutil.copytree(flipped_run, run)
+    files = [run / name for name in RECORDS if name.endswith(".rec")]
+    sound = [file.read_bytes() for file in files]
+    for file, content in zip(files, sound, strict=True):
+        end = content.index(b"\n") + 1
+        file.write_bytes(b"\xff" * end + content[end:])
+    assert toy(f"doctor {run}", monkeypatch) == 0
+    assert [file.read_bytes() for file in files] == sound
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("n", [2, pytest.param(300, marks=pytest.mark.slow)])
 def test_no_changed_byte_of_a_record_changes_a_result_silently(

@@ -221,6 +221,13 @@ def test_a_resume_is_at_its_time_on_the_wall_clock() -> None:
     assert times.n_unknown == 0
 
 
+def test_a_record_that_begins_later_begins_at_its_time_on_the_wall_clock() -> None:
+    """Its older files were moved: step 100 at 0.1 s is START + 10 s, not START + 20 s, as if the run began there."""
+    times = RowTimes(datetime.fromtimestamp(0, UTC), [], period_s=0.1)
+    rows = rows_at([100, 101, 102], [START_S + 10.0, START_S + 10.11, START_S + 10.2])
+    assert seconds(times.log_times(rows)) == [10.0, 10.1, 10.2]
+
+
 def test_an_exact_resume_has_no_flag_but_an_event() -> None:
     """A simulated robot goes on as if nothing had happened; parts of a record continue each other."""
     resumes = [Resume(step=2, time=START)]

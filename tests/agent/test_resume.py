@@ -117,6 +117,29 @@ def test_a_resumed_run_is_the_same_after_any_interruption(
     assert not list((run / "checkpoint").glob(".*"))
 
 
+@pytest.mark.parametrize("has_doctor", [False, True])
+def test_damaged_last_rows_that_a_snapshot_counts_prevent_no_resume(
+    has_doctor: bool, run: Path, whole: Path
+) -> None:
+    """They stay as they are, and the others are repeated. Before, the doctor cut them off: no resume was possible."""
+    file = run / "log" / "life.rec"
+    n_counted = snapshots.read_manifest(newest(run))["facts"]["n_rows"]
+    stream = read(file)
+    for number in range(n_counted - 3, len(stream)):
+        flip(file, stream.header["offset"] + number * stream.rows.itemsize + 20)
+    if has_doctor:
+        assert horde(f"doctor {run}") == 1
+    assert horde(f"resume {run} --steps 900") == 0
+    assert differences(run, whole) == ["log/life.rec"]
+    rows = read(file).rows
+    whole_rows = read(whole / "log" / "life.rec").rows
+    n_after = len(whole_rows) - n_counted
+    assert len(rows) == len(whole_rows) - 3
+    np.testing.assert_array_equal(
+        rows["observation"][-n_after:], whole_rows["observation"][-n_after:]
+    )
+
+
 def test_a_replay_that_differs_from_its_recording_is_logged(
     run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +224,26 @@ def test_questions_can_be_added_and_removed_when_resuming(
     names = [line.split(",")[0] for line in (run / "questions.csv").read_text().splitlines()[1:]]
     assert sum(name.startswith("reverse/") for name in names) == 4
     assert not any(name.startswith("stop/") for name in names)
+
+
+def test_lost_files_of_excursions_of_changed_questions_are_written_again(
+    run: Path, tmp_path: Path
+) -> None:
+    """Removing questions begins a file, and adding some another one: the first lines name the demons that stay."""
+    more = tmp_path / "more.toml"
+    more.write_text(MORE)
+    assert horde(f"resume {run} --steps 650 --add {more} --remove stop/*") == 0
+    first, second, third = (run / "log" / f"excursions{suffix}.rec" for suffix in ("", "-2", "-3"))
+    sound = [file.read_bytes() for file in (first, second, third)]
+    first.write_bytes(bytes(first.stat().st_size))
+    second.unlink()
+    flip(third, 40)
+    flip(third, 41)
+    assert horde(f"doctor {run}") == 1  # no record of the first file is sound
+    first.write_bytes(bytes(64) + sound[0][64:])
+    assert horde(f"doctor {run}") == 0
+    assert [file.read_bytes() for file in (first, second, third)] == sound
+    assert horde(f"resume {run} --steps 700") == 0
 
 
 def test_a_pattern_without_a_question_is_refused(

@@ -568,6 +568,24 @@ def wait_for(path: Path) -> bool:
     return path.exists()
 
 
+def test_a_damaged_event_does_not_let_a_resume_repeat_random_numbers(
+    toy: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line of the second resume: the next one would have had its number, 2, again."""
+    assert toy(f"learn --steps 100 {TOY}") == 0
+    checkpoint = Path(shutil.copytree("a/checkpoint", "kept"))
+    assert toy("resume a --steps 150") == 0
+    assert toy("resume a --steps 200") == 0
+    shutil.rmtree("a/checkpoint")
+    shutil.copytree(checkpoint, "a/checkpoint")
+    events = Path("a/log/events.jsonl")
+    flip(events, events.read_bytes().rindex(b'"resumed"') + 3)
+    capsys.readouterr()
+    assert toy("resume a --steps 250") == 0
+    assert "each counts as a resume" in capsys.readouterr().err
+    assert [event["number"] for event in resumes_of("a")] == [1, 3]
+
+
 # ---- a port that is gone ---------------------------------------------------------------------------------------------
 
 GONE = "--backend serial --port /dev/no_such_robot --questions nexting"

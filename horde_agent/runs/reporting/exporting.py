@@ -168,11 +168,7 @@ class _Days:
         self._report = _reporter(console)
         self.events, damaged = folder.sound_events()
         if damaged:
-            lines = ", ".join(map(str, damaged[:3]))
-            self._report(
-                f"{folder.events.name} is damaged: {len(damaged)} of its lines (number {lines}) do not match their "
-                "CRC-32, and are left out"
-            )
+            self._report(folder.event_fault(damaged))
         self._began = folder.began()
         if 1 in damaged:
             self._report(
@@ -361,13 +357,16 @@ def _write_life(
 ) -> None:
     """Write a recording in parts to an MCAP writer."""
     header = read_header(started_files(folder.life)[0], FORMAT)
-    events, _ = folder.sound_events()
+    report = _reporter(console)
+    events, damaged = folder.sound_events()
+    if damaged:
+        report(folder.event_fault(damaged))
     times = RowTimes(folder.began(), resumes_of(events), float(header.get("period_s", 0.1)))
     names: Sequence[str] = ()
     if predictor is not None:
         names = predictor.names
     life = LifeWriter(writer, header, times, events, names)
-    for part in read_in_parts(folder.life, on_fault=_reporter(console)):
+    for part in read_in_parts(folder.life, on_fault=report):
         for first in range(0, len(part), PREDICTED_ROWS):
             rows = part[first : first + PREDICTED_ROWS]
             if predictor is None:
@@ -381,6 +380,8 @@ def _write_life(
             "its resumes.",
             markup=False,
         )
+        if 1 in damaged:
+            report("the time at which the run began is unknown: times are counted from 1970-01-01")
 
 
 # ---- data sets -------------------------------------------------------------------------------------------------------

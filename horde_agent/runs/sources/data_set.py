@@ -31,7 +31,7 @@ from horde_agent.runs.session import Session
 from horde_agent.runs.sources.recorded_rows import RecordedRows, Recording
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
 from horde_agent.runs.storage.recorded_run import open_recorded, read_extent
-from horde_agent.runs.storage.resume import Resumption, resumption
+from horde_agent.runs.storage.resume import Resumption, check_excursions, resumption
 from horde_agent.runs.storage.run import (
     HeaderEnv,
     Questions,
@@ -73,6 +73,7 @@ class DataSetSource(RecordedRows):
         if resumed is None:
             self.student.errors.table.record_to(folder.excursions)
         else:
+            check_excursions(folder, resumed)
             self.student.errors.table.resume_in(folder.excursions)
             load_state(self.life, run, self.sampler, resumed.state)
             resumed.state.clear()

@@ -30,6 +30,7 @@ from horde_agent.runs.storage.resume import (
     Resumption,
     change,
     check_changes,
+    check_excursions,
     refuse_other_body,
     write_changes,
 )
@@ -118,6 +119,7 @@ class RobotSource(Source):
         """Return the recorder of a resumed run; nothing is written."""
         folder = self.run.folder
         life = self.life
+        check_excursions(folder, resumed)
         try:
             recorded = read_header(started_files(folder.life)[0], FORMAT)
             refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))

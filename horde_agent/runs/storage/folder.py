@@ -188,11 +188,23 @@ class RunFolder:
         except OSError as error:
             raise BadInput(unwritable(self.events, error)) from None
 
+    def event_fault(self, damaged: Sequence[int]) -> str:
+        """Return a sentence, without a full stop, about the damaged lines of the events; "" if there are none."""
+        if not damaged:
+            return ""
+        numbers = ", ".join(map(str, damaged[:3]))
+        if len(damaged) > 3:
+            numbers += ", ..."
+        return (
+            f"{self.events.name} is damaged: {len(damaged)} of its lines (number {numbers}) do not match their CRC-32, "
+            "and are left out"
+        )
+
     def n_resumes(self) -> int:
-        """Return the number of recorded resumes."""
-        with suppress(OSError, ValueError), self.events.open(encoding="utf-8") as file:
-            return sum('"event": "resumed"' in line for line in file)
-        return 0
+        """Return the number of recorded resumes; a damaged line counts as one, so that no number is used twice."""
+        events, damaged = self.sound_events()
+        resumes = [event for event in events if event.get("event") == "resumed"]
+        return len(damaged) + len(resumes)
 
     def refuse_changes(self, known: Mapping[str, str] | None = None) -> None:
         """Raise BadInput if the settings or a question file are not those that the run began with.
@@ -202,7 +214,7 @@ class RunFolder:
                 damaged.
         """
         present = digests(self)
-        for name, digest in self._sealed().items():
+        for name, digest in self.sealed().items():
             is_settings = name == self.config.name or (
                 name.startswith("questions") and name.endswith(".toml")
             )
@@ -211,10 +223,11 @@ class RunFolder:
             if known is None or present.get(name) != known.get(name):
                 raise BadInput(
                     f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
-                    f"{self.sums.name}; restore it, or start a new run with these settings"
+                    f"{self.sums.name}; restore it (`horde doctor` corrects a flipped bit), or start a new run with "
+                    "these settings"
                 )
 
-    def _sealed(self) -> dict[str, str]:
+    def sealed(self) -> dict[str, str]:
         """Return the SHA-256 in sums.sha256 by file name; empty for older runs, which have none."""
         try:
             text = self.sums.read_text(encoding="utf-8", errors="replace")
@@ -230,10 +243,12 @@ class RunFolder:
         return {}
 
     def is_imported(self) -> bool:
-        """Return whether the recording was imported, as a whole, from a data set or a log."""
-        with suppress(OSError, ValueError):
-            return f'"{IMPORTED}"' in self.events.read_text(encoding="utf-8")
-        return False
+        """Return whether the recording was imported, as a whole, from a data set or a log.
+
+        The first event of such a run says so: if that line is damaged, the import was over.
+        """
+        events, damaged = self.sound_events()
+        return 1 in damaged or any(event.get("event") == IMPORTED for event in events)
 
     def began(self) -> datetime:
         """Return the time at which the run began (UTC); 1970 if it is unknown."""
@@ -256,7 +271,7 @@ class RunFolder:
         read then.
         """
         sums = digests(self)
-        sums |= {name: digest for name, digest in self._sealed().items() if name in sums}
+        sums |= {name: digest for name, digest in self.sealed().items() if name in sums}
         if tables:
             tables_there = (
                 self.summary,

@@ -18,7 +18,12 @@ from horde_agent.record import FORMAT, read_in_parts
 from horde_agent.record.segments import read_header, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.resume import change, resumption, snapshot_digests
+from horde_agent.runs.storage.resume import (
+    change,
+    check_excursions,
+    resumption,
+    snapshot_digests,
+)
 from horde_agent.runs.storage.run import (
     GIVEN_IN_PYTHON,
     IN_PYTHON,
@@ -285,6 +290,7 @@ def restore(
         is_later = n_rows is not None and n_rows < resumed.n_rows
         if not resumed.state or resumed.shards is not None or is_later:
             return None
+        check_excursions(folder, resumed)
         envs = [HeaderEnv(header) for _ in range(run.config.robots)]
         life, sampler = new_life(envs, run)
         change(life, run.interface, folder, resumed.changes)

@@ -9,6 +9,7 @@ so that it repeats no observation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,8 +23,10 @@ from horde_agent.interface import Interface
 from horde_agent.life.curious import check_options
 from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
+from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
+from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
-from horde_agent.record.segments import file_at
+from horde_agent.record.segments import file_at, n_records_until, read_header, started_files
 from horde_agent.runs.config import BadInput, curious_drive
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
@@ -63,8 +66,20 @@ def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
 
 
 def resumption(folder: RunFolder) -> Resumption:
-    """Return the newest intact snapshot; raise BadInput if its format, the questions or the settings are others."""
+    """Return the newest intact snapshot whose rows are recorded.
+
+    Raises:
+        BadInput: If its format, the questions or the settings are others.
+    """
     notes: list[str] = []
+    _, damaged_events = folder.sound_events()
+    if damaged_events:
+        notes.append(f"{folder.event_fault(damaged_events)}; each counts as a resume.")
+    if not folder.events.is_file():
+        notes.append(
+            f"{folder.events.name} is missing: resumes after the snapshot are not counted."
+        )
+    n_recorded = _n_recorded(folder)
     for path in snapshots.found(folder.checkpoint):
         try:
             snapshot = snapshots.read(path)
@@ -83,6 +98,13 @@ def resumption(folder: RunFolder) -> Resumption:
             continue
         except snapshots.SnapshotOfAnother as error:
             raise BadInput(str(error)) from None
+        if snapshot.facts["n_rows"] > n_recorded:
+            notes.append(
+                f"The snapshot {path.name} follows {snapshot.facts['n_rows']:,} rows, but {folder.life.name} has "
+                f"{n_recorded:,}; using the previous snapshot: a simulation repeats the missing rows, of any other "
+                "robot they are lost."
+            )
+            continue
         present = digests(folder)
         for name, digest in snapshot.facts["asked"].items():
             if present.get(name) != digest:
@@ -107,9 +129,37 @@ def resumption(folder: RunFolder) -> Resumption:
     return Resumption(tuple(notes), {}, n_resumes=folder.n_resumes())
 
 
-def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
-    """Raise BadInput if a run has taken all its steps, before any of its files is changed."""
-    written = lived_steps(folder) or 0
+def check_excursions(folder: RunFolder, resumed: Resumption) -> None:
+    """Raise BadInput if a file of excursions that a resumed run continues is missing, or its first line is damaged."""
+    # Adding questions, and removing some, each began a file
+    for number in range(1, len(resumed.changes) + 2):
+        file = file_at(folder.excursions, number)
+        try:
+            read_header(file, EXCURSIONS)
+        except FileNotFoundError:
+            raise BadInput(
+                f"{folder.path} cannot be continued: log/{file.name} is missing; `horde doctor {folder.path}` writes "
+                "it again"
+            ) from None
+        except ValueError as error:
+            raise BadInput(f"{folder.path} cannot be continued: {error}") from None
+
+
+def _n_recorded(folder: RunFolder) -> float:
+    """Return the number of rows in the recording; infinity if snapshots do not count rows, or it cannot be read."""
+    if folder.settings().get("backend") == "data":  # its positions count on from pass to pass
+        return math.inf
+    try:
+        return n_records_until(started_files(folder.life)[-1], LIFE)
+    except (ValueError, OSError, LookupError, TypeError):
+        return math.inf
+
+
+def refuse_over(
+    folder: RunFolder, resumed: Resumption, steps: int | None, recorded_steps: int
+) -> None:
+    """Raise BadInput if a run has taken and recorded all its steps, before any of its files is changed."""
+    written = min(lived_steps(folder) or 0, recorded_steps)
     if steps is not None and (written >= steps or resumed.step > steps):
         raise BadInput(
             f"{folder.path} has taken {max(written, resumed.step):,} steps, and --steps is {steps:,} in total: choose "

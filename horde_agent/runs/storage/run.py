@@ -377,6 +377,14 @@ def load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) ->
     life.restore(inner(state, "life"))
 
 
+def recording_facts(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool) -> dict[str, Any]:
+    """Return the header of a run's recording: the robot `env`, and whether it makes test excursions."""
+    facts = record_header(env, run.interface) | {"tests_excursions": has_tests}
+    if run.config.robots > 1:
+        facts["robots"] = run.config.robots
+    return facts
+
+
 def new_recorder(
     run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool, **segments: Any
 ) -> Recorder:
@@ -394,8 +402,7 @@ def new_recorder(
             f"--out {folder.path} has {free / 1e6:.1f} MB free, but this run needs {needed / 1e6:.1f} MB; choose "
             "another disk, or fewer --steps"
         )
-    facts = record_header(env, interface) | {"tests_excursions": has_tests}
-    facts |= {"robots": config.robots} if config.robots > 1 else {}
+    facts = recording_facts(run, env, has_tests=has_tests)
     try:
         return Recorder(len(interface.channels), folder.life, facts, **segments)
     except OSError as error:

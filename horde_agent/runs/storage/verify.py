@@ -1,7 +1,7 @@
 """`horde doctor RUN`: check every file of a run and repair what can be repaired.
 
-Repairs: truncate an incomplete last row; rename damaged snapshots and remove unfinished ones. Other
-damaged files are reported and not changed. A second call changes nothing.
+Repairs: those of `repair`; truncate an incomplete last row; rename damaged snapshots and remove
+unfinished ones. Other damaged files are reported and not changed. A second call changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from horde_agent.record import snapshots
 from horde_agent.record.segments import cut, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.storage.folder import RunFolder, checksum, read_json, read_lines
+from horde_agent.runs.storage.repair import MakeEnv, repair_files
 
 
 class FileFinding(NamedTuple):
@@ -40,8 +42,16 @@ class FileFinding(NamedTuple):
         return f"{state:9}{self.what}: {self.message}"
 
 
-def examine(path: Path) -> list[FileFinding]:
-    """Check the files of a run, repair what can be repaired, and return the results; raise BadInput without a run."""
+def examine(path: Path, make_env: MakeEnv) -> list[FileFinding]:
+    """Check the files of a run, repair what can be repaired, and return the results.
+
+    Args:
+        path: The run's folder.
+        make_env: Makes its robot, which a first line describes.
+
+    Raises:
+        BadInput: If there is no run.
+    """
     folder = RunFolder(path)
     if not folder.config.is_file() and not folder.log.is_dir():
         raise BadInput(f"{path} contains no run: it has neither config.toml nor log/")
@@ -55,8 +65,12 @@ def examine(path: Path) -> list[FileFinding]:
             folder.traces: (read_lines, "lines"),
             folder.events: (_events, "events"),
         }
+        findings = [
+            FileFinding(str(one.path.relative_to(path)), False, one.message, is_repaired=True)
+            for one in repair_files(folder, make_env)
+        ]
         files = [file for file in readers if file.exists() or file == folder.config]
-        findings = [_text(file, path, *readers[file]) for file in files]
+        findings += [_text(file, path, *readers[file]) for file in files]
         findings += _records(folder, folder.life, LIFE, "rows")
         findings += _records(folder, folder.excursions, EXCURSIONS, "excursions")
         findings += _sums(folder)
@@ -130,6 +144,9 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fil
             )
         )
     files = record_files(path)
+    n_counted = 0
+    if kind == LIFE:
+        n_counted = _rows_of_snapshots(folder)
     for file in files:
         name = str(file.relative_to(folder.path))
         try:
@@ -147,19 +164,39 @@ def _records(folder: RunFolder, path: Path, kind: str, of_what: str) -> list[Fil
                     f"its first row is {segment.header['first']:,}, expected {n_known:,}",
                 )
             )
-        n_known += len(segment.records)
+        n_known = segment.first + len(segment.records)
         is_last = file == files[-1]
         faults = segment.faults(is_last=is_last)
         if not faults:
             found.append(FileFinding(name, True, f"{len(segment.records):,} {of_what}"))
         is_torn = is_last and any("cut off" in fault for fault in faults)
+        # Damaged rows before a snapshot stay: without them, it could not be resumed from
+        n_kept = max(segment.n_whole, min(n_counted - segment.first, len(segment.records)))
         if is_torn:
-            cut(segment.path, segment.n_bytes)
+            n_bytes = n_kept * segment.records.itemsize
+            cut(segment.path, int(segment.header["offset"]) + n_bytes)
+        is_repaired = is_torn and n_kept == segment.n_whole
         found += [
-            FileFinding(name, False, fault, is_repaired=is_torn and "cut off" in fault)
+            FileFinding(name, False, fault, is_repaired=is_repaired and "cut off" in fault)
             for fault in faults
         ]
+    if kind == LIFE and n_known < n_counted and _counts_rows(folder):
+        message = f"it has {n_known:,} rows, but a snapshot follows {n_counted:,}: `horde resume` uses an earlier one"
+        found.append(FileFinding(str(path.relative_to(folder.path)), False, message))
     return found or [FileFinding(str(path.relative_to(folder.path)), False, "it is missing")]
+
+
+def _rows_of_snapshots(folder: RunFolder) -> int:
+    """Return the number of rows before the newest readable snapshot; 0 without one."""
+    for path in snapshots.found(folder.checkpoint):
+        with suppress(snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
+            return int(snapshots.read_manifest(path)["facts"]["n_rows"])
+    return 0
+
+
+def _counts_rows(folder: RunFolder) -> bool:
+    """Return whether snapshots count rows of the recording; those of a data set count on from pass to pass."""
+    return folder.settings().get("backend") != "data"
 
 
 def _snapshots(place: Path, run: Path) -> list[FileFinding]:
