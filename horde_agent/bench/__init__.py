@@ -47,8 +47,8 @@ class BenchConfig:
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")
     ] = None
-    only: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
-    skip: Annotated[str, tyro.conf.arg(metavar="NAMES")] = ""
+    only: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all)")] = ""
+    skip: Annotated[str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: none)")] = ""
     stream: Literal["synthetic", "simulator"] = "synthetic"
     quick: bool = False
     full: bool = False

@@ -23,7 +23,10 @@ class ReportConfig:
     """
 
     run: tyro.conf.Positional[Path]
-    others: tyro.conf.Positional[tuple[Path, ...]] = ()
+    others: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="[PATH ...]", help_behavior_hint="(default: none)"),
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class ExportConfig:
     Attributes:
         run: The run's folder.
         to: `parquet` (a file a day, for DuckDB, polars and pandas), `mcap` (for robots' viewers,
-            such as Foxglove), `minari` or `lerobot` (a data set of the transitions learned from) or
-            `tensorboard` (scalars: NMSRE, MSPBE, cycle times, faults).
-        out: Folder or file to write; `export` in the run's folder when None.
+            such as Foxglove), `minari` or `lerobot` (a data set of the transitions learned from), or
+            for scalars (NMSRE, MSPBE, cycle times, faults) `tensorboard`.
+        out: Folder or file to write.
         predictions: With `parquet` and `mcap`: also write the predictions at each row, by the newest
             snapshot's weights.
         follow: With `tensorboard`: continue until the run ends.
@@ -81,7 +84,7 @@ class WarmConfig:
         algorithm: Further update rule, with its parameters, to compile.
     """
 
-    algorithm: str = LearnConfig.algorithm
+    algorithm: Annotated[str, tyro.conf.arg(metavar="NAME")] = LearnConfig.algorithm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ class ResumeConfig:
 
     Attributes:
         run: The run's folder.
-        steps: Total number of steps of the run; as requested before when None.
+        steps: Total number of steps of the run.
         add: TOML file of further questions, added at the step where the run stopped.
         remove: Shell pattern of the names of questions to remove at that step.
         learn_from_record: Train the further questions on the recording first.

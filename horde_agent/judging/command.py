@@ -22,43 +22,50 @@ class EvaluateConfig:
 
     Attributes:
         data: A table (Parquet, CSV, npz, described by --columns), the folder of a LeRobot data set
-            or of a run. The reward is its `next_reward` or `reward`, or a channel `reward` with
-            `transition = true`.
+            or of a run. The reward is its `next_reward` or `reward`, or a channel `reward` whose
+            key `transition` is true.
         minari: Name of a Minari data set, NAMESPACE/NAME-v0, instead of DATA.
         columns: TOML file that maps the columns of DATA to channels; `horde columns FILE` writes
             one.
-        policy: Policies to judge: `uniform`, `constant:N` (a number or an action's name),
-            `FILE.py:function` (returns the probabilities of the actions for an observation and its
+        policy: Policies to judge: `uniform`, `constant:N` (a number or an action's name), the
+            function of a `FILE.py:function` (returns the probabilities of the actions for an observation and its
             tiles), or `MODEL.zip` of stable-baselines3, at most 512 MiB unpacked. Both kinds of
             files run code: name only your own.
         gamma: Discount per step; 1 is the undiscounted return of an episode.
         truncated: What follows a truncation: `stretch` (nothing: the return is that of the stretch)
             or `fitted` (the fitted Q's value).
         horizon: Cut the rows into stretches of so many steps, as a life without an end needs.
-        estimators: Which estimates; all by default.
+        estimators: Which estimates, with blanks between.
         level: Probability of the intervals.
         resamples: Number of resampled sets of episodes, 50 to 100,000.
         seed: Seed of the intervals.
         out: New folder for result.json and report.html.
     """
 
-    data: tyro.conf.Positional[Path | None] = None
+    data: Annotated[
+        tyro.conf.Positional[Path | None],
+        tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(or --minari)"),
+    ] = None
     minari: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")
     ] = None
     columns: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")
     ] = None
-    policy: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    policy: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME")
+    ] = ()
     gamma: float = 1.0
-    truncated: str = "stretch"
+    truncated: Annotated[str, tyro.conf.arg(metavar="stretch|fitted")] = "stretch"
     horizon: Annotated[
         int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: episodes)")
     ] = None
-    estimators: tuple[str, ...] = ()
+    estimators: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all)")
+    ] = ()
     level: float = 0.95
-    resamples: int = 2000
-    seed: int = 0
+    resamples: Annotated[int, WHOLE] = 2000
+    seed: Annotated[int, WHOLE] = 0
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: the next runs/evaluate-N)"),

@@ -58,23 +58,26 @@ class ReproduceConfig:
         experiment: `chain` (the MSPBE estimates on a small chain), `excursions` (795 questions and
             their test excursions), `reset` (the measures when the weights are lost, and when the
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
-            as features), or `all` of these; `league` (every update rule on the 795 questions);
-            `efficiency` (error against robot time, with and without offsets, averages, rarity and pairs);
-            `exam` (what curious behaviours learn in an exam that they cannot choose);
-            `tdrc`, `collision`, `rooms` (rules on small problems), `nexting` (2,160 predictions at
-            four time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory
-            by traces and by predictions fed back), `swifttd` (a step size per weight), `measures`
-            (RUPEE and UDE) or `horde2011` (times, and a policy that seeks the light); or `later`,
+            as features), or `all` of these; `league` (every update rule on the 795 questions), the
+            learning curves of `efficiency` (error against robot time, with and without offsets, averages, rarity and
+            pairs), `exam` (what curious behaviours learn in an exam that they cannot choose), the
+            small problems of `tdrc`, `collision` and `rooms`, `nexting` (2,160 predictions at four
+            time scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by
+            traces and by predictions fed back), `swifttd` (a step size per weight), `measures` (of
+            RUPEE and UDE) or `horde2011` (times, and a policy that seeks the light); or `later`,
             all experiments of later papers.
-        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper`
-            (lives as long as the paper's).
+        scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper`, with
+            lives as long as the paper's.
         seeds: Number of lives, seeded 0, 1, ...
         backend: The body, as in `horde learn`: `simulator`, `serial`, `drops` or `emulated`.
         port: Port of a real robot.
         out: Folder for the page. The same command continues an interrupted run there.
     """
 
-    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="EXPERIMENT")] = ""
+    experiment: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="EXPERIMENT", help_behavior_hint="(required)"),
+    ] = ""
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
         int | None,

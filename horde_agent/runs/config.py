@@ -131,8 +131,8 @@ class LearnConfig:
         robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the
             robot over its on-board driver), `emulated` (the simulator behind the robot's own
-            bytes), `replay` (a recorded log), `gymnasium` (any environment, named by `--env`) or
-            `data` (a data set, named by `--data`).
+            bytes), `replay` (a recorded log), `gymnasium` (any environment, named by `--env`) or a
+            data set, `data` (named by `--data`).
         env: Id of a Gymnasium environment to use instead of a robot, for example CartPole-v1 or
             package:Id-v0, with flat Box or discrete observations and Discrete actions. Packages of
             the current folder are found, too.
@@ -151,32 +151,32 @@ class LearnConfig:
         minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
-        steps: Number of steps of 100 ms, including excursions and drives.
+        steps: Number of steps, of 100 ms with a robot, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000
-            random Gibbs policies), `nexting` (159 questions about the behaviour itself), `values`
-            (the reward under each action, the uniform policy and the behaviour), or a TOML file.
+            random Gibbs policies), `nexting` (159 questions about the behaviour itself), `values` (of
+            the reward under each action, the uniform policy and the behaviour), or a TOML file.
         trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's
             pseudo-code), `tree-backup` or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
         algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
         step_size: Step size alpha of the primary weights, before the division by the number of
             active features.
-        offset: Zero point of the predictions: `reading`, which follows a share of the reading;
-            `mean`, estimated by each demon from its first 500 transitions; or a number for all.
+        offset: Zero point of the predictions: `reading`, which follows a share of the reading; or
+            the `mean`, estimated by each demon from its first 500 transitions; or a number for all.
         average: Learning steps that the averaged weights reach back, from which predictions are
             read; 0 for none.
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
-        features: Tilings of the layout alone, `fixed`, or N more over random pairs of channels,
-            `pairs:N` (docs/questions.md).
+        features: Tilings of the layout alone, `fixed`, or with `pairs:N` N more over random pairs of
+            channels (docs/questions.md).
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
             size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does: `random`; `greedy:NAME`, the policy that the control
             question NAME finds; or `curious`, the questions' policies by turns, drawn by how
-            unexpected their demons' errors are (`curious:ude`), by how their predictions change
-            (`curious:change`), by the variance of their returns (`curious:variance`), or all alike
-            (`curious:alike`).
+            unexpected their demons' errors are (`curious:ude`), how their predictions change in
+            time (`curious:change`), how their returns vary (`curious:variance`), or all
+            alike (`curious:alike`).
         epsilon: Probability of a random action with `--behaviour greedy:NAME`, and of the random
             behaviour at a decision with `curious`.
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws
@@ -190,15 +190,15 @@ class LearnConfig:
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.
-        on_alarm: Command to call with the name of an alarm and a sentence: `diverged`,
-            `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
+        on_alarm: Command to call with the name of an alarm and a sentence. Names
+            are `diverged`, `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
             or `bullet` (PyBullet; the Critterbot only). Their measured behaviour agrees, but not
             bit for bit.
         watch: Show the run on a page in the browser, served by another process (`horde watch` shows
             any run).
-        shards: Number of processes for the demons, on Ray, or `auto`, one per processor
-            (docs/cluster.md). The weights are the same, bit for bit.
+        shards: Number of processes for the demons, on Ray, or `auto`, one per processor. The
+            weights are the same, bit for bit (docs/cluster.md).
         ray: Address of a Ray cluster for the shards, HOST:PORT; else one is started on this machine
             for the run.
         robots: Number of simulated robots that take turns and learn one set of weights; robot k has
@@ -225,9 +225,9 @@ class LearnConfig:
     trace_rule: Annotated[str, _shown("NAME")] = "clipped"
     w_rule: Annotated[str, _shown("NAME")] = "every-step"
     algorithm: Annotated[str, _shown("NAME")] = "gtd"
-    step_size: Annotated[float | None, _shown("FLOAT", "(default: the rule's, 0.1 for most)")] = (
-        None
-    )
+    step_size: Annotated[
+        float | None, _shown("FLOAT", "(default: the rule's, 0.05 for most, 0.1 with --paper)")
+    ] = None
     offset: Annotated[str | None, _shown("reading|mean|FLOAT", "(default: reading)")] = None
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
     rarity: Annotated[

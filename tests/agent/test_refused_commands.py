@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import encode_header
@@ -420,6 +423,48 @@ def test_invalid_settings_are_refused(
 ) -> None:
     err = refused(case.words.split(), capsys)
     assert all(part in err for part in ([case.said] if isinstance(case.said, str) else case.said))
+
+
+WITH_HELP = (
+    "learn",
+    "report",
+    "resume",
+    "doctor",
+    "export",
+    "bench",
+    "reproduce",
+    "warm",
+    "watch",
+    "columns",
+    "evaluate",
+)
+
+
+def early_ends(shown: str) -> list[str]:
+    """Return the lines of a help text in frames that end although the first word of the next one fits on them."""
+    lines = [line[2:-2] for line in shown.splitlines() if line.startswith("│")]
+    ended = []
+    for line, following in itertools.pairwise(lines):
+        is_flag_alone = line.startswith("-") and "  " not in line.strip()
+        continues = following.startswith("    ") and not is_flag_alone
+        first_word = following.split()[:1] or [""]
+        if continues and len(line.rstrip()) + 1 + len(first_word[0]) <= len(line):
+            ended.append(line)
+    return ended
+
+
+@pytest.mark.parametrize("command", WITH_HELP)
+def test_the_help_of_a_command_names_its_arguments_and_breaks_no_sentence(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default of None, "" or () was shown as such; the parser ends a line before one that begins with a mark."""
+    monkeypatch.setenv("COLUMNS", "110")
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    shown = capsys.readouterr().out
+    unhelpful = r"\{None\}|when None|default: (None|''|\)|\[\])|\b(STR|INT)\b"
+    assert not re.search(unhelpful, shown), shown
+    assert early_ends(shown) == []
 
 
 FAST = (
