@@ -5,6 +5,9 @@ from __future__ import annotations
 import bz2
 import json
 import shutil
+import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,18 @@ def test_quoted_decimal_commas_are_found_by_the_command_columns(tmp_path: Path) 
     assert readings(file, draft_columns(file)) == [1.5, 2.5]
 
 
+def test_decimal_commas_need_no_digit_before_them(tmp_path: Path) -> None:
+    """As points do: ",5" is a half. A comma without a digit after it is none, nor are two of them."""
+    texts = [",5", "-,25", "+1,5e2", " 3,0 ", "12", "1234,5"]
+    file = csv_file(tmp_path, "t;x\n" + "".join(f"{i};{text}\n" for i, text in enumerate(texts)))
+    for columns in (X, draft_columns(file)):
+        assert readings(file, columns) == [0.5, -0.25, 150.0, 3.0, 12.0, 1234.5]
+    for text in ("5,", ",", "1,234,5", "1.234,5"):
+        file = csv_file(tmp_path, f"t;x\n0;{text}\n1;1\n")
+        with pytest.raises(BadInput, match=f"row 1, column 'x': '{text}' must be a finite number"):
+            rows_of(file)
+
+
 def test_an_unknown_separator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="separator must be one of"):
         rows_of(csv_file(tmp_path, "x\n1\n"), 'separator = "/"\n' + X)
@@ -102,6 +117,42 @@ def test_iso_dates_are_times(dates: list[str], tmp_path: Path) -> None:
     assert rows["t"].tolist() == [NOON_S, NOON_S + 1, NOON_S + 2, NOON_S + 5]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 3]
     assert 'time = "when"' in draft_columns(file)
+
+
+@pytest.fixture
+def _new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A computer in a zone with daylight-saving time, which begins on 2026-03-08 at 2 o'clock."""
+    if not hasattr(time, "tzset"):
+        pytest.skip("the zone of this system cannot be set")
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_new_york")
+@pytest.mark.parametrize("zone", ["", "Z", "+02:00", "objects", "datetime64"])
+def test_dates_do_not_depend_on_where_the_computer_is(zone: str, tmp_path: Path) -> None:
+    """UTC without a zone. In local time they would be 4 or 5 hours late, and the hour from 1 to 3 o'clock none."""
+    dates = [datetime(2026, 3, 8, hour, 30) for hour in range(6)]
+    start_s = 1_772_929_800.0  # 2026-03-08T00:30:00Z
+    columns = X.replace("1.0", "3600.0") + "low = 0.0\nhigh = 9.0\n"
+    columns = 'time = "t"\n' + columns
+    if zone in ("objects", "datetime64"):
+        times = np.array(dates, dtype=object)
+        if zone == "datetime64":
+            times = times.astype("datetime64[us]")
+        chunk = {"t": times, "x": np.arange(6.0)}
+        table = Table(lambda: iter([chunk]), Columns.of(parsed_toml(columns)), "t")
+    else:
+        lines = [f"{date.isoformat()}{zone},{i}\n" for i, date in enumerate(dates)]
+        table = table_of(csv_file(tmp_path, "t,x\n" + "".join(lines)), columns)
+    rows = np.concatenate([part.rows for part in table])
+    if zone == "+02:00":
+        start_s -= 7200.0
+    assert rows["t"].tolist() == [start_s + 3600.0 * hour for hour in range(6)]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0]
 
 
 def test_times_of_numpy_and_pandas_are_seconds(tmp_path: Path) -> None:
@@ -249,6 +300,27 @@ def test_each_category_has_one_tile(tmp_path: Path) -> None:
     assert len(active[0] - active[1]) == len(active[1] - active[2]) == 1
     assert active[0] == active[3]
     assert 'categories = ["clear", "cloudy", "rain"]' in draft_columns(file)
+
+
+def test_categories_have_the_numbers_of_their_list(tmp_path: Path) -> None:
+    """Low, middle, high: 0, 1, 2. In the order of the alphabet they would be 1, 2, 0."""
+    file = csv_file(tmp_path, "x,sky\n1,low\n2,high\n3,middle\n4,3\n")
+    keys = X + '[[channel]]\ncolumn = "sky"\ncategories = ["low", "middle", "high", 3]\n'
+    assert rows_of(file, keys)["observation"][:, 1].tolist() == [0, 2, 1, 3]
+
+
+def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None:
+    """life-2 before life-10, day 9 before day 10, and life before life-1: a record's parts in the order of time."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    names = ["day=9/life", "day=9/life-2", "day=9/life-10", "day=10/life-1", "day=10/life-11"]
+    for i in (3, 0, 4, 2, 1):
+        path = tmp_path / "table" / f"{names[i]}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": [2.0 * i, 2.0 * i + 1]}), path)
+    hidden = tmp_path / "table" / ".life-0.parquet"
+    pq.write_table(pa.table({"x": [99.0]}), hidden)
+    assert readings(tmp_path / "table") == list(range(10))
 
 
 def test_a_text_that_is_no_category_is_refused(tmp_path: Path) -> None:
