@@ -441,14 +441,18 @@ WITH_HELP = (
 
 
 def early_ends(shown: str) -> list[str]:
-    """Return the lines of a help text in frames that end although the first word of the next one fits on them."""
-    lines = [line[2:-2] for line in shown.splitlines() if line.startswith("│")]
+    """Return the lines of a help text in frames that end although the first word of the next one fits on them.
+
+    A description ends with its default in parentheses.
+    """
+    lines = [line[2:].rstrip(" │") for line in shown.splitlines() if line[:1] in (" ", "│")]
+    width = max(map(len, lines))
     ended = []
     for line, following in itertools.pairwise(lines):
-        is_flag_alone = line.startswith("-") and "  " not in line.strip()
-        continues = following.startswith("    ") and not is_flag_alone
-        first_word = following.split()[:1] or [""]
-        if continues and len(line.rstrip()) + 1 + len(first_word[0]) <= len(line):
+        is_flag_alone = line.startswith("-") and "  " not in line
+        if is_flag_alone or not following.startswith("    ") or line.endswith(")"):
+            continue
+        if len(line) + 1 + len(following.split()[0]) <= width:
             ended.append(line)
     return ended
 
