@@ -13,6 +13,8 @@ import gymnasium
 import numpy as np
 from numba.core import event
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from horde_agent import questions
 from horde_agent.cluster import AnyHorde
@@ -44,27 +46,54 @@ _SHARED_WORK = 100_000  # weights read per step, from which on every engine uses
 
 
 class CompileNotice(event.Listener):
-    """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing."""
+    """Prints one line when the first kernel of this package is compiled; kernels from the cache print nothing.
+
+    On a terminal the line counts kernels and seconds until the context of `installed` ends.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._is_printed = False
+        self._live: Live | None = None
+        self._n_compiled = 0
+        self._began_s = 0.0
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Return a context during which numba reports to this listener, and to no other of this package."""
-        with announced_otherwise(), event.install_listener("numba:compile", self):
-            yield
+        try:
+            with announced_otherwise(), event.install_listener("numba:compile", self):
+                yield
+        finally:
+            self._end()
 
     def on_start(self, event: Any) -> None:
         """Print the line once."""
-        if not self._is_printed and is_own_kernel(event):
-            self._is_printed = True
+        if self._is_printed or not is_own_kernel(event):
+            return
+        self._is_printed = True
+        leave_out_announcement()
+        self._began_s = time.perf_counter()
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, get_renderable=self._line)
+            self._live.start()
+        else:
             self._console.print(COMPILING, highlight=False, soft_wrap=True)
-            leave_out_announcement()
 
     def on_end(self, event: Any) -> None:
-        """Do nothing; numba requires it."""
+        """Count the kernel."""
+        self._n_compiled += is_own_kernel(event)
+
+    def _line(self) -> Text:
+        elapsed_s = time.perf_counter() - self._began_s
+        counts = f"{self._n_compiled} kernels in {elapsed_s:.0f} s"
+        return Text(f"compiling once, about a minute: {counts} (in advance: `horde warm`)")
+
+    def _end(self) -> None:
+        """Leave what was compiled on the line."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:

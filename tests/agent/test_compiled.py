@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,20 @@ def test_the_command_learn_announces_compiling_once_before_the_first_kernel_is_d
     assert [COMPILING in text for text in messages] == [True] + [False] * (len(messages) - 1)
     assert len(messages) >= 2
     assert COMPILING not in capsys.readouterr().err
+
+
+def test_a_terminal_counts_the_kernels_that_are_compiled_and_the_seconds() -> None:
+    """Two of this project and one of somebody else; the line stays with its last numbers."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120)
+    with CompileNotice(console).installed():
+        for name in ("horde_agent.kernels.one", "somebody.else", "horde_agent.kernels.two"):
+            kernel(name)(1.0)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).replace("\r", "\n").split("\n")
+    shown = [line for line in lines if line]
+    form = r"compiling once, about a minute: [012] kernels in \d+ s \(in advance: `horde warm`\)"
+    assert all(re.fullmatch(form, line) for line in shown)
+    assert ": 2 kernels in" in shown[-1]
 
 
 @pytest.mark.parametrize(
