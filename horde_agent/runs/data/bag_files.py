@@ -410,6 +410,13 @@ class _Clock:
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
 
 
+class _TimedMessage(NamedTuple):
+    """A message of mcap, or None at the time at which a chunk begins."""
+
+    time_ns: int
+    message: Any
+
+
 class _Mcap:
     """An MCAP file; without an index it is read from its front, one chunk at a time, so a cut does no harm."""
 
@@ -417,6 +424,7 @@ class _Mcap:
         self._path = path
         self._mcap = imported("mcap.reader", NEEDS_READERS)
         self._stream_reader = imported("mcap.stream_reader", NEEDS_READERS)
+        self._records = imported("mcap.records", NEEDS_READERS)
         self._summary: Any = None
         self.is_indexed = False
 
@@ -426,12 +434,10 @@ class _Mcap:
             self._file = self._path.open("rb")
         weakref.finalize(self, self._file.close)
         with _reading():
-            self._reader = self._mcap.SeekingReader(
-                self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
-            )
+            reader = self._mcap.SeekingReader(self._file, record_size_limit=_LARGEST_RECORD)
         try:
             with _reading():
-                self._summary = self._reader.get_summary()
+                self._summary = reader.get_summary()
         except Damage:  # its end is missing
             return self._counted()
         if not _is_index(self._summary):
@@ -479,15 +485,19 @@ class _Mcap:
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
         """Yield topic, time and bytes of the messages of some topics."""
-        if self.is_indexed:
-            in_order = not self._clock_jumps_back(topics)
-            if in_order:
-                self._refuse_overlap(topics)
-            messages = self._reader.iter_messages(topics, log_time_order=in_order)
-        else:
-            messages = self._in_file_order(topics)
-        for _, channel, message in _each(messages):
-            yield channel.topic, message.log_time, message.data
+        if not self.is_indexed:
+            for _, channel, message in _each(self._in_file_order(topics)):
+                yield channel.topic, message.log_time, message.data
+            return
+        by_time = not self._clock_jumps_back(topics)
+        parts = [self._messages_in(chunk, topics, by_time) for chunk, _ in self._chunks(topics)]
+        timed_messages: Iterable[_TimedMessage] = chain.from_iterable(parts)
+        if by_time:
+            self._refuse_overlap(topics)
+            timed_messages = heapq.merge(*parts, key=lambda one: one.time_ns)
+        for time_ns, message in timed_messages:
+            if message is not None:
+                yield self._summary.channels[message.channel_id].topic, time_ns, message.data
 
     def _chunks(self, topics: Sequence[str]) -> Iterator[tuple[Any, dict[int, int]]]:
         """Yield the index of each chunk with one of some topics, and the offsets of their message indexes."""
@@ -499,15 +509,41 @@ class _Mcap:
             if offsets or not all_offsets:
                 yield chunk, offsets
 
+    def _messages_in(
+        self, chunk: Any, topics: Sequence[str], by_time: bool
+    ) -> Iterator[_TimedMessage]:
+        """Yield the start of a chunk, then its messages, sorted by time or as they stand in the file."""
+        # The chunk is not read before the merge of all chunks has come to its start
+        yield _TimedMessage(chunk.message_start_time, None)
+        channels = self._summary.channels
+        wanted = {number for number, channel in channels.items() if channel.topic in topics}
+        with _reading():
+            record = self._record_at(chunk.chunk_start_offset)
+            records = self._stream_reader.breakup_chunk(record, validate_crc=True)
+        messages = [
+            one
+            for one in records
+            if isinstance(one, self._records.Message) and one.channel_id in wanted
+        ]
+        if by_time:
+            messages.sort(key=lambda one: one.log_time)
+        for message in messages:
+            yield _TimedMessage(message.log_time, message)
+
+    def _record_at(self, offset: int) -> Any:
+        self._file.seek(offset)
+        reader = self._stream_reader.StreamReader(
+            self._file, skip_magic=True, emit_chunks=True, record_size_limit=_LARGEST_RECORD
+        )
+        return next(reader.records)
+
     def _clock_jumps_back(self, topics: Sequence[str]) -> bool:
         """Return whether the log times of a topic jump back, in the order of the file."""
         clock = _ClockCheck()
         for _, offsets in self._chunks(topics):
             for number, offset in offsets.items():
                 with _reading():
-                    self._file.seek(offset)
-                    reader = self._stream_reader.StreamReader(self._file, skip_magic=True)
-                    records = next(reader.records).records
+                    records = self._record_at(offset).records
                 for time_ns, _ in sorted(records, key=lambda record: record[1]):
                     clock.add(number, time_ns)
         return bool(clock.restarted)
