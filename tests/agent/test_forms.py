@@ -271,11 +271,21 @@ def test_a_draft_says_that_no_action_was_recognised_and_leaves_identifiers_out(
     assert [c.column for c in columns.channel] == ["x"]
     assert 'No column of actions was recognised. Name it, action = "NAME"' in draft
     assert "They say whose a row is, so no channels: customer, session_id" in draft
-    assert "Probabilities of an unknown action, so no channels: b" in draft
+    assert "They are probabilities of actions, so no channels: b" in draft
     named = draft.replace('# episode = "episode"', 'episode = "session_id"')
     rows = rows_of(file, named)
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 3, 6, 9, 12]
     assert rows_of(file, draft)["observation"][:, 0].tolist() == [i % 5 for i in range(15)]
+
+
+def test_further_marks_and_the_next_observation_are_no_channels(tmp_path: Path) -> None:
+    """A table (s, a, r, s', done, truncated): the next state as a sensor would give every answer away."""
+    lines = [f"{i % 5},{i % 2},1,{(i + 1) % 5},0,0,{int(i % 5 == 4)}" for i in range(15)]
+    head = "x,a,r,next_obs,terminated,done,truncated\n"
+    draft = draft_columns(csv_file(tmp_path, head + "\n".join(lines) + "\n"))
+    assert [c.column for c in Columns.of(parsed_toml(draft)).channel] == ["x", "r"]
+    assert "They are of the next row, so no channels: next_obs" in draft
+    assert "They mark ends of episodes, so no channels: done" in draft
 
 
 def test_the_temperature_t_is_no_time(tmp_path: Path) -> None:

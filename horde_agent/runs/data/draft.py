@@ -102,6 +102,9 @@ _IDENTIFIER = re.compile(
     r"episode|trajectory)|unnamed: 0"
 )
 """Names of columns that say whose a row is, in lower case."""
+_IDENTIFIES = "They say whose a row is"
+_OF_NEXT_ROW = re.compile(r"next[_.]|new_(obs|state)|(obs|observations?|state)_?(tp1|next)\b")
+_MARK_NAMES = (*TERMINATED_NAMES, *TRUNCATED_NAMES, "is_first", "is_last")
 _EPOCHS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 _YEAR_1990_S = 6.3e8
 _YEAR_2100_S = 4.1e9
@@ -131,27 +134,24 @@ def draft_columns(path: Path) -> str:
         settings["decimal"] = form.decimal
     used = {value for key, value in settings.items() if key in (*_USUAL_NAMES, "episode_step")}
     readings = [name for name in (*numbers, *kinds.categories) if name not in used]
-    identifiers = [name for name in readings if _is_identifier(name, numbers.get(name), form)]
-    probabilities = [name for name in readings if _is_probability(name, numbers.get(name))]
-    channels = [name for name in readings if name not in (*identifiers, *probabilities)]
+    roles = {name: _role(name, numbers.get(name), form) for name in readings}
+    channels = [name for name, role in roles.items() if role is None]
     lines = [
         f"# Columns of {path.name}, recognised by their names: check them. Lines behind # are not used.",
         *_findings(settings, kinds),
         "",
     ]
     lines += _lines(_KEYS, {"period_s": 1.0} | settings)
-    unused = [*kinds.texts, *(name for name in kinds.dates if name not in used)]
-    if unused:
-        lines += ["", f"# No numbers, so no channels: {', '.join(unused)}"]
-    if identifiers:
-        lines += ["", f"# They say whose a row is, so no channels: {', '.join(identifiers)}"]
-        if "episode" not in settings:
+    left_out: dict[str, list[str]] = {}
+    for name in [*kinds.texts, *(name for name in kinds.dates if name not in used)]:
+        left_out.setdefault("No numbers", []).append(name)
+    for name, role in roles.items():
+        if role is not None:
+            left_out.setdefault(role, []).append(name)
+    for role, role_names in left_out.items():
+        lines += ["", f"# {role}, so no channels: {', '.join(role_names)}"]
+        if role == _IDENTIFIES and "episode" not in settings:
             lines.append("# If one numbers the episodes and never decreases, name it by `episode`.")
-    if probabilities:
-        lines += [
-            "",
-            f"# Probabilities of an unknown action, so no channels: {', '.join(probabilities)}",
-        ]
     for i, name in enumerate(channels):
         given: dict[str, Any] = {"name": name}
         if name in kinds.categories:
@@ -188,10 +188,19 @@ def _findings(settings: Mapping[str, Any], kinds: _Kinds) -> list[str]:
     return comments
 
 
-def _is_probability(name: str, column: Cells | None) -> bool:
-    """Return whether a column seems to be the probability of an action."""
-    is_called_so = _column_called(_USUAL_NAMES["b"], [name]) is not None
-    return is_called_so and column is not None and _fits("b", column)
+def _role(name: str, column: Cells | None, form: CsvForm) -> str | None:
+    """Return what a column seems to be if it is no reading; `column` is None if it holds texts."""
+    if _is_identifier(name, column, form):
+        return _IDENTIFIES
+    if _OF_NEXT_ROW.match(name.lower()):
+        return "They are of the next row"
+    if column is None:
+        return None
+    if _column_called(_MARK_NAMES, [name]) is not None and _fits("terminated", column):
+        return "They mark ends of episodes"
+    if _column_called(_USUAL_NAMES["b"], [name]) is not None and _fits("b", column):
+        return "They are probabilities of actions"
+    return None
 
 
 def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:

@@ -62,8 +62,8 @@ class Learned(NamedTuple):
         """Return the predictions at each row by the present weights; nothing is learned.
 
         Args:
-            observations: Readings of the channels in their units, shape (n_rows, n_channels),
-                consecutive in time; the rows that were learned from, and those held out, when None.
+            observations: Readings of the channels, after origin and scale, shape (n_rows,
+                n_channels), consecutive in time; the rows that were learned from, and those held out, when None.
 
         Returns:
             Shape (n_rows, n_demons), float64, in the order of `horde.names`. Rows that were dropped
