@@ -97,6 +97,31 @@ def test_the_random_behaviour_is_an_option_with_its_own_b() -> None:
     assert np.mean(repeats) == pytest.approx(2 / 3, abs=0.05)
 
 
+def test_the_random_behaviour_repeats_the_last_action_of_any_option() -> None:
+    """Half of the decisions are for it. b is 2/3 for the action before, 1/6 for another; after a gap 1/3.
+
+    A random behaviour that did not see the actions of the options would give the first action of
+    most of its turns 1/6 or 2/3 by its own last action.
+    """
+    behaviour = behaviour_of([LEFT, RIGHT], epsilon=0.5)
+    rng = np.random.default_rng(0)
+    n_turns = 0  # of the random behaviour, after an option
+    previous_action, _ = behaviour.draw(rng, *HERE)
+    was_random = False
+    for _ in range(8_000):
+        n_random = behaviour.n_followed[-1]
+        action, b = behaviour.draw(rng, *HERE)
+        is_random = behaviour.n_followed[-1] > n_random
+        if is_random:
+            assert b == pytest.approx(2 / 3 if action == previous_action else 1 / 6)
+        else:
+            assert b == 1.0
+        n_turns += is_random and not was_random
+        was_random = is_random
+        previous_action = action
+    assert n_turns > 100
+
+
 def test_b_is_that_of_the_mixture_if_a_policy_is_stochastic() -> None:
     """Two options alike, beta 1/2. While "left" is followed b(left) is 1/2 + 1/4 + 1/12, else it is 1/12.
 

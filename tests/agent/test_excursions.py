@@ -248,6 +248,42 @@ def test_a_broken_sequence_is_no_test_and_a_terminated_one_is(
         assert returns[1, 1] == pytest.approx(saw + 0.5 * 0.0)  # ages 6 and 7: sawtooth 6/7, then 0
 
 
+class OneDraw:
+    """A behaviour that draws one random number for an action, whatever was before."""
+
+    def draw(self, rng: np.random.Generator, *_: Any) -> tuple[int, float]:
+        return int(rng.random() * 3), 1 / 3
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("flag", [Flag.STALE, Flag.NOT_APPLIED])
+def test_an_unfit_frame_draws_the_same_random_numbers_as_a_fit_one(flag: Flag) -> None:
+    """The excursions of a life do not depend on which other frames were stale.
+
+    A third of the frames at which no excursion begins are unfit in the second life: it chooses the
+    same. A frame that draws no number would shift all later ones.
+    """
+    policies_to_test = policies_under_test([GVF("left", constant(0), Channel(0), 0.5)])
+
+    def choices_with(unfit: set[int]) -> list[tuple[Phase, int]]:
+        machine = Excursions(policies_to_test, ExcursionConfig(0.2, 3))
+        rng = np.random.default_rng(4)
+        choices = []
+        for k in range(400):
+            flags = int(flag) * (k in unfit)
+            choice = machine.choose(OneDraw(), rng, SEEN, TILES, flags)
+            choices.append((choice.phase, choice.action))
+        return choices
+
+    fit = choices_with(set())
+    behaving = [k for k, (phase, _) in enumerate(fit) if phase is Phase.BEHAVE]
+    assert choices_with(set(behaving[::3])) == fit
+    assert len(behaving) > 200
+    assert sum(phase is Phase.CENTRE for phase, _ in fit) > 20
+
+
 def test_an_excursion_ends_an_on_policy_test() -> None:
     """No on-policy test contains a step of another policy."""
     questions = [*nexting(FACE, (0.5,)), GVF("left", constant(0), Channel(1), 0.5)]

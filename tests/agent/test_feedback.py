@@ -11,8 +11,9 @@ from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
+from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import predict_along, relearn
-from horde_agent.life.life import Life
+from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import Behaviour
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
@@ -87,6 +88,48 @@ def test_the_loop_by_hand_is_the_loop_of_a_life() -> None:
         if row["phase"] == Phase.BEHAVE:
             previous_row = row
     assert horde.weights_sha256() == life.horde.weights_sha256()
+
+
+def test_the_loop_goes_on_in_an_excursion_by_the_predictions_of_each_step() -> None:
+    """The tiles of each observation, from the predictions of the one before by the weights of now, which stand still.
+
+    Predictions that stayed those of the excursion's first observation would give other tiles.
+    """
+    body = ToyBody()
+    face = Interface.of(body)
+    questions = excursions(face, (0.0, 0.5))
+    face = face.feeding_back(
+        questions, [{"questions": ["*/g0.5/*"], "intervals": [8], "tilings": 2}]
+    )
+    horde = toy_horde(face)
+    assert face.feedback is not None
+    fed_back = face.feedback.demons(horde.names)
+    expected: Any = None
+    by_first: Any = None
+    n_followed = 0
+    n_other = 0
+
+    def follow(event: StepEvent) -> None:
+        nonlocal expected, by_first, n_followed, n_other
+        observation = event.row.observation
+        tiles = event.life.robot_stream.tiles
+        if event.row.phase is not Phase.EXCURSION:
+            expected = None
+            by_first = None
+            return
+        if expected is not None:
+            np.testing.assert_array_equal(tiles, face.encode(observation, expected))
+            n_followed += 1
+            n_other += not np.array_equal(tiles, face.encode(observation, by_first))
+        expected = horde.predict(tiles, observation)[fed_back]
+        if by_first is None:
+            by_first = expected
+
+    often = ExcursionConfig(0.1, 10)
+    settings = {"interface": face, "excursions": often, "observers": [follow]}
+    live(600, body, horde, seed=5, **settings)
+    assert n_followed > 100
+    assert n_other > 50
 
 
 def test_after_a_gap_the_loop_begins_at_zero() -> None:

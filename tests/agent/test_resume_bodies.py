@@ -514,6 +514,49 @@ def test_a_changed_setting_or_question_is_noticed_by_resume_report_and_replay(
     assert toy("resume a --steps 200") == 0
 
 
+SETTINGS = {
+    "seed": "seed = 2",
+    "horizon": "horizon = 9",
+    "repeat": "repeat = 0.6",
+    "excursion_probability": "excursion_probability = 0.03",
+    "step_size": "step_size = 0.3",
+    "trace_rule": 'trace_rule = "capped"',
+    "offset": 'offset = "mean"',
+    "average": "average = 0.0",
+    "snapshot_every": 'snapshot_every = "1s"',
+}
+
+
+def test_each_setting_changed_since_the_snapshot_is_refused_also_without_sums(
+    toy: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The snapshot has the SHA-256 of settings and questions; its weights would go on under other ones."""
+    questions = tmp_path / "own.toml"
+    questions.write_text('[[family]]\npolicies = ["left"]\ngammas = [0.5]\nchannels = ["saw"]\n')
+    assert toy(f"learn --steps 100 {TOY} --questions {questions}") == 0
+    Path("a/sums.sha256").unlink()
+    config = Path("a/config.toml")
+    text = config.read_text()
+    edits = {}
+    for name, line in SETTINGS.items():
+        edits[name] = re.sub(rf"^{name} = .*$", line, text, count=1, flags=re.MULTILINE)
+        assert edits[name] != text, name
+    edits["a comment"] = f"{text}# seed = 2\n"
+    for name, edited in edits.items():
+        config.write_text(edited)
+        assert toy("resume a --steps 200") == 2, name
+        message = "a/config.toml has changed since 000000000100 was written; restore it"
+        assert message in capsys.readouterr().err, name
+    config.write_text(text)
+    question_file = Path("a/questions.toml")
+    question_text = question_file.read_text()
+    question_file.write_text(question_text.replace("0.5", "0.6"))
+    assert toy("resume a --steps 200") == 2
+    assert "a/questions.toml has changed since" in capsys.readouterr().err
+    question_file.write_text(question_text)
+    assert toy("resume a --steps 200") == 0
+
+
 def test_settings_that_are_changed_while_a_run_goes_on_are_noticed_after_it(
     toy: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,7 @@ from horde_agent.measures.returns import policies_under_test
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import PolicyFunction
 from horde_agent.questions import from_file, question_columns, values
-from horde_agent.record import Phase, Recorder
+from horde_agent.record import Flag, Phase, Recorder
 from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
 from horde_agent.runs.data.minari import open_minari, write_minari
 from horde_agent.runs.data.tables import episodes_of
@@ -162,6 +162,45 @@ def test_the_wall_clock_is_recorded_and_nothing_depends_on_it() -> None:
     assert (np.diff(unix_s) >= 0.0).all()
 
 
+@pytest.mark.parametrize(
+    ("drive_s", "frames_s"),
+    [(0.4, [0.1, 0.2, 0.3]), (0.0, [0.0, 0.0, 0.0]), (0.2, [0.0, 0.0, 0.1])],
+    ids=["in real time", "simulated at once", "simulated in half the time"],
+)
+def test_the_frames_of_a_drive_have_the_wall_clock_at_which_they_came(
+    drive_s: float, frames_s: list[float]
+) -> None:
+    """A period apart before its end, and none before its beginning. By the clock at its end: all drive_s."""
+
+    class TimedBody(ToyBody):
+        now_s = 1.7e9
+        drives_s: list[float] = []  # noqa: RUF012  when each began
+
+        def reset(self, **arguments: Any) -> Any:
+            if arguments.get("options"):
+                self.drives_s.append(self.now_s)
+                self.now_s += drive_s
+            return super().reset(**arguments)
+
+        def step(self, action: int) -> Any:
+            self.now_s += 0.1
+            return super().step(action)
+
+    body = TimedBody()
+    body.drives_s = []
+    recorder = Recorder(3)
+    settings = {"recorder": recorder, "excursions": ExcursionConfig(1.0, 4)}
+    questions = pair("left", constant(0), 0.8)
+    live(20, body, horde_of(questions, FACE), unix_clock=lambda: body.now_s, **settings)
+    rows = recorder.stream().rows
+    of_drive = rows[rows["phase"] == Phase.CENTRE]
+    # The first row of a drive is the last observation before it
+    frames = of_drive[(of_drive["flags"] & Flag.GAP) == 0]["unix_s"].reshape(-1, 4)
+    assert len(frames) == len(body.drives_s) >= 2
+    for began_s, unix_s in zip(body.drives_s, frames, strict=True):
+        assert unix_s - began_s == pytest.approx([0.0, *frames_s], abs=1e-6)
+
+
 # ---- test excursions in any environment ------------------------------------------------------------------------------
 
 
@@ -210,6 +249,24 @@ def test_an_excursion_without_a_drive_follows_the_policy_learns_nothing_and_goes
     student = relearn(recorder.stream(), second_horde, FACE, excursions=config)
     assert second_horde.weights_sha256() == horde.weights_sha256()
     np.testing.assert_array_equal(student.errors.nmsre(), life.student.errors.nmsre())
+
+
+def test_a_reward_before_a_gap_is_recorded_once_and_belongs_to_no_row_after_it() -> None:
+    """Each excursion ends with two rows of one observation: its last, and the first of the behaviour's new stream.
+
+    The rewards of the record sum to those that the body paid. With the reward in the second row too,
+    each excursion's last one would count twice, and an exported data set would pay it at a reset.
+    """
+    recorder = Recorder(3)
+    config = ExcursionConfig(0.1, 4, without_drive=True)
+    horde = horde_of(pair("left", constant(0), 0.8), FACE, engine="plain")
+    live(300, PaidWithoutDrive(), horde, recorder=recorder, excursions=config)
+    rows = recorder.stream().rows
+    begins_stream = (rows["flags"] & Flag.GAP) > 0
+    assert np.count_nonzero(begins_stream) > 10
+    assert np.isnan(rows["reward"][begins_stream]).all()
+    assert np.isfinite(rows["reward"][~begins_stream]).all()
+    assert np.nansum(rows["reward"]) == pytest.approx(body_rewards(0, 300).sum())
 
 
 def body_rewards(step: int, n: int) -> np.ndarray:

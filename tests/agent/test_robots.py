@@ -91,6 +91,24 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     assert life.steps_of.min() > 150
 
 
+def test_the_steps_of_each_robot_are_those_of_its_turns() -> None:
+    """Without excursions turns have 20 steps: after 50 steps the third robot has 10. They agree with the record."""
+    recorder = Recorder(len(INTERFACE.channels), header={"robots": 3})
+    behaviours = [StickyRandom(N_ACTIONS) for _ in range(3)]
+    rngs = [np.random.default_rng(seed) for seed in range(3)]
+    bodies = [ToyBody() for _ in range(3)]
+    steps_of = []
+    never = ExcursionConfig(0.0)
+    with Robots(bodies, horde(), behaviours, rngs, excursions=never, recorder=recorder) as life:
+        for n_steps in (20, 1, 29, 10, 5):
+            life.run(n_steps)
+            steps_of.append(life.steps_of.tolist())
+    assert steps_of == [[20, 0, 0], [20, 1, 0], [20, 20, 10], [20, 20, 20], [25, 20, 20]]
+    acted = rows(life)["robot"][rows(life)["action"] != NO_ACTION]
+    assert np.bincount(acted).tolist() == steps_of[-1]
+    assert [len(body.actions) for body in bodies] == steps_of[-1]
+
+
 def test_a_life_shows_the_robot_whose_turn_it_is_and_counts_the_faults_of_all() -> None:
     """Each body has one gap and one step without its action within its first 150 steps."""
     bodies = [ToyBody(FAULTS) for _ in range(3)]

@@ -177,6 +177,27 @@ def test_noise_drawn_by_numpy_gives_the_same_bits(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(life(), observations)
 
 
+@pytest.mark.parametrize("draws_in_kernel", sorted({DRAWS_IN_KERNEL, False}))
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_a_robot_draws_no_noise_in_the_step_in_which_it_is_reset(
+    mode: AutoresetMode, draws_in_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next episode continues the numbers of its generator, which is that of an environment of one robot."""
+    monkeypatch.setattr(batch, "DRAWS_IN_KERNEL", draws_in_kernel)
+    arguments = {"max_episode_steps": 5, "autoreset_mode": mode}
+    ours = many(2, **arguments)
+    theirs = separate(2, **arguments)
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    for k in range(14):
+        actions = np.array([k % 5, 2])
+        step = ours.step(actions)
+        assert_same(step, theirs.step(actions))
+        over = step[3]
+        if mode == AutoresetMode.DISABLED and (over.any() or k == 2):
+            mask = {"reset_mask": over | np.array([False, k == 2])}
+            assert_same(ours.reset(options=mask), theirs.reset(options=mask))
+
+
 @pytest.mark.skipif(not DRAWS_IN_KERNEL, reason="NumPy draws")
 @pytest.mark.parametrize("make_bits", [np.random.PCG64, PCG64DXSM, np.random.SFC64])
 def test_a_kernel_draws_what_numpys_generators_draw(make_bits: Any) -> None:

@@ -11,10 +11,11 @@ from horde_env.env import RobotEnv
 from horde_env.robot import create2
 from horde_env.robots.create2.emulator.emulator import EmulatedCreate
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
-from horde_env.robots.create2.wire import SAFE
+from horde_env.robots.create2.wire import SAFE, Sensors
 from tests.env.toy import ToyBody
 
 SPEC = create2()
+BUMP_LEFT = 2  # bit of packet 7
 STAY = {"manoeuvre": "stay"}
 
 
@@ -67,6 +68,29 @@ def test_a_lifted_robot_is_not_applied_and_comes_back_as_a_gap(
     )  # seen in Safe again; from here on commands are applied
     assert all(applied[return_step:])
     assert sum(info["gap"] for info in infos) == 1
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("tick", range(1, 8))
+def test_a_contact_in_any_one_frame_of_a_step_is_in_its_observation_and_in_no_other(
+    tick: int, emulated: tuple[RobotEnv, EmulatedCreate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step has six or seven frames; from the newest alone, a contact in five or six of them would be lost."""
+    env, body = emulated
+    report = body.emulator.robot.report
+    n_frames = 0
+
+    def bumped() -> Sensors:
+        nonlocal n_frames
+        n_frames += 1
+        return report()._replace(bumps=BUMP_LEFT * (n_frames == tick))
+
+    monkeypatch.setattr(body.emulator.robot, "report", bumped)
+    steps = [env.step(4)[0] for _ in range(3)]
+    assert n_frames >= 3 * 6
+    left, right = np.array([observation[SPEC.group("bump")] for observation in steps]).T
+    assert sorted(left) == [0.0, 0.0, 1.0]
+    assert right.tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.hardware

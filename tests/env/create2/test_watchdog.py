@@ -53,6 +53,21 @@ def test_nothing_of_the_life_passes_an_emergency_stop() -> None:
     assert (watch.bar(False, 0.2), watch.take(FORWARD, 0.25)) == (b"", FORWARD)
 
 
+def test_an_emergency_stop_that_is_cleared_while_the_program_is_silent_sends_nothing() -> None:
+    """The robot stands already. It is let go at 5 s of silence; then the program's next bytes pass.
+
+    A watch that forgets the stop when it is cleared would send another one at 1.05 s.
+    """
+    watch = Watch()
+    watch.take(FORWARD, 0.0)
+    assert watch.bar(True, 0.05) == STOP
+    assert watch.due(0.08) == STOP
+    assert watch.bar(False, 1.0) == b""
+    assert [watch.due(t) for t in (1.05, 1.1, 4.9, 5.0, 9.0)] == [b"", b"", b"", STOP + START, b""]
+    assert watch.take(FORWARD, 9.5) == FORWARD
+    assert [watch.due(t) for t in (9.7, 9.85, 9.88)] == [b"", STOP, STOP]
+
+
 def test_an_emergency_file_that_cannot_be_looked_at_counts_as_set(tmp_path: Path) -> None:
     """Its folder may be unreadable, or, as here, no folder; only a file that is not there lets the life drive."""
     file = tmp_path / "robot.stop"

@@ -227,6 +227,33 @@ def test_five_packets_that_are_missing_or_damaged_make_a_gap(
     assert marks(life(body, 4)) == ["", "g" * gap, "", ""]
 
 
+def test_five_damaged_packets_are_a_gap_though_a_delay_hides_them_in_the_time(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """The sixth packet is read at 0.1 s, so the next step lacks one packet by its time; five are damaged."""
+    n = 0
+    late: list[bytes] = []
+
+    def delay(packet: bytes) -> bytes:
+        nonlocal n
+        n += 1
+        if n == 6:
+            late.append(packet)
+        if 6 <= n < 10:
+            return b""
+        if n == 10:
+            return late[0]
+        if n == 11:  # and the four before it
+            return bytes(5 * len(packet))
+        return packet
+
+    robot.spoil = delay
+    frames = life(body, 3)
+    assert marks(frames) == ["", "g", ""]
+    assert [frame.extras["packets"] for frame in frames] == [6, 9, 10]
+    assert [frame.extras["skipped_bytes"] for frame in frames] == [0, 5 * 83, 0]
+
+
 def test_a_silence_about_a_deadline_is_a_gap(robot: VirtualRobot, body: SerialBody) -> None:
     """From 30 ms before it until 30 ms after it: six packets, which neither step alone shows."""
     spoil_packets(robot, range(8, 14), lambda _: b"")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horde_env.hardware.stream import Reading, aggregate
+from horde_env.robot import create2
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.stream import IrLightUnwrapper, StateParser
 from horde_env.robots.critterbot.wire import RobotState
@@ -71,6 +75,31 @@ def unwrap(unwrapper: IrLightUnwrapper, wrapped: float | np.ndarray) -> np.ndarr
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.group("ir_light")] = wrapped
     return unwrapper.unwrap(RobotState(raw))
+
+
+def test_each_channel_of_a_step_is_the_newest_the_mean_of_two_or_the_largest_reading() -> None:
+    """Four readings: a contact in the first alone stays 1; the newest light is 40, not 30 or 25."""
+    spec = create2()
+    readings = []
+    for number, (bump, light) in enumerate([(1, 10), (0, 20), (0, 30), (0, 40)], 1):
+        raw = np.zeros(spec.n_channels)
+        raw[spec.index("bump_left")] = bump
+        raw[spec.index("light_bump_left")] = light
+        state = SimpleNamespace(raw=raw)
+        readings.append(Reading(state, t=0.015 * number, number=number, n_skipped=0, ir_light=None))
+    values = aggregate(tuple(readings), spec)
+    assert values[spec.index("bump_left")] == 1
+    assert values[spec.index("light_bump_left")] == 40
+    assert values.sum() == 41
+
+    raw = np.zeros(SPEC.n_channels)
+    beacon = [np.full(8, level) for level in (90.0, 20.0, 120.0)]
+    light = [
+        Reading(SimpleNamespace(raw=raw), 0.01 * k, k, 0, level)
+        for k, level in enumerate(beacon, 1)
+    ]
+    mean = aggregate(tuple(light), SPEC)
+    assert mean[SPEC.group("ir_light")].tolist() == [70.0] * 8
 
 
 @given(st.lists(st.tuples(st.integers(-31, 31), st.integers(-31, 31)), max_size=80))
