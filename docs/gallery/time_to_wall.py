@@ -6,7 +6,7 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, ConstantAction, Horde, Interface, Life, StickyRandom
+from horde_agent import GVF, ConstantAction, Horde, Interface, LearnerConfig, Life, StickyRandom
 from horde_agent.life.excursions import ExcursionConfig
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
@@ -27,7 +27,8 @@ def until_near(observation, tiles) -> float:
 
 forward = ConstantAction(0, n_actions=5)
 question = GVF("time to the wall", forward, seconds, until_near, lam=0.9)
-horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
+config = LearnerConfig(step_size=0.05, average=10_000.0, rarity=True)
+horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 behaviour = StickyRandom(n_actions=5, repeat=0.8)
 rng = np.random.default_rng(seed=0)
@@ -42,7 +43,7 @@ measured = tests.returns[second_half, 0]
 predicted = tests.predictions[second_half, 0]
 figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
 axes.plot(measured, predicted, "o", ms=4, alpha=0.6, label="one test excursion")
-axes.axline((0, 0), slope=1, color="0.4", lw=0.8, ls="--", label="as predicted")
+axes.axline((0, 0), slope=1, color="0.4", lw=0.8, ls="--", label="predicted = measured")
 axes.set(xlabel="time that it then took (s, discounted)", ylabel="predicted (s)")
 axes.set(xlim=(0, 2.1), ylim=(0, 2.1))
 axes.legend(frameon=False)

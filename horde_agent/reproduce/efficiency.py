@@ -333,6 +333,7 @@ REMARKS = (
 
 # ---- figure and tables ----------------------------------------------------------------------------------------------
 
+BEST_LINEAR = "best linear predictor of the paper's tiles, off-line"
 SHOWN = (PAPER, OFFSETS, READINGS, AVERAGES, DEFAULTS, ALL)
 
 
@@ -347,11 +348,13 @@ def pictures(data: EfficiencyResults) -> dict[str, Picture]:
             axes.fill_between(
                 hours, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, lw=0
             )
-        axes.axhline(getattr(data.best_linear, which), color="0.4", ls=":", lw=1)
+        axes.axhline(getattr(data.best_linear, which), color="0.4", ls=":", lw=1, label=BEST_LINEAR)
         style_axes(axes, f"{which} error of the questions", xlabel="robot time in hours")
         axes.set_ylim(bottom=0.0)
     panels[0].set_ylabel("error / variance of the answers")
-    panels[0].legend(frameon=False, fontsize=8)
+    handles, labels = panels[0].get_legend_handles_labels()
+    panels[0].legend(handles[:-1], labels[:-1], frameon=False, fontsize=8)
+    panels[1].legend(handles[-1:], labels[-1:], frameon=False, fontsize=8, loc="upper right")
     caption = (
         "Error of 795 predictions against robot time; bands are the range over the lives. Dotted: the best linear "
         "predictor of the paper's tiles, off-line."

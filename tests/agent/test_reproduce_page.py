@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.reproduce import command
+from horde_agent.reproduce import command, efficiency
 from horde_agent.reproduce.checks import CheckResult
+from horde_agent.reproduce.excursions import NMSRESummary
 from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table
 from horde_agent.reproduce.page import write_page
 from horde_agent.runs.storage.folder import own_version
@@ -149,3 +151,17 @@ def test_the_page_has_each_claim_with_its_measurement(tmp_path: Path) -> None:
         "0.1235",
     ):
         assert words in page
+
+
+def test_every_line_of_the_picture_of_efficiency_is_in_a_legend() -> None:
+    """The dotted one was not."""
+    n_steps = np.array([100, 200])
+    errors = efficiency.Errors(
+        median=np.ones(2), mean=np.ones(2), below_1=np.ones(2), n_diverged=0, ms_per_update=1.0
+    )
+    best_linear = NMSRESummary(mean=0.3, median=0.1, below_1=1.0)
+    variants = {levers: {0: errors} for levers in efficiency.VARIANTS}
+    data = efficiency.EfficiencyResults(n_steps, variants, best_linear)
+    panels = efficiency.pictures(data)["efficiency"].canvas.axes
+    labels = {text.get_text() for axes in panels for text in axes.get_legend().get_texts()}
+    assert labels == {line.get_label() for axes in panels for line in axes.lines}
