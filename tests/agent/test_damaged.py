@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from horde_agent.runs.reporting import pictures
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.doubles import ToyBody
+from tests.agent.test_data import COLUMNS, stream
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -315,6 +317,45 @@ def test_a_damaged_first_line_is_written_again_to_the_byte(
     assert file.read_bytes() == sound
     assert (run / "log" / f"damaged-{name}").read_bytes() == damaged
     assert all(line.startswith("sound") for line in doctor(run, capsys)[1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "learn --data t.npz --columns columns.toml",
+        "learn --backend replay --log run",
+        "learn --env CartPole-v1 --steps 60",
+    ],
+)
+def test_lost_first_lines_of_other_sources_are_written_again(
+    words: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a data set, of a run that replayed another one, and of an environment of Gymnasium."""
+    np.savez("t.npz", **stream(200))
+    Path("columns.toml").write_text(COLUMNS)
+    assert cli.main([*words.split(), "--out", "b"]) == 0
+    files = [Path("b/log") / name for name in ("life.rec", "excursions.rec")]
+    sound = [file.read_bytes() for file in files]
+    for file, content in zip(files, sound, strict=True):
+        file.unlink()  # the replayed run has the same file
+        file.write_bytes(content)
+        first_line_lost(file)
+    code, _, messages = doctor(Path("b"), capsys)
+    assert code == 0
+    assert [file.read_bytes() for file in files] == sound
+    # As for a resume: a folder of somebody else may name any module
+    assert ("importing the environment CartPole-v1" in messages) is ("CartPole" in words)
+
+
+def test_a_report_names_no_temporary_path(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one in which tables are learned again, from a snapshot whose excursions are missing."""
+    for name in ("log/excursions.rec", "summary.json", "questions.csv"):
+        (run / name).unlink()
+    assert cli.main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    messages = capsys.readouterr().err + page
+    assert "log/excursions.rec is missing" in messages
+    assert str(Path(tempfile.gettempdir(), tempfile.gettempprefix())) not in messages
 
 
 @pytest.mark.parametrize("damage", [gone, half, lambda file: flip(file, -20)])

@@ -318,7 +318,12 @@ class _ExpectedHeaders:
         return self._built.excursions
 
     def _header_of_another(self, file: Path) -> dict[str, Any] | None:
-        for other in record_files(self._folder.life):
+        """Return the header of another file of rows, or of the run that this one replayed."""
+        candidates = record_files(self._folder.life)
+        settings = self._folder.settings()
+        if settings.get("backend") == "replay":
+            candidates += record_files(RunFolder(Path(str(settings.get("log")))).life)
+        for other in candidates:
             if other != file:
                 with suppress(ValueError, LookupError, TypeError, OSError):
                     return read_header(other, LIFE)
