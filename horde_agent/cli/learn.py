@@ -386,6 +386,8 @@ def _print_results(session: Session, summary: dict[str, Any]) -> None:
         median = nmsre_text(summary["median_nmsre"])
         mean = nmsre_text(summary["mean_nmsre"])
         nmsre = f"NMSRE median {median}, mean {mean}, {summary['share_nmsre_below_1']:.0%} below 1"
+        better = summary["share_better_than_persistence"]
+        nmsre += f", {better:.0%} better than persistence"
         lines = [NMSRE_IS]
         flat = summary["n_nearly_constant"]
         if flat:

@@ -1,13 +1,15 @@
 """The error of predictions about a policy, from recorded steps of another one.
 
-With S_k, the discounted sum of the first k cumulants from a state on, the squared error of its
-prediction v telescopes,
+With S_k, the discounted sum of the first k cumulants from a state on, the error of a predictor v after k
+steps, which fills in the rest itself (`measures.returns`), is
 
-    (v - G)^2 = v^2 + sum_k ((v - S_{k+1})^2 - (v - S_k)^2),
+    e_k = v_t - S_k - gamma^k v_{t+k},    e_0 = 0.
 
-and term k depends on the actions up to step k only. So it is weighted by the product w_k of the ratios
-up to there, and divided by the mean of w_k over the states: per decision, weighted. The variance of
-the return is that of v = 0, minus the square of its mean, by the same sums.
+Its square telescopes, e_K^2 = sum_k (e_k^2 - e_{k-1}^2), and term k depends on the actions up to step k
+only. So it is weighted by the product w_k of the ratios up to there, and divided by the mean of w_k over
+the states: per decision, weighted. A constant added to the cumulants changes no e_k, and of predictions
+that fulfil their Bellman equation along the way each is 0. The variance of the return is the mean square
+of the errors of a constant, minus the square of their mean, by the same sums.
 
 Source: Precup, Sutton & Singh (2000) and Thomas (2015) for the weighting; Modayil, White & Sutton
     (2014) for the error over the variance of the returns.
@@ -27,7 +29,7 @@ from horde_agent.types import Floats, Integers
 class Stretches(NamedTuple):
     """Stretches of K recorded steps, each from a state for which a prediction is known.
 
-    A stretch that ended in a terminal state keeps its last weight, with cumulants of 0.
+    A stretch that ended in a terminal state keeps its last weight and error.
 
     Attributes:
         weight: Products of the ratios up to and with each step, shape (n_stretches, K).
@@ -39,27 +41,33 @@ class Stretches(NamedTuple):
     group: Integers
 
 
+def error_paths(predictions: Floats, cumulants: Floats, gamma: float) -> Floats:
+    """Return the errors of a predictor after each step of each stretch, shape (n_stretches, K).
+
+    Args:
+        predictions: v at the first state and after each step, 0 in a terminal state and after it,
+            shape (n_stretches, K + 1).
+        cumulants: Of each step, 0 after a terminal state, shape (n_stretches, K).
+        gamma: The continuation.
+    """
+    discount = gamma ** np.arange(cumulants.shape[1])
+    sums = np.cumsum(discount * cumulants, axis=1)
+    return np.asarray(predictions[:, :1] - sums - gamma * discount * predictions[:, 1:])
+
+
 class PredictionError(Estimate):
     """The mean squared error of predictions over the variance of the returns, from groups of stretches.
 
     Args:
-        prediction: v of each stretch, shape (n_stretches,).
-        cumulant: Of each step, shape (n_stretches, K).
-        gamma: The continuation.
+        errors: Of the predictor, after each step: `error_paths`, shape (n_stretches, K).
+        deviations: Of a constant, the same for all predictors, shape (n_stretches, K).
         stretches: Their weights and groups.
     """
 
-    def __init__(
-        self, prediction: Floats, cumulant: Floats, gamma: float, stretches: Stretches
-    ) -> None:
-        n_steps = cumulant.shape[1]
-        discount = gamma ** np.arange(n_steps)
-        sums = np.cumsum(discount * cumulant, axis=1)
-        previous_sums = np.concatenate([np.zeros((len(sums), 1)), sums[:, :-1]], axis=1)
-        error = (prediction[:, None] - sums) ** 2 - (prediction[:, None] - previous_sums) ** 2
-        self._squared = _ratios(prediction**2, error, stretches)
-        self._second = _ratios(np.zeros(len(sums)), sums**2 - previous_sums**2, stretches)
-        self._mean = _ratios(np.zeros(len(sums)), discount * cumulant, stretches)
+    def __init__(self, errors: Floats, deviations: Floats, stretches: Stretches) -> None:
+        self._squared = _ratios(errors**2, stretches)
+        self._second = _ratios(deviations**2, stretches)
+        self._mean = _ratios(deviations, stretches)
 
     @property
     def n_episodes(self) -> int:
@@ -86,15 +94,14 @@ class PredictionError(Estimate):
         return np.asarray((self._squared.influence() - self.value * change) / variance)
 
 
-def _ratios(first: Floats, terms: Floats, stretches: Stretches) -> Ratios:
-    """Return the mean of `first`, (n,), plus the sum over the steps of the weighted means of `terms`, (n, K)."""
+def _ratios(path: Floats, stretches: Stretches) -> Ratios:
+    """Return the weighted mean of the last values of paths from 0, (n, K), as the sum of those of their steps."""
+    terms = np.diff(path, axis=1, prepend=0.0)
     n_groups = int(stretches.group.max()) + 1
-    numerator = np.zeros((n_groups, terms.shape[1] + 1))
+    numerator = np.zeros((n_groups, terms.shape[1]))
     weight = np.zeros_like(numerator)
-    np.add.at(numerator[:, 0], stretches.group, first)
-    np.add.at(weight[:, 0], stretches.group, 1.0)
-    np.add.at(numerator[:, 1:], stretches.group, stretches.weight * terms)
-    np.add.at(weight[:, 1:], stretches.group, stretches.weight)
+    np.add.at(numerator, stretches.group, stretches.weight * terms)
+    np.add.at(weight, stretches.group, stretches.weight)
     return Ratios(numerator, weight, np.ones(numerator.shape[1]))
 
 

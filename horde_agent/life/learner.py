@@ -33,7 +33,15 @@ from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, 
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
-_STATE = ("learning_steps", "_n_untimed", "_action", "_b", "_predicted")
+_STATE = (
+    "learning_steps",
+    "_n_untimed",
+    "_action",
+    "_b",
+    "_predicted",
+    "_latest",
+    "interrupted",
+)
 
 Predictions = NDArray[np.floating]
 
@@ -93,6 +101,8 @@ class StreamLearner:
 
     Attributes:
         errors: Scores of the test excursions.
+        interrupted: Number of tests that a break ended before their last term, by their terms, of
+            the behaviour and by excursions, shape (2, horizon + 1).
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         robot: Number of the robot whose stream is learned from.
@@ -125,6 +135,9 @@ class StreamLearner:
         self._action = NO_ACTION
         self._b = np.nan
         self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
+        self._latest: Observation = np.zeros(len(interface.channels), dtype=np.float32)
+        # Tests that a break ended, by their number of terms: of the behaviour, and excursions
+        self.interrupted: Integers = np.zeros((2, self.horizon + 1), dtype=np.int64)
         # At the latest observation of an excursion
         self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
@@ -271,6 +284,7 @@ class StreamLearner:
             )
         if tiles is None:
             tiles = self.encode(observation, flags)
+        self._latest[:] = observation
         if self._phase is Phase.EXCURSION:
             if flags & Flag.GAP:
                 self._discard_test(Discard.GAP)
@@ -283,6 +297,8 @@ class StreamLearner:
         if not is_learned(self._phase, flags):
             self.catch_up()
             self.horde.begin(observation, tiles)
+            if self._test is not None and ends_test(flags):
+                self.interrupted[0, self._test.n_terms] += 1
             if ends_test(flags) or self._phase is not Phase.BEHAVE:
                 self._test = None
             self._continue_test(observation, tiles, flags, reward)
@@ -320,13 +336,13 @@ class StreamLearner:
                 self._predicted = self.predictions.copy()
                 followed = self._followed(policy, action)
                 self._test = followed and TestExcursion(
-                    followed, self._predicted, step, self.horizon
+                    followed, self._predicted, step, self.horizon, self._latest
                 )
         if phase is Phase.BEHAVE and self._test is None and self.learning_steps % self.horizon == 0:
             behaviour_policies = [policy for policy in self.errors.policies if policy.is_behaviour]
             if behaviour_policies:
                 self._test = TestExcursion(
-                    behaviour_policies[0], self.predictions, step, self.horizon
+                    behaviour_policies[0], self.predictions, step, self.horizon, self._latest
                 )
             else:
                 self._test = None
@@ -386,7 +402,12 @@ class StreamLearner:
     def _continue_test(
         self, observation: Observation, tiles: Tiles, flags: int, reward: float
     ) -> None:
-        """Add one term to the return of the current test, if there is one, and score it if that was the last."""
+        """Add one term to the return of the current test, if there is one, and score it if that was the last.
+
+        The predictions of the rest need no batch of deferred steps of their own: unless a frame was
+        stale, a test of the behaviour ends where the next one begins, and nothing is deferred in an
+        excursion.
+        """
         if self._test is None:
             return
         # As a Horde passes observations to the functions of questions
@@ -401,6 +422,8 @@ class StreamLearner:
         )
         if not self._test.is_complete:
             return
+        if self._test.has_remainder:
+            self._test.complete(self._predictions_at(observation, tiles))
         self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
         if self._phase is Phase.EXCURSION and self._test.is_repeated.all():
             self.errors.discard(Discard.STALE)
@@ -409,8 +432,17 @@ class StreamLearner:
     def _discard_test(self, reason: Discard) -> None:
         """Discard the excursion under way, if there is one."""
         if self._test is not None:
+            self.interrupted[1, self._test.n_terms] += 1
             self.errors.discard(reason)
             self._test = None
+
+    def _predictions_at(self, observation: Observation, tiles: Tiles) -> Predictions:
+        """Return the predictions of all demons at the newest observation, shape (n_demons,)."""
+        if self._phase is not Phase.EXCURSION:
+            return self.predictions
+        if self._fed_back is not None:
+            return self._predicted
+        return self.horde.predict(tiles, observation)
 
 
 def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursion | None:

@@ -4,18 +4,23 @@ One record per excursion:
 
     step, policy, action       step of its beginning, index of the policy in the header, that policy's only action
     online                     mean online NMSRE after it
-    prediction, return         of the policy's demons, in the order of its `demons`; NaN if a demon was not tested
+
+and of the policy's demons, in the order of its `demons`, NaN if a demon was not tested:
+
+    prediction, return         the prediction at its beginning, and the terms that were measured after it
+    remainder, share           what the demon predicts of the return beyond these terms, and their share of it
+    persistence                what "the present reading lasts" predicts of the terms; NaN if unknown
 
 When demons are added or removed, a further file is begun ("NAME-2.rec"); `stays` in its header is
 the former index of each demon. Records of earlier files are read in the current layout: without the
-removed demons, and NaN for the added ones. A month of the paper's questions takes 0.5 GB, so the
+removed demons, and NaN for the added ones. A month of the paper's questions takes 1.1 GB, so the
 table is read in chunks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +44,11 @@ from horde_agent.record.segments import (
     sealed,
 )
 from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Bools, Floats, Integers
+from horde_agent.types import Floats, Integers
 
 FORMAT = "horde-excursions"
+VALUES = ("prediction", "return", "remainder", "share", "persistence")
+"""Fields of a record with a number for each demon of its policy."""
 REMOVED = -1
 """New position of a demon that was removed."""
 CHUNK_BYTES = 1 << 22
@@ -59,11 +66,19 @@ def new_positions(old_index: Integers, n_before: int) -> Integers:
     return positions
 
 
-def of_policy(rows: Records, k: int, policy: PolicyUnderTest) -> tuple[Bools, Floats, Floats]:
-    """Return which records are of policy `k`, and predictions and returns of its demons in these."""
-    is_of = np.asarray(rows["policy"] == k)
+def of_policy(rows: Records, k: int, policy: PolicyUnderTest) -> Outcomes:
+    """Return the excursions of policy `k` among records."""
+    of_policy = rows[rows["policy"] == k]
     n = len(policy.demons)
-    return is_of, rows["prediction"][is_of][:, :n], rows["return"][is_of][:, :n]
+    return Outcomes(
+        policy=policy,
+        step=of_policy["step"],
+        predictions=of_policy["prediction"][:, :n],
+        returns=of_policy["return"][:, :n],
+        remainder=of_policy["remainder"][:, :n],
+        share=of_policy["share"][:, :n].astype(np.float64),
+        persistence=of_policy["persistence"][:, :n],
+    )
 
 
 class ExcursionTable:
@@ -111,12 +126,17 @@ class ExcursionTable:
         self._n_parts = max(self._n_parts, 1)
 
     def append(
-        self, policy: str, step: int, online: float, demons: Integers, values: tuple[Floats, Floats]
+        self,
+        policy: str,
+        step: int,
+        online: float,
+        demons: Integers,
+        values: Mapping[str, Floats],
     ) -> None:
         """Append an excursion of a policy, by its name, that began at `step`; if the disk is full it waits in memory.
 
-        `online` is the mean online NMSRE after it; `values` are predictions and returns of the
-        `demons`, all (n,).
+        `online` is the mean online NMSRE after it; `values` are those of the `demons` by the names
+        in `VALUES`, each (n,).
         """
         k = [policy.name for policy in self.policies].index(policy)
         record = self._empty(1)
@@ -125,7 +145,8 @@ class ExcursionTable:
         record["action"] = self.policies[k].action
         record["online"] = online
         columns = np.searchsorted(self.policies[k].demons, demons)
-        record["prediction"][0, columns], record["return"][0, columns] = values
+        for name in VALUES:
+            record[name][0, columns] = values[name]
         sealed(record)
         self._waiting.append(record)
         if self._path is not None:
@@ -229,7 +250,7 @@ class ExcursionTable:
     def __iter__(self) -> Iterator[Records]:
         """Yield the records in chunks of the same number, the last one shorter: sums do not depend on the files."""
         n_tested = self._dtype["return"].shape[0]
-        n = max(CHUNK_BYTES // (16 * n_tested + 16), 1)
+        n = max(CHUNK_BYTES // (36 * n_tested + 16), 1)
         rows = self._empty(0)
         for more in self._pieces():
             rows = np.concatenate([rows, more])
@@ -242,11 +263,8 @@ class ExcursionTable:
     def outcomes(self) -> list[Outcomes]:
         """Return the excursions of each policy that has any, all at once."""
         rows = np.concatenate([self._empty(0), *self])
-        outcomes = []
-        for k in np.unique(rows["policy"]).tolist():
-            is_of, predictions, returns = of_policy(rows, k, self.policies[k])
-            outcomes.append(Outcomes(self.policies[k], rows["step"][is_of], predictions, returns))
-        return outcomes
+        numbers = np.unique(rows["policy"]).tolist()
+        return [of_policy(rows, k, self.policies[k]) for k in numbers]
 
     def _pieces(self) -> Iterator[Records]:
         if self._path is not None:
@@ -293,7 +311,7 @@ class ExcursionTable:
             row_indices = np.flatnonzero(rows["policy"] == k)
             is_tested = np.isin(demons, self.policies[new_number[k]].demons)
             columns = np.searchsorted(self.policies[new_number[k]].demons, demons[is_tested])
-            for name in ("prediction", "return"):
+            for name in VALUES:
                 converted[name][row_indices[:, None], columns] = rows[name][row_indices][
                     :, np.flatnonzero(is_tested)
                 ]
@@ -301,7 +319,8 @@ class ExcursionTable:
 
     def _empty(self, n: int) -> Records:
         rows = np.zeros(n, dtype=self._dtype)
-        rows["online"] = rows["prediction"] = rows["return"] = np.nan
+        for name in ("online", *VALUES):
+            rows[name] = np.nan
         return rows
 
 
@@ -315,6 +334,9 @@ def _record_dtype(policies: Sequence[PolicyUnderTest]) -> np.dtype[Any]:
             ("online", "<f8"),
             ("prediction", "<f8", (n_tested,)),
             ("return", "<f8", (n_tested,)),
+            ("remainder", "<f8", (n_tested,)),
+            ("share", "<f4", (n_tested,)),
+            ("persistence", "<f8", (n_tested,)),
             (CRC, "<u4"),
         ]
     )

@@ -1,11 +1,12 @@
 """Normalised mean squared return error: the share of a return's variance that the predictions leave unexplained.
 
-    NMSRE = trace of (prediction - g)^2 / Var[g]
+    NMSRE = trace of (v_t - g - share v_{t+n})^2 / Var[g + share mu]
 
-over the test excursions of a question. The trace is x <- x + (error - x) / tau with tau = 10
-excursions and starts at the first error; Var[g] is over all excursions, so that predicting the mean
-scores about 1. Constant returns (Var < 1e-12) score exactly 1. NaN means that an excursion did not
-test a demon.
+over the test excursions of a question, with g, share and mu as in `returns` and `moments`. The
+trace is x <- x + (error - x) / tau with tau = 10 excursions and starts at the first error; Var is
+over all excursions, so that predicting the mean scores about 1. Returns that do not vary score 0 if
+they are predicted, else 1. NaN means that an excursion did not test a demon, or that the horizon is
+too short for it.
 
 A question is nearly constant if Var[g] < step^2 / 12, the variance of the error of rounding one
 reading to the quantisation step of its channel (Bennett 1948): rounding alone can then cause this
@@ -16,11 +17,13 @@ Source: White, Modayil & Sutton (2012), section 4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from horde_agent.measures.moments import ReturnMoments
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
@@ -98,22 +101,6 @@ def deviation_of(variance: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def variance_of(returns: Floats) -> Floats:
-    """Return the variance of each question's returns, shape (n,); those that are NaN are left out."""
-    is_known = ~np.isnan(returns)
-    if is_known.all():
-        if len(returns):
-            return np.asarray(returns.var(axis=0))
-        return np.full(returns.shape[1:], np.nan)
-    n = is_known.sum(axis=0)
-    mean = np.divide(
-        np.where(is_known, returns, 0.0).sum(axis=0), n, out=np.full(n.shape, np.nan), where=n > 0
-    )
-    squares = np.where(is_known, (returns - mean) ** 2, 0.0).sum(axis=0)
-    variance: Floats = np.divide(squares, n, out=np.full(n.shape, np.nan), where=n > 0)
-    return variance
-
-
 def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
     """Return the NMSRE of predictions made with fixed weights: mean squared error over variance, shape (n,).
 
@@ -124,30 +111,54 @@ def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Flo
 
 
 class Outcomes(NamedTuple):
-    """All complete excursions of one policy, in order.
+    """All complete excursions of one policy, or some of them, in order.
 
     Attributes:
         policy: The policy with its n demons.
         step: Step at which each began, shape (n_excursions,).
-        predictions, returns: shape (n_excursions, n); NaN where an excursion did not test a demon.
+        predictions, returns: The predictions and the terms measured, shape (n_excursions, n); NaN
+            where an excursion did not test a demon.
+        remainder: What the demons predict of the returns beyond these terms, of that shape.
+        share: The share of the returns beyond them, of that shape.
+        persistence: What "the present reading lasts" predicts of the terms; NaN if unknown.
     """
 
     policy: PolicyUnderTest
     step: Integers
     predictions: Floats
     returns: Floats
+    remainder: Floats | float = 0.0
+    share: Floats | float = 0.0
+    persistence: Floats | float = math.nan
+
+    @property
+    def errors(self) -> Floats:
+        """Errors of the predictions, shape (n_excursions, n)."""
+        return np.asarray(self.predictions - self.remainder - self.returns)
+
+    def persistence_errors(self, mean: Floats) -> Floats:
+        """Return the errors of "the present reading lasts", (n_excursions, n); of the mean return, (n,), if unknown."""
+        of_mean = mean * (1.0 - self.share)
+        predicted = np.where(np.isnan(self.persistence), of_mean, self.persistence)
+        return np.asarray(predicted - self.returns)
+
+    def moments(self) -> ReturnMoments:
+        """Return the moments of each question's returns."""
+        moments = ReturnMoments(self.returns.shape[1])
+        moments.add(self.returns, np.broadcast_to(self.share, self.returns.shape))
+        return moments
 
     def variance(self) -> Floats:
-        """Return the variance of each question's returns, shape (n,)."""
-        return variance_of(self.returns)
+        """Return the variance of each question's returns, shape (n,); NaN where the horizon is too short."""
+        return self.moments().measured_variance
 
     def nmsre(self) -> Floats:
         """Return the two-pass NMSRE after each excursion, shape (n_excursions, n)."""
-        return normalise(error_trace((self.predictions - self.returns) ** 2), self.variance())
+        return self.moments().normalise(error_trace(self.errors**2))
 
     def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
-        return np.where((~np.isnan(self.returns)).sum(axis=0) >= 2, self.nmsre()[-1], np.nan)
+        return np.where(self.moments().n >= 2, self.nmsre()[-1], np.nan)
 
 
 def final_nmsre(tested: Iterable[Any], n_demons: int) -> Floats:

@@ -12,14 +12,14 @@ from enum import IntEnum
 import numpy as np
 
 from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import TAU, final_nmsre, normalise
+from horde_agent.measures.moments import ReturnMoments
+from horde_agent.measures.nmsre import error_trace, final_nmsre
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.measures.two_pass_nmsre import policy_scores
-from horde_agent.saving import State, attributes, put_back
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers
 
-_STATE = ("n_excursions", "n_tests", "latest_mean", "_mean", "_m2", "_trace")
-_LATER_STATE = ("n_discarded_by", "n_repeated")  # older snapshots lack these
+_STATE = ("n_excursions", "n_discarded_by", "n_repeated", "latest_mean", "_trace")
 
 
 class Discard(IntEnum):
@@ -47,9 +47,9 @@ class ReturnErrors:
 
     Attributes:
         table: The completed excursions.
+        moments: Of the returns so far.
         n_excursions: Completed tests: excursions, and stretches of the behaviour itself.
         n_discarded_by: Excursions that were discarded for each reason, by `Discard`, shape (5,).
-        n_tests: Completed tests per demon, shape (n_demons,).
         n_repeated: Tests of a demon that were not scored because of stale frames
             (`TestExcursion.is_repeated`), of all demons together.
         latest_mean: Mean online NMSRE after the last excursion; NaN until a demon was tested twice.
@@ -61,8 +61,8 @@ class ReturnErrors:
         self.n_repeated = 0
         self.n_discarded_by: Integers = np.zeros(len(Discard), dtype=np.int64)
         self.latest_mean = float("nan")
-        self.n_tests = np.zeros(n_demons, dtype=np.int64)
-        self._mean, self._m2, self._trace = (np.zeros(n_demons) for _ in range(3))
+        self.moments = ReturnMoments(n_demons)
+        self._trace: Floats = np.full(n_demons, np.nan)
 
     @property
     def policies(self) -> list[PolicyUnderTest]:
@@ -80,13 +80,19 @@ class ReturnErrors:
         return {reason: n for reason, n in counts if n}
 
     @property
+    def n_tests(self) -> Integers:
+        """Completed tests per demon, shape (n_demons,)."""
+        return self.moments.n
+
+    @property
     def n_demons(self) -> int:
         """Number of demons of the Horde."""
         return self.table.n_demons
 
     def state(self) -> State:
         """Return the scores so far, and the excursions that are in no file."""
-        return attributes(self, *_STATE, *_LATER_STATE) | self.table.state()
+        scores = attributes(self, *_STATE) | nested(moments=self.moments.state())
+        return scores | self.table.state()
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned; later excursions are removed from the file.
@@ -94,18 +100,15 @@ class ReturnErrors:
         Raises:
             ValueError: If the file contains fewer sound excursions.
         """
-        put_back(self, state, *_STATE, *(name for name in _LATER_STATE if name in state))
+        put_back(self, state, *_STATE)
+        self.moments.restore(inner(state, "moments"))
         self.table.restore(state)
 
     def rearrange(self, old_index: Integers, policies: Sequence[PolicyUnderTest]) -> None:
         """Continue after demons were added or removed: `ExcursionTable.rearrange`; `old_index`: (n_demons,)."""
         self.table.rearrange(old_index, policies)
-        is_old = old_index >= 0
-        self.n_tests = np.where(is_old, self.n_tests[old_index], 0)
-        self._mean, self._m2, self._trace = (
-            np.where(is_old, values[old_index], 0.0)
-            for values in (self._mean, self._m2, self._trace)
-        )
+        self.moments.rearrange(old_index)
+        self._trace = np.where(old_index >= 0, self._trace[old_index], np.nan)
 
     def discard(self, reason: Discard) -> None:
         """Count an excursion that was discarded."""
@@ -120,38 +123,43 @@ class ReturnErrors:
         self.n_repeated += int(np.count_nonzero(test.is_repeated))
         if test.is_repeated.all():
             return
-        is_known = np.isfinite(test.returns) & np.isfinite(test.predictions)
+        is_known = np.isfinite(test.returns) & np.isfinite(test.predictions - test.remainder)
         i = test.demons[is_known]
-        g = test.returns[is_known]
-        predictions = test.predictions[is_known]
-        error = (predictions - g) ** 2
-        n = self.n_tests[i] + 1
-        self.n_tests[i] = n
-        self._trace[i] += (error - self._trace[i]) / np.where(n == 1, 1.0, TAU)
-        away = g - self._mean[i]  # Welford (1962)
-        self._mean[i] += away / n
-        self._m2[i] += away * (g - self._mean[i])
+        values = {
+            "prediction": test.predictions[is_known],
+            "return": test.returns[is_known],
+            "remainder": test.remainder[is_known],
+            "share": test.share[is_known],
+            "persistence": test.persistence[is_known],
+        }
+        returns: Floats = np.full((1, self.n_demons), np.nan)
+        share = np.zeros((1, self.n_demons))
+        errors = returns.copy()
+        returns[0, i] = values["return"]
+        share[0, i] = values["share"]
+        errors[0, i] = values["prediction"] - values["remainder"] - values["return"]
+        self.moments.add(returns, share)
+        error_trace(errors**2, self._trace)
         self.n_excursions += 1
         self.latest_mean = self.online_mean(diverged)
-        self.table.append(test.policy_name, test.step, self.latest_mean, i, (predictions, g))
+        self.table.append(test.policy_name, test.step, self.latest_mean, i, values)
 
     def online_mean(self, diverged: Collection[int] = ()) -> float:
-        """Return the mean NMSRE with the variance of the returns so far; nan while no demon was tested twice."""
-        tested = self.n_tests >= 2
-        tested[list(diverged)] = False
-        if not tested.any():
-            return float("nan")
-        return float(self.online()[tested].mean())
+        """Return the mean of `online` without the `diverged` demons; nan while no demon was tested twice."""
+        nmsre = self.online()
+        nmsre[list(diverged)] = np.nan
+        scored = nmsre[~np.isnan(nmsre)]
+        if len(scored):
+            return float(scored.mean())
+        return float("nan")
 
     def online(self) -> Floats:
         """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,); nan before 2 tests."""
-        variance = self.online_variance()
-        return normalise(np.where(np.isnan(variance), np.nan, self._trace), variance)
+        return np.where(self.n_tests >= 2, self.moments.normalise(self._trace), np.nan)
 
     def online_variance(self) -> Floats:
         """Return the variance of each demon's returns so far, shape (n_demons,); nan before 2 tests."""
-        variance: Floats = np.full(self.n_demons, np.nan)
-        return np.divide(self._m2, self.n_tests, out=variance, where=self.n_tests >= 2)
+        return np.where(self.n_tests >= 2, self.moments.measured_variance, np.nan)
 
     def online_median(self, diverged: Collection[int] = ()) -> float:
         """Return the median of `online` without the `diverged` demons; nan while no demon was tested twice."""

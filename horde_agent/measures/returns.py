@@ -1,10 +1,17 @@
-"""Truncated returns, and the target policies under test with the demons they test.
+"""Measured returns, and the target policies under test with the demons they test.
 
-    g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1}
+    G_t = g_t + share_t G_{t+n},    g_t = sum_{k < n} (gamma_{t+1} ... gamma_{t+k}) c_{t+k+1},
+                                    share_t = gamma_{t+1} ... gamma_{t+n}
 
-`TestExcursion` adds it up term by term; `returns_along` computes it for every row of a recorded
-stream, backwards. A question with an outcome z adds (1 - gamma) z to c, and gamma may be a function
-of the state.
+The n terms of g are measured. The rest is not, so a predictor v fills it in itself: its error is
+v_t - g_t - share_t v_{t+n}. A constant added to the cumulants adds the same to v_t as to the
+others, and a prediction that fulfils its Bellman equation along the way has no error. Variances
+take the mean return for the rest (`moments`). A question is scored if at most 5 % of its return
+lie beyond the measured terms.
+
+`TestExcursion` adds the terms up one by one; `returns_along` computes returns for every row of a
+recorded stream, backwards. A question with an outcome z adds (1 - gamma) z to c, and gamma may be a
+function of the state; after a terminal state nothing follows, and the share is 0.
 
 Policies other than the behaviour are tested by excursions, the behaviour itself while it acts and
 learns: every `horizon` learning steps the predictions are stored, and the return over the following
@@ -17,6 +24,7 @@ measured under the target policy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -41,7 +49,51 @@ BEHAVIOUR = "behaviour"
 MOST_REPEATED = 0.05
 """Largest share of a return's weight that stale frames, which repeat a reading, may have."""
 
+NEGLIGIBLE_SHARE = 0.05
+"""Largest share of a return beyond the measured terms, in the mean, with which a question is scored."""
+
 _TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
+_SUMS = ("returns", "share", "remainder", "_weight", "_repeated_weight", "_first", "_last")
+
+
+def n_terms_needed(gamma: float) -> float:
+    """Return the number of terms beyond which at most 5 % of a return at `gamma` lie, at least 1; inf from 1 on.
+
+    Examples:
+        >>> n_terms_needed(0.0), n_terms_needed(0.8), n_terms_needed(0.99), n_terms_needed(1.0)
+        (1, 14, 299, inf)
+    """
+    if gamma <= 0.0:
+        return 1
+    if gamma >= 1.0:
+        return math.inf
+    return max(1, math.ceil(math.log(NEGLIGIBLE_SHARE) / math.log(gamma)))
+
+
+def horizon_needed(share: float, horizon: int) -> float:
+    """Return the terms needed if `share` of a return lies beyond `horizon`, rounded up to two digits; inf for 1.
+
+    Examples:
+        >>> horizon_needed(0.99**50, 50), horizon_needed(0.95**50, 50), horizon_needed(1.0, 50)
+        (300.0, 59, inf)
+    """
+    n = n_terms_needed(float(share ** (1.0 / horizon)))
+    if n >= 100 and math.isfinite(n):
+        unit = 10 ** (len(str(n)) - 2)
+        return float(math.ceil(n / unit) * unit)
+    return n
+
+
+def persistent(readings: Floats, gamma: Floats | float) -> Floats:
+    """Return what "the present reading lasts" predicts, x / (1 - gamma); NaN from gamma 1 on.
+
+    Args:
+        readings: x, shape (..., n).
+        gamma: Constant continuations, a number or of shape (n,); NaN gives NaN.
+    """
+    termination = 1.0 - np.broadcast_to(gamma, readings.shape)
+    unknown: Floats = np.full(readings.shape, np.nan)
+    return np.divide(readings, termination, out=unknown, where=termination > 0.0)
 
 
 def returns_along(
@@ -50,18 +102,17 @@ def returns_along(
     follows: Bools | None = None,
     last: Floats | float = 0.0,
 ) -> Floats:
-    """Return the return from each row of a stream, (n_rows, ...), truncated at gaps and at its end; 0 at the end.
+    """Return the return from each row of a stream, (n_rows, ...), measured up to the next gap or the end.
 
     Args:
         cumulants: c_t on reaching each row, shape (n_rows, ...).
         gamma: Constant continuations, a number or of shape (...); or those on reaching each row,
             shape (n_rows, ...).
         follows: True if the next row follows, shape (n_rows,); None if all but the last do.
-        last: Return from the last row, if the stream continues.
+        last: Return from each row that no row follows: a number, or of shape (...) or (n_rows, ...).
     """
-    returns = np.zeros_like(cumulants)
+    returns = np.array(np.broadcast_to(last, cumulants.shape), dtype=cumulants.dtype)
     gamma = np.broadcast_to(gamma, cumulants.shape)
-    returns[-1:] = last
     for t in range(len(cumulants) - 2, -1, -1):
         if follows is None or follows[t]:
             returns[t] = cumulants[t + 1] + gamma[t + 1] * returns[t + 1]
@@ -241,21 +292,31 @@ class TestExcursion:
         policy: The policy followed, with its demons.
         predictions: Of all demons of the Horde at the first observation, shape (n_demons,).
         step: Step at which the excursion began.
-        horizon: Terms of the return.
+        horizon: Terms to measure.
+        first: The first observation, in the environment's units, shape (n_inputs,); None if
+            it is unknown, and with it what "the present reading lasts" predicts.
 
     Attributes:
         demons: Positions in the Horde of those tested, shape (n,).
         predictions: Of the tested demons, float64, shape (n,).
-        returns: The return so far, in the units of the cumulants, with c_{t+k+1} + (1 -
+        returns: The terms measured so far, in the units of the cumulants, with c_{t+k+1} + (1 -
             gamma_{t+k+1}) z_{t+k+1} as its terms, shape (n,); NaN where a question's function gave
             no number, or a continuation outside [0, 1], and at the end where `is_repeated`.
+        share: Share of each return beyond these terms, the product of the continuations, shape (n,).
+        remainder: What the demons predict of the return beyond, share v_{t+n}, shape (n,); set by
+            `complete`.
         n_terms: Terms so far.
     """
 
     __test__ = False
 
     def __init__(
-        self, policy: PolicyUnderTest, predictions: NDArray[np.floating], step: int, horizon: int
+        self,
+        policy: PolicyUnderTest,
+        predictions: NDArray[np.floating],
+        step: int,
+        horizon: int,
+        first: NDArray[Any] | None = None,
     ) -> None:
         self.policy_name = policy.name
         self.step = step
@@ -265,12 +326,34 @@ class TestExcursion:
         self.n_terms = 0
         n = len(policy.demons)
         self.returns: Floats = np.zeros(n)
-        self._discount: Floats = np.ones(n)  # product of the gammas so far
-        self._weight: Floats = np.zeros(n)  # sum of these products over the terms
+        self.share: Floats = np.ones(n)
+        self.remainder: Floats = np.zeros(n)
+        self._weight: Floats = np.zeros(n)  # sum of the shares over the terms
         self._repeated_weight: Floats = np.zeros(n)  # over the terms of stale frames
         self._channel = policy.channel.copy()
         self._gamma = policy.gamma.copy()
         self._others = policy.others
+        self._first: Floats = np.full(n, np.nan)
+        if first is not None:
+            self._first = first[self._channel].astype(np.float64)
+        self._last = self._first.copy()
+
+    @property
+    def persistence(self) -> Floats:
+        """What "the present reading lasts" predicts of the measured terms, shape (n,); NaN for no sum of a channel."""
+        return np.asarray(
+            persistent(self._first, self._gamma) - self.share * persistent(self._last, self._gamma)
+        )
+
+    @property
+    def has_remainder(self) -> bool:
+        """True if a part of a return lies beyond the measured terms."""
+        return bool((self.share != 0.0).any())
+
+    def complete(self, predictions: NDArray[np.floating]) -> None:
+        """Set `remainder` by the predictions of all demons of the Horde at the newest observation, (n_demons,)."""
+        last = predictions[self.demons].astype(np.float64)
+        self.remainder = np.where(self.share == 0.0, 0.0, self.share * last)
 
     def observe(
         self,
@@ -290,6 +373,7 @@ class TestExcursion:
         repeats the one before.
         """
         terms = observation[self._channel]
+        self._last = terms.astype(np.float64)
         gamma = self._gamma
         if self._others:
             terms = terms.astype(np.float64)
@@ -308,12 +392,13 @@ class TestExcursion:
                 if not isinstance(question.cumulant, Reward):
                     cumulant = _cumulant_of(question, observation, tiles, predict_one)
                 terms[k] = cumulant + (1.0 - gamma[k]) * z
-        self.returns = self.returns + self._discount * terms
-        self._weight = self._weight + self._discount
+        self.returns = self.returns + self.share * terms
+        self._weight = self._weight + self.share
         if stale:
-            self._repeated_weight = self._repeated_weight + self._discount
-        self._discount = self._discount * gamma
+            self._repeated_weight = self._repeated_weight + self.share
+        self.share = self.share * gamma
         if terminated:
+            self.share = np.zeros_like(self.share)
             self.n_terms = self.horizon
         else:
             self.n_terms = self.n_terms + 1
@@ -328,13 +413,7 @@ class TestExcursion:
     def state(self) -> State:
         """Return the predictions and the return so far."""
         fields = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
-        sums = {
-            "value": self.returns.copy(),
-            "_discount": self._discount.copy(),
-            "_weight": self._weight.copy(),
-            "_repeated_weight": self._repeated_weight.copy(),
-        }
-        return nested(own=fields, sums=sums)
+        return nested(own=fields, sums=attributes(self, *_SUMS))
 
     @classmethod
     def restored(
@@ -349,12 +428,7 @@ class TestExcursion:
         policy = next(policy for policy in policies if policy.name == str(fields["policy"]))
         test = cls(policy, np.zeros(len(questions)), 0, horizon)
         put_back(test, fields, *_TEST_STATE)
-        sums = inner(state, "sums")
-        test.returns = np.array(sums["value"])
-        test._discount = np.array(sums["_discount"])
-        n = len(test.demons)
-        test._weight = np.array(sums.get("_weight", np.zeros(n)))  # older snapshots lack them
-        test._repeated_weight = np.array(sums.get("_repeated_weight", np.zeros(n)))
+        put_back(test, inner(state, "sums"), *_SUMS)
         other_columns = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
         test._others = tuple((k, questions[test.demons[k]]) for k in other_columns)
         return test
@@ -374,9 +448,12 @@ class TestExcursion:
         self.predictions = self.predictions[stays]
         self.demons = place[self.demons[stays]]
         self.returns = self.returns[stays]
-        self._discount = self._discount[stays]
+        self.share = self.share[stays]
+        self.remainder = self.remainder[stays]
         self._weight = self._weight[stays]
         self._repeated_weight = self._repeated_weight[stays]
+        self._first = self._first[stays]
+        self._last = self._last[stays]
         self._channel = self._channel[stays]
         self._gamma = self._gamma[stays]
         new_index = {int(k): i for i, k in enumerate(stays)}

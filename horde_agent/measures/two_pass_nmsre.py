@@ -1,9 +1,9 @@
 """Two-pass NMSRE from the table of excursions, read in chunks: a month has 200,000 excursions.
 
 The two-pass NMSRE needs the variance of all returns before its first value. The first pass computes
-the variances and the last error traces (`policy_scores`); a second one the values for tables and
-pictures: all of them in order (`nmsre_along`), a thinned curve (`curves`), or some predictions and
-returns (`dots`).
+the moments of the returns, the second the last error traces (`policy_scores`); a further one the
+values for tables and pictures: all of them in order (`nmsre_along`), a thinned curve (`curves`), or
+some predictions and returns (`dots`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.measures.excursion_table import ExcursionTable, of_policy
-from horde_agent.measures.nmsre import error_trace, normalise
+from horde_agent.measures.moments import ReturnMoments
+from horde_agent.measures.nmsre import Outcomes, error_trace
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
@@ -25,15 +26,14 @@ MOST_DOTS = 2000
 
 
 class PolicyScores:
-    """Scores of one policy's excursions, which are added batch by batch.
+    """Scores of one policy's excursions, which are added batch by batch, in two passes.
 
     Attributes:
         number: Of the policy, among all.
         policy: The policy with its n demons.
-        n_tests: Excursions that tested each demon, shape (n,).
+        moments: Of the returns.
         trace: The last error trace, shape (n,); NaN if there is none.
-
-    Source: Chan, Golub & LeVeque (1979), for sums of squares of one batch after the other.
+        persistence_trace: The same of "the present reading lasts", or of the mean return.
     """
 
     def __init__(self, number: int, policy: PolicyUnderTest) -> None:
@@ -41,26 +41,26 @@ class PolicyScores:
         self.policy = policy
         self._steps = list[Integers]()
         n = len(policy.demons)
-        self.n_tests = np.zeros(n, np.int64)
-        self._mean = np.zeros(n)
-        self._squares = np.zeros(n)
+        self.moments = ReturnMoments(n)
         self.trace = np.full(n, np.nan)
+        self.persistence_trace = np.full(n, np.nan)
 
-    def add(self, step: Integers, predictions: Floats, returns: Floats) -> None:
-        """Add excursions of the policy, shape (n_excursions,) and (n_excursions, n)."""
-        self._steps.append(step)
-        error_trace((predictions - returns) ** 2, self.trace)
-        is_known = ~np.isnan(returns)
-        n = is_known.sum(axis=0)
-        sums = np.where(is_known, returns, 0.0).sum(axis=0)
-        mean = np.divide(sums, n, out=np.zeros(len(n)), where=n > 0)
-        squares = np.where(is_known, (returns - mean) ** 2, 0.0).sum(axis=0)
-        n_after = self.n_tests + n
-        share = np.divide(n, n_after, out=np.zeros(len(n)), where=n_after > 0)
-        away = mean - self._mean
-        self._squares += squares + away**2 * self.n_tests * share
-        self._mean = np.where(self.n_tests == 0, mean, self._mean + away * share)
-        self.n_tests = n_after
+    def add(self, excursions: Outcomes) -> None:
+        """Add excursions of the policy: the first pass."""
+        self._steps.append(excursions.step)
+        share = np.broadcast_to(excursions.share, excursions.returns.shape)
+        self.moments.add(excursions.returns, share)
+
+    def add_errors(self, excursions: Outcomes) -> None:
+        """Add their errors: the second pass, when the mean return is known."""
+        error_trace(excursions.errors**2, self.trace)
+        of_persistence = excursions.persistence_errors(self.moments.mean)
+        error_trace(of_persistence**2, self.persistence_trace)
+
+    @property
+    def n_tests(self) -> Integers:
+        """Excursions that tested each demon, shape (n,)."""
+        return self.moments.n
 
     @property
     def step(self) -> Integers:
@@ -69,22 +69,28 @@ class PolicyScores:
 
     @property
     def variance(self) -> Floats:
-        """Variance of each question's returns, shape (n,); NaN if there are none."""
-        variance: Floats = np.full(len(self.trace), np.nan)
-        return np.divide(self._squares, self.n_tests, out=variance, where=self.n_tests > 0)
+        """Variance of each question's returns, shape (n,); NaN if there are none, or the horizon is too short."""
+        return self.moments.measured_variance
 
     def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
-        return np.where(self.n_tests >= 2, normalise(self.trace, self.variance), np.nan)
+        return np.where(self.n_tests >= 2, self.moments.normalise(self.trace), np.nan)
+
+    def last_persistence_nmsre(self) -> Floats:
+        """Return that of "the present reading lasts", shape (n,)."""
+        nmsre = self.moments.normalise(self.persistence_trace)
+        return np.where(self.n_tests >= 2, nmsre, np.nan)
 
 
 def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
-    """Return the scores of each policy that has excursions. One pass."""
+    """Return the scores of each policy that has excursions. Two passes."""
     scores = [PolicyScores(k, policy) for k, policy in enumerate(table.policies)]
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
-            is_of, predictions, returns = of_policy(rows, k, table.policies[k])
-            scores[k].add(rows["step"][is_of], predictions, returns)
+            scores[k].add(of_policy(rows, k, table.policies[k]))
+    for rows in table:
+        for k in np.unique(rows["policy"]).tolist():
+            scores[k].add_errors(of_policy(rows, k, table.policies[k]))
     return [one for one in scores if len(one.step)]
 
 
@@ -101,9 +107,9 @@ def nmsre_along(
     for rows in table:
         values = {}
         for k in np.unique(rows["policy"]).tolist():
-            _, predictions, returns = of_policy(rows, k, table.policies[k])
-            trace = error_trace((predictions - returns) ** 2, traces[k])
-            values[k] = iter(normalise(trace, by_number[k].variance))
+            excursions = of_policy(rows, k, table.policies[k])
+            trace = error_trace(excursions.errors**2, traces[k])
+            values[k] = iter(by_number[k].moments.normalise(trace))
         for k, step, online in rows[["policy", "step", "online"]].tolist():
             yield step, by_number[k], next(values[k]), online
 
@@ -143,7 +149,9 @@ def curves(table: ExcursionTable, some: Sequence[PolicyScores]) -> list[Curve]:
 def dots(
     table: ExcursionTable, some: Sequence[PolicyScores], columns: Mapping[int, Integers]
 ) -> dict[int, tuple[Floats, Floats]]:
-    """Return predictions and returns of the second half of each policy's excursions, at most `MOST_DOTS` of them.
+    """Return predictions and sums of the terms measured in the second half of each policy's excursions.
+
+    At most `MOST_DOTS` of them.
 
     `columns` are places among a policy's demons, (m,), by its number; both results have the shape
     (n_shown, m). One pass.
@@ -154,12 +162,13 @@ def dots(
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
             if k in shown:
-                _, predictions, returns = of_policy(rows, k, table.policies[k])
-                is_shown: Bools = np.isin(n_tests[k] + np.arange(len(returns)), shown[k])
-                kept[k].append(
-                    (predictions[is_shown][:, columns[k]], returns[is_shown][:, columns[k]])
-                )
-                n_tests[k] += len(returns)
+                excursions = of_policy(rows, k, table.policies[k])
+                n = len(excursions.step)
+                is_shown: Bools = np.isin(n_tests[k] + np.arange(n), shown[k])
+                returns = excursions.returns[is_shown][:, columns[k]]
+                predicted = returns + excursions.errors[is_shown][:, columns[k]]
+                kept[k].append((predicted, returns))
+                n_tests[k] += n
     return {
         k: (np.concatenate([p for p, _ in some]), np.concatenate([r for _, r in some]))
         for k, some in kept.items()

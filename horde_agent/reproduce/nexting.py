@@ -32,6 +32,7 @@ from horde_agent.reproduce.nexting_life import (
     FROZEN_EVERY,
     N_WINDOWS,
     TIME_SCALES_S,
+    Moments,
     NextingLife,
     NextingQuestions,
     OnlineErrors,
@@ -43,7 +44,7 @@ from horde_agent.reproduce.offline import RIDGES, LeastSquares, blocks, terms_ne
 from horde_agent.reproduce.runner import Job
 from horde_agent.reproduce.stats import join
 from horde_agent.reproduce.training_data import TrainingData, learn
-from horde_agent.runs.log_nexting import LEARNED_SHARE, Moments, read_log
+from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"

@@ -25,7 +25,6 @@ from horde_agent.record import Stream
 from horde_agent.reproduce.lives import new_horde
 from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
 from horde_agent.reproduce.training_data import LEARN, TrainingData, learn
-from horde_agent.runs.log_nexting import Moments
 from horde_agent.types import Bools, Floats, Integers
 
 TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)
@@ -77,6 +76,32 @@ def wall_follower(interface: Interface) -> BehaviourPolicy:
 
 
 # ---- the questions --------------------------------------------------------------------------------------------------
+
+
+class Moments:
+    """Mean and variance of rows that are added in batches. Source: Chan, Golub & LeVeque (1979)."""
+
+    def __init__(self, n: int) -> None:
+        self.n = 0
+        self.mean = np.zeros(n)
+        self._squares = np.zeros(n)
+
+    def add(self, values: Floats) -> None:
+        """Add values, shape (n_rows, n)."""
+        if not len(values):
+            return
+        mean = values.mean(axis=0)
+        n = self.n + len(values)
+        away = mean - self.mean
+        self._squares += ((values - mean) ** 2).sum(axis=0) + away**2 * (self.n * len(values) / n)
+        if self.n:
+            mean = self.mean + away * (len(values) / n)
+        self.mean = mean
+        self.n = n
+
+    def variance(self) -> Floats:
+        """Return the variance of the rows so far, shape (n,)."""
+        return self._squares / self.n
 
 
 @dataclass(frozen=True)

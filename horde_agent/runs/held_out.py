@@ -2,13 +2,14 @@
 
 The data set is learned from as a whole. When its first pass reaches the last 30 % (from the nearest
 beginning of an episode), the predictions of the weights so far are made for states of that part, one
-per time scale 1 / (1 - gamma), and scored by what was recorded after them.
+per time scale 1 / (1 - gamma), and scored by what was recorded after them
+(`evaluation.prediction_error`). A stretch is so long that at most 5 % of the return lie beyond it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -18,15 +19,21 @@ from numpy.typing import NDArray
 
 from horde_agent.cluster import AnyHorde
 from horde_agent.evaluation.intervals import Resampler
-from horde_agent.evaluation.prediction_error import PredictionError, Stretches, size_at
+from horde_agent.evaluation.prediction_error import (
+    PredictionError,
+    Stretches,
+    error_paths,
+    size_at,
+)
 from horde_agent.evaluation.verdict import ENOUGH
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
+from horde_agent.measures.moments import ROUNDING
 from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.returns import is_sum_of_channel
+from horde_agent.measures.returns import is_sum_of_channel, n_terms_needed, persistent
 from horde_agent.policies import Behaviour, Greedy
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
@@ -40,6 +47,7 @@ COLUMNS = (
     "n_stretches",
     "effective_size",
     "nmsre",
+    "nmsre_of_persistence",
     "low",
     "high",
     "is_judged",
@@ -49,8 +57,7 @@ COLUMNS = (
 LEVEL = 0.95
 _N_RESAMPLES = 300
 _MOST_GROUPS = 50
-_MOST_STEPS = 200  # of a stretch
-_NEGLIGIBLE = 0.05  # share of a return beyond the stretch
+_MOST_STEPS = 1_000  # of a stretch
 _MOST_STRETCHES = 2_000
 _MOST_ROWS = 200_000
 _MOST_CALLS = 400_000  # of the policies' probabilities
@@ -66,6 +73,7 @@ class Score(NamedTuple):
     n_stretches: int
     effective_size: float
     nmsre: float
+    nmsre_of_persistence: float  # of "the present reading lasts"
     low: float
     high: float
     reason: str
@@ -122,7 +130,7 @@ def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int =
     index = {name: i for i, name in enumerate(horde.names)}
     held_out = _HeldOut(rows, interface, _n_policies(questions))
     places = {gamma: held_out.places(gamma) for gamma in _gammas(questions)}
-    predictions = held_out.predictions(places.values(), horde)
+    held_out.predict(places, horde)
     weights: dict[Hashable, Stretches] = {}
     scores = []
     for question in questions:
@@ -133,14 +141,16 @@ def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int =
         gamma = float(question.continuation)  # type: ignore[arg-type]
         starts = places[gamma]
         if len(starts) < ENOUGH:
-            why = f"{len(starts)} stretches of {n_steps_of(gamma)} steps are held out, fewer than {ENOUGH:g}"
+            why = (
+                f"{len(starts)} stretches of {n_terms_needed(gamma)} steps, as gamma {gamma:g} needs, are held out, "
+                f"fewer than {ENOUGH:g}"
+            )
             scores.append(_unjudged(question, len(starts), math.nan, why))
             continue
         key = (identity(question.target_policy), gamma)
         if key not in weights:
-            weights[key] = held_out.stretches(question, starts, n_steps_of(gamma))
-        predicted = predictions[starts, index[question.name]]
-        scores.append(held_out.score(question, starts, predicted, weights[key], seed))
+            weights[key] = held_out.stretches(question, starts)
+        scores.append(held_out.score(question, index[question.name], starts, weights[key], seed))
     return scores
 
 
@@ -152,15 +162,6 @@ def has_scorable(questions: Iterable[GVF]) -> bool:
     )
 
 
-def n_steps_of(gamma: float) -> int:
-    """Return the number of steps after which less than 5 % of a return follow, at least 1."""
-    if gamma <= 0.0:
-        return 1
-    if gamma >= 1.0:
-        return _MOST_STEPS + 1
-    return max(1, math.ceil(math.log(_NEGLIGIBLE) / math.log(gamma)))
-
-
 def _objection(question: GVF) -> str:
     """Return why a question cannot be scored by importance sampling; "" if it can."""
     if not is_sum_of_channel(question):
@@ -169,8 +170,10 @@ def _objection(question: GVF) -> str:
         return "its policy changes as it is learned"
     if not hasattr(question.target_policy, "probabilities") or not question.target_policy.n_actions:
         return "its policy has no probabilities of discrete actions"
-    if n_steps_of(float(question.continuation)) > _MOST_STEPS:  # type: ignore[arg-type]
-        return f"its time scale is too long for stretches of {_MOST_STEPS} steps"
+    gamma = float(question.continuation)  # type: ignore[arg-type]
+    if n_terms_needed(gamma) > _MOST_STEPS:
+        share = gamma**_MOST_STEPS
+        return f"its return at gamma {gamma:g} has {share:.0%} beyond {_MOST_STEPS} steps, the longest stretch"
     return ""
 
 
@@ -189,6 +192,7 @@ def _unjudged(question: GVF, n_stretches: int, size: float, reason: str) -> Scor
         n_stretches=n_stretches,
         effective_size=size,
         nmsre=math.nan,
+        nmsre_of_persistence=math.nan,
         low=math.nan,
         high=math.nan,
         reason=reason,
@@ -223,7 +227,7 @@ class _HeldOut:
 
     def places(self, gamma: float) -> Integers:
         """Return the rows in which the stretches of a time scale begin, not more than can be computed."""
-        n_steps = n_steps_of(gamma)
+        n_steps = int(n_terms_needed(gamma))
         is_whole = self._follows & ((self._n_left >= n_steps) | self._is_ended)
         chosen = []
         previous = -(10**9)
@@ -238,22 +242,33 @@ class _HeldOut:
             places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
         return places
 
-    def predictions(self, places: Iterable[Integers], horde: AnyHorde) -> Floats:
-        """Return the predictions in the rows of `places`, shape (n_rows, n_demons), NaN in others."""
-        out = np.full((len(self._rows), horde.n_demons), np.nan)
-        for row in sorted({row for starts in places for row in starts.tolist()}):
+    def predict(self, places: Mapping[float, Integers], horde: AnyHorde) -> None:
+        """Make the predictions in all rows of the stretches that begin in `places`, by time scale."""
+        is_used = np.zeros(len(self._rows), dtype=bool)
+        for gamma, starts in places.items():
+            is_used[self._path(starts, gamma)] = True
+        used = np.flatnonzero(is_used)
+        self._place = np.full(len(self._rows), -1)
+        self._place[used] = np.arange(len(used))
+        self._predictions = np.zeros((len(used), horde.n_demons))
+        for place, row in enumerate(used.tolist()):
             observation = self._rows["observation"][row]
-            out[row] = horde.predict(self._tiles_in(row), observation)
-        return out
+            self._predictions[place] = horde.predict(self._tiles_in(row), observation)
+
+    def _path(self, starts: Integers, gamma: float) -> Integers:
+        """Return the rows of each stretch from its first to its last state, repeated, shape (n_stretches, K + 1)."""
+        steps = np.arange(int(n_terms_needed(gamma)) + 1)
+        return starts[:, None] + np.minimum(steps, self._n_left[starts][:, None])
 
     def _tiles_in(self, row: int) -> Tiles:
         if row not in self._tiles:
             self._tiles[row] = self._encode(self._rows["observation"][row])
         return self._tiles[row]
 
-    def stretches(self, question: GVF, starts: Integers, n_steps: int) -> Stretches:
+    def stretches(self, question: GVF, starts: Integers) -> Stretches:
         """Return the weights of the stretches under the question's policy, and their groups."""
         rows = self._rows
+        n_steps = int(n_terms_needed(float(question.continuation)))  # type: ignore[arg-type]
         ratios = np.ones((len(starts), n_steps))
         known: dict[int, float] = {}
         for i, start in enumerate(starts.tolist()):
@@ -277,14 +292,9 @@ class _HeldOut:
         return np.asarray(np.arange(len(starts)) * n_groups // len(starts))
 
     def score(
-        self,
-        question: GVF,
-        starts: Integers,
-        predicted: Floats,
-        stretches: Stretches,
-        seed: int,
+        self, question: GVF, demon: int, starts: Integers, stretches: Stretches, seed: int
     ) -> Score:
-        """Return the score of a question whose predictions at `starts`, (n_stretches,), are known."""
+        """Score a question, that of a demon of the Horde, on the stretches that begin in rows `starts`."""
         gamma = float(question.continuation)  # type: ignore[arg-type]
         size = size_at(stretches, _stride(gamma) - 1)
         if size < ENOUGH:
@@ -293,10 +303,19 @@ class _HeldOut:
                 f"below {ENOUGH:g}"
             )
             return _unjudged(question, len(starts), size, reason)
+        path = self._path(starts, gamma)
+        predicted = self._predictions[self._place[path], demon]
         if not np.isfinite(predicted).all():
             return _unjudged(question, len(starts), size, "its predictions are not finite")
-        error = PredictionError(predicted, self._cumulants(question, starts), gamma, stretches)
-        if not error.variance > 0.0:
+        channel = int(question.cumulant.index)  # type: ignore[union-attr]
+        readings = self._rows["observation"][path, channel].astype(np.float64)
+        of_constant = np.full(path.shape, readings.mean() / (1.0 - gamma))
+        errors, deviations, of_persistence = (
+            self._errors(predictions, readings, starts, gamma)
+            for predictions in (predicted, of_constant, persistent(readings, gamma))
+        )
+        error = PredictionError(errors, deviations, stretches)
+        if not error.variance > (ROUNDING * of_constant[0, 0]) ** 2:
             return _unjudged(question, len(starts), size, "its returns do not vary")
         resampler = Resampler(
             error.n_episodes, seed, n_resamples=_N_RESAMPLES, level=LEVEL, method="percentile"
@@ -309,20 +328,22 @@ class _HeldOut:
             n_stretches=len(starts),
             effective_size=size,
             nmsre=error.value,
+            nmsre_of_persistence=PredictionError(of_persistence, deviations, stretches).value,
             low=float(low),
             high=float(high),
             reason="",
             by_group=error.influence(),
         )
 
-    def _cumulants(self, question: GVF, starts: Integers) -> Floats:
-        """Return the cumulants of the steps of each stretch, 0 after its end, shape (n_stretches, K)."""
-        channel = int(question.cumulant.index)  # type: ignore[union-attr]
-        n_steps = n_steps_of(float(question.continuation))  # type: ignore[arg-type]
-        rows = starts[:, None] + 1 + np.arange(n_steps)
-        is_inside = np.arange(n_steps) < self._n_left[starts][:, None]
-        readings = self._rows["observation"][np.minimum(rows, len(self._rows) - 1), channel]
-        return np.where(is_inside, readings.astype(np.float64), 0.0)
+    def _errors(
+        self, predictions: Floats, readings: Floats, starts: Integers, gamma: float
+    ) -> Floats:
+        """Return the errors after each step, (n_stretches, K), of predictions in all rows, (n_stretches, K + 1)."""
+        n_left = self._n_left[starts][:, None]
+        steps = np.arange(predictions.shape[1])
+        is_over = self._is_ended[starts][:, None] & (steps >= n_left)
+        cumulants = np.where(steps[1:] <= n_left, readings[:, 1:], 0.0)
+        return error_paths(np.where(is_over, 0.0, predictions), cumulants, gamma)
 
 
 def _stride(gamma: float) -> int:
@@ -341,7 +362,8 @@ def write_scores(path: Path, scores: Sequence[Score], policies: Sequence[str]) -
         if not callable(one.question.continuation):
             gamma = one.question.continuation
         by_group = " ".join(f"{psi:.5g}" for psi in one.by_group)
-        numbers = [one.n_stretches, one.effective_size, one.nmsre, one.low, one.high]
+        numbers = [one.n_stretches, one.effective_size, one.nmsre, one.nmsre_of_persistence]
+        numbers += [one.low, one.high]
         about = [one.question.name, policy, gamma]
         lines.append([*about, *numbers, int(one.is_judged), one.reason, by_group])
     write_csv(path, COLUMNS, lines)

@@ -2,7 +2,9 @@
 
 The log is read in consecutive parts, several times. A return runs across their borders, so one pass
 computes how the return at the first row of each part depends on the part after it, and the next
-pass computes the returns.
+pass computes the returns. They end at the end of the log or at the row before a gap, where each
+predictor fills in the rest (`measures.returns`); a row is scored if at most 5 % of its return lie
+beyond.
 
 Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of
     every sensor.
@@ -10,7 +12,7 @@ Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -19,12 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.cluster import AnyHorde
+from horde_agent.interface import Interface
 from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo, reward_number
-from horde_agent.measures.nmsre import normalise
-from horde_agent.measures.returns import NO_CHANNEL, is_sum_of_channel, returns_along
+from horde_agent.measures.moments import ReturnMoments
+from horde_agent.measures.returns import (
+    NEGLIGIBLE_SHARE,
+    NO_CHANNEL,
+    is_sum_of_channel,
+    n_terms_needed,
+    persistent,
+    returns_along,
+)
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import BadInput
 from horde_agent.types import Bools, Floats, Integers
@@ -42,16 +52,27 @@ class Holdout(NamedTuple):
     n_steps: int  # number of steps of the log
     n_gaps: int  # how many of them led to a gap
     n_learned: int  # number of rows of the part that was learned from
-    n_scored: int  # number of scored rows: the held-out ones with a next row
+    n_scored: Integers  # number of scored rows of each question, shape (n_demons,)
     channel: Integers  # cumulant of each question, shape (n_demons,)
     gamma: Floats  # its continuation, shape (n_demons,)
-    variance: Floats  # of the returns that are scored, shape (n_demons,)
-    # Mean squared error / variance, exactly 1 if the returns do not vary, shape (n_demons,)
-    nmsre: Floats
+    variance: Floats  # of the returns that are scored, shape (n_demons,); NaN without two
+    is_constant: Bools  # whether these do not vary, shape (n_demons,)
+    nmsre: Floats  # mean squared error / variance, shape (n_demons,)
     # The same for the constant predictor, the mean return of the learned part
     nmsre_of_mean: Floats
+    # The same for "the present reading lasts"
+    nmsre_of_persistence: Floats
     # For a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
     shown: dict[int, Floats]
+
+    @property
+    def why_not(self) -> list[str]:
+        """Reason of each question for which it may lack a score."""
+        return [
+            f"the held-out part of the log has fewer than 2 rows that {n_terms_needed(gamma):g} consecutive steps "
+            f"follow, which gamma {gamma:g} needs: use a longer log"
+            for gamma in self.gamma.tolist()
+        ]
 
 
 def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
@@ -97,22 +118,19 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         k = k + 1
 
 
-def returns_of(
-    rows: NDArray[Any], channel: Integers, gamma: Floats, last: Floats | float = 0.0
-) -> Floats:
-    """Return sum_k gamma^k r_{t+k+1} for each row, truncated at gaps and at the end.
+def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats) -> Floats:
+    """Return the measured terms sum_k gamma^k r_{t+k+1} for each row, up to the next gap or the end.
 
     Args:
         rows: Of a recording.
         channel: The cumulant of each question, shape (n,).
         gamma: Its constant continuation, shape (n,).
-        last: Return from the last row, if the log continues.
 
     Returns:
         Shape (n_rows, n), in units of the channels; 0 in rows without a next row.
     """
     return returns_along(
-        rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"]), last
+        rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"])
     )
 
 
@@ -133,39 +151,53 @@ def learn(
 
 
 def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
-    """Score the predictions on the last 30 % of a log. Rows without a next row are not scored."""
+    """Score the predictions on the last 30 % of a log."""
     horde = student.horde
     interface = student.interface
     channel, gamma = known_returns(horde)
     (n_learned, n_steps, n_gaps) = _split(rows)
-    k = 0
-    mean = Moments(horde.n_demons)
-    for _, follows, returns in _with_returns(rows, 0, n_learned, channel, gamma):
-        mean.add(returns[follows])
-    actual, errors, of_mean = (Moments(horde.n_demons) for _ in range(3))
+    learned = ReturnMoments(horde.n_demons)
+    of_log = _LogReturns(channel, gamma)
+    for _, returns in of_log.along(rows, 0, n_learned):
+        learned.add(np.where(returns.follows, returns.terms, np.nan), returns.share)
+    held_out = ReturnMoments(horde.n_demons)
+    sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
-    previous: Floats | None = None
-    for part, follows, returns in _with_returns(rows, n_learned, None, channel, gamma):
-        predictions = predict_along(part, horde, interface, previous)
-        previous = predictions[-1].copy()
-        actual.add(returns[follows])
-        errors.add((predictions[follows] - returns[follows]) ** 2)
-        of_mean.add((mean.mean - returns[follows]) ** 2)
+    k = 0
+    of_log.predictor = lambda: _Along(horde, interface)
+    for part, returns in of_log.along(rows, n_learned, None):
+        is_scored = returns.follows & (returns.share <= NEGLIGIBLE_SHARE)
+        terms = np.where(is_scored, returns.terms, np.nan)
+        held_out.add(terms, returns.share)
+        predicted = {
+            "demons": returns.predictions - returns.remainder,
+            "mean": learned.mean * (1.0 - returns.share),
+            "persistence": returns.persistence,
+        }
+        for name, prediction in predicted.items():
+            sums[name] += np.where(is_scored, (prediction - returns.terms) ** 2, 0.0).sum(axis=0)
         for i, pieces in shown.items():
-            number = k + np.flatnonzero(follows)
-            pieces.append(np.column_stack([number, predictions[follows, i], returns[follows, i]]))
+            at = np.flatnonzero(is_scored[:, i])
+            actual = returns.terms[at, i] + returns.remainder[at, i]
+            pieces.append(np.column_stack([k + at, returns.predictions[at, i], actual]))
         k += len(part)
-    variance = actual.variance()
+    is_known = held_out.n >= 2
+    nmsre = {
+        name: held_out.normalise(np.where(is_known, total / np.maximum(held_out.n, 1), np.nan))
+        for name, total in sums.items()
+    }
     return Holdout(
         n_steps=n_steps,
         n_gaps=n_gaps,
         n_learned=n_learned,
-        n_scored=actual.n,
+        n_scored=held_out.n,
         channel=channel,
         gamma=gamma,
-        variance=variance,
-        nmsre=normalise(errors.mean, variance),
-        nmsre_of_mean=normalise(of_mean.mean, variance),
+        variance=np.where(is_known, held_out.variance, np.nan),
+        is_constant=is_known & held_out.is_constant,
+        nmsre=nmsre["demons"],
+        nmsre_of_mean=nmsre["mean"],
+        nmsre_of_persistence=nmsre["persistence"],
         shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
     )
 
@@ -187,32 +219,6 @@ def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> l
         int(np.argmax(np.where(channel == c, gamma, -np.inf)))
         for c in [*preferred, *other_channels][:3]
     ]
-
-
-class Moments:
-    """Mean and variance of rows that are added in batches. Source: Chan, Golub & LeVeque (1979)."""
-
-    def __init__(self, n: int) -> None:
-        self.n = 0
-        self.mean = np.zeros(n)
-        self._squares = np.zeros(n)
-
-    def add(self, values: Floats) -> None:
-        """Add values, shape (n_rows, n)."""
-        if not len(values):
-            return
-        mean = values.mean(axis=0)
-        n = self.n + len(values)
-        away = mean - self.mean
-        self._squares += ((values - mean) ** 2).sum(axis=0) + away**2 * (self.n * len(values) / n)
-        if self.n:
-            mean = self.mean + away * (len(values) / n)
-        self.mean = mean
-        self.n = n
-
-    def variance(self) -> Floats:
-        """Return the variance of the rows so far, shape (n,)."""
-        return self._squares / self.n
 
 
 def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
@@ -257,29 +263,131 @@ def _with_next(parts: Iterable[Stream]) -> Iterator[tuple[NDArray[Any], Stream]]
         yield part.rows if after is None else np.concatenate([part.rows, after.rows[:1]]), part
 
 
-def _with_returns(
-    rows: Iterable[Stream], begin: int, end: int | None, channel: Integers, gamma: Floats
-) -> Iterator[tuple[Stream, Bools, Floats]]:
-    """Yield each part of the rows `begin` to `end`, which of its rows have a next row, and the returns.
+class _Returns(NamedTuple):
+    """Returns of the rows of a part, all but `follows` of shape (n_rows, n_demons).
 
-    The returns, of shape (n_rows, n_demons), are truncated at gaps and at `end`.
+    Attributes:
+        follows: Whether a row has a next one, shape (n_rows, 1).
+        terms: The terms up to the next gap or the end.
+        share: Share of the return beyond them.
+        remainder: What the demons predict of it; 0 without a predictor.
+        persistence: What "the present reading lasts" predicts of the terms.
+        predictions: Of the demons; 0 without a predictor.
     """
-    # Of each part: the return at its first row if 0 follows; its weight else
-    borders: list[tuple[Floats, Floats]] = []
-    for extended, part in _with_next(_between(rows, begin, end)):
-        is_whole = are_followed(extended["flags"])[: len(part)].all()
-        # A view would keep the whole part in memory
-        first = returns_of(extended, channel, gamma)[0].copy()
-        borders.append((first, gamma ** len(part) * is_whole))
-    after: list[Floats | float] = [0.0]
-    for first, weight in reversed(borders[1:]):
-        after.append(first + weight * after[-1])
-    for (extended, part), last in zip(
-        _with_next(_between(rows, begin, end)), reversed(after), strict=True
-    ):
-        follows = are_followed(extended["flags"])
-        returns = returns_of(extended, channel, gamma, last)
-        yield part, follows[: len(part)], returns[: len(part)]
+
+    follows: Bools
+    terms: Floats
+    share: Floats
+    remainder: Floats
+    persistence: Floats
+    predictions: Floats
+
+
+class _Along:
+    """Predictions along consecutive parts, also of a Horde whose predictions are fed back."""
+
+    def __init__(self, horde: AnyHorde, interface: Interface) -> None:
+        self._horde = horde
+        self._interface = interface
+        self._previous: Floats | None = None
+
+    def __call__(self, part: Stream) -> Floats:
+        """Return the predictions in the rows of the next part, shape (n_rows, n_demons)."""
+        predictions = predict_along(part, self._horde, self._interface, self._previous)
+        self._previous = predictions[-1].copy()
+        return predictions
+
+
+class _LogReturns:
+    """The returns of a log's rows, by part.
+
+    Args:
+        channel: The cumulant of each question, shape (n_demons,).
+        gamma: Its constant continuation, shape (n_demons,).
+
+    Attributes:
+        predictor: Returns a new predictor, for a further pass; None without one.
+    """
+
+    # What each predictor, and the share, is in a row that no row follows
+    _TERMS = 0
+    _SHARE = 1
+    _REMAINDER = 2
+    _PERSISTENCE = 3
+
+    def __init__(self, channel: Integers, gamma: Floats) -> None:
+        self._channel = channel
+        self._gamma = gamma
+        self.predictor: Callable[[], _Along] | None = None
+
+    def along(
+        self, rows: Iterable[Stream], begin: int, end: int | None
+    ) -> Iterator[tuple[Stream, _Returns]]:
+        """Yield the parts of rows `begin` to `end` (excluded) with their returns."""
+        # Of each part: the returns at its first row if 0 follows it; the weight of what follows
+        borders: list[tuple[Floats, Floats]] = []
+        predict = self._new_predictor()
+        for extended, part in _with_next(_between(rows, begin, end)):
+            last = self._last(extended, predict(part))
+            if len(extended) > len(part):
+                last[-1] = 0.0
+            # A view would keep the whole part in memory
+            first = self._returns(extended, last)[0].copy()
+            is_whole = are_followed(extended["flags"])[: len(part)].all()
+            borders.append((first, self._gamma ** len(part) * is_whole))
+        after: list[Floats | float] = [0.0]
+        for first, weight in reversed(borders[1:]):
+            after.append(first + weight * after[-1])
+        predict = self._new_predictor()
+        for (extended, part), following in zip(
+            _with_next(_between(rows, begin, end)), reversed(after), strict=True
+        ):
+            n_rows = len(part)
+            predictions = predict(part)
+            last = self._last(extended, predictions)
+            if len(extended) > n_rows:
+                last[-1] = following
+            returns = self._returns(extended, last)[:n_rows]
+            readings = self._readings(part.rows)
+            present = persistent(readings, self._gamma)
+            yield (
+                part,
+                _Returns(
+                    follows=are_followed(extended["flags"])[:n_rows, None],
+                    terms=returns[:, self._TERMS],
+                    share=returns[:, self._SHARE],
+                    remainder=returns[:, self._REMAINDER],
+                    persistence=present - returns[:, self._PERSISTENCE],
+                    predictions=predictions,
+                ),
+            )
+
+    def _new_predictor(self) -> Callable[[Stream], Floats]:
+        if self.predictor is not None:
+            return self.predictor()
+        return lambda part: np.zeros((len(part), len(self._channel)))
+
+    def _readings(self, rows: NDArray[Any]) -> Floats:
+        """Return the cumulants on reaching each row, shape (n_rows, n_demons)."""
+        return np.asarray(rows["observation"][:, self._channel].astype(np.float64))
+
+    def _last(self, rows: NDArray[Any], predictions: Floats) -> Floats:
+        """Return what each row adds to the returns if no row follows, shape (n_rows, 4, n_demons).
+
+        `predictions` are those of all rows, or of all but the last.
+        """
+        last = np.zeros((len(rows), 4, len(self._channel)))
+        last[:, self._SHARE] = 1.0
+        last[: len(predictions), self._REMAINDER] = predictions
+        last[:, self._PERSISTENCE] = persistent(self._readings(rows), self._gamma)
+        last[(rows["flags"] & Flag.TERMINATED) > 0] = 0.0
+        return last
+
+    def _returns(self, rows: NDArray[Any], last: Floats) -> Floats:
+        """Return the returns of each row up to a row that no row follows, with `last` there, of its shape."""
+        cumulants = np.zeros_like(last)
+        cumulants[:, self._TERMS] = self._readings(rows)
+        return returns_along(cumulants, self._gamma, are_followed(rows["flags"]), last)
 
 
 def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:

@@ -206,6 +206,9 @@ class SpyHorde:
         self.predictions = np.full(self.n_demons, 1000.0 * self._updates + age)
         return self.predictions
 
+    def predict(self, tiles: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        return np.full(self.n_demons, 1000.0 * self._updates + age_of(observation))
+
     def _predict(self) -> np.ndarray:
         return np.full(self.n_demons, 1000.0 * self._updates + (self._held or 0))
 

@@ -17,7 +17,7 @@ from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_unde
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder
-from horde_agent.runs.storage.tables import not_scored
+from horde_agent.runs.storage.tables import ExcursionFacts, not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
 
@@ -187,8 +187,7 @@ def test_an_invalid_continuation_leaves_its_demon_out_of_that_excursion(nonsense
     errors = ReturnErrors([policy], n_demons=2)
     for k in range(3):
         test = TestExcursion(policy, np.zeros(2), step=k, horizon=2)
-        test.observe(np.ones(1), TILES)
-        test.n_terms = 2
+        test.observe(np.ones(1), TILES, terminated=k > 0)
         errors.add(test)
     assert errors.n_tests.tolist() == [2, 3]
     (outcome,) = errors.table.outcomes()
@@ -217,7 +216,8 @@ def test_each_horizon_a_prediction_is_compared_with_the_return() -> None:
         expected = truncated_return(readings[step + 1 :].T, 0.5, HORIZON)
         np.testing.assert_allclose(returns[k, 3:], expected, rtol=1e-12)
     errors = life.student.errors.nmsre()
-    oracle = nmsre(predictions[:, 4], returns[:, 4])
+    remainder = 0.5**HORIZON * np.array([5005.0, 10010.0, 15015.0, 20020.0])
+    oracle = nmsre(predictions[:, 4] - remainder, returns[:, 4])
     assert errors[4] == pytest.approx(oracle[-1])
     assert len(horde.learned) == 23, "no step was taken for the tests' sake"
 
@@ -299,6 +299,25 @@ def test_an_excursion_ends_an_on_policy_test() -> None:
     assert {policy.name for policy in life.excursions.policies} == {"action 0"}
 
 
+def why_not(question: GVF, tests: ExcursionFacts) -> str:
+    (reason,) = not_scored([question], np.array([np.nan]), tests)
+    return str(reason["reason"])
+
+
+def facts(share: float = np.nan, horizon: int = 50, **further: Any) -> ExcursionFacts:
+    never = np.zeros((2, horizon + 1), dtype=np.int64)
+    return ExcursionFacts(
+        **{
+            "n_tests": np.zeros(1, dtype=np.int64),
+            "share": np.array([share]),
+            "horizon": horizon,
+            "interrupted": never,
+            "has_excursions": True,
+            **further,
+        }
+    )
+
+
 def test_why_a_question_has_no_score() -> None:
     questions = [
         GVF("seen", Behaviour(), Channel(0), 0.5),
@@ -308,16 +327,48 @@ def test_why_a_question_has_no_score() -> None:
         GVF("left", constant(0), Channel(0), 0.5),
     ]
     scores = np.array([0.5, np.nan, np.nan, np.nan, np.nan])
-    reasons = {
-        one["first"]: one["reason"] for one in not_scored(questions, scores, has_excursions=False)
-    }
+    nothing = np.full(5, np.nan)
+    tests = facts(share=0.0, has_excursions=False)._replace(share=nothing, n_tests=np.zeros(5))
+    reasons = {one["first"]: one["reason"] for one in not_scored(questions, scores, tests)}
     assert list(reasons) == ["rare", "asked not to", "of another", "left"]
     for reason, word in zip(
         reasons.values(), ["2 complete", "tested", "prediction", "no test ex"], strict=True
     ):
         assert word in reason
-    assert (
-        not_scored(questions[4:], scores[4:], has_excursions=True)[0]["reason"] == reasons["rare"]
-    )
+    assert why_not(questions[4], facts()) == reasons["rare"]
     life = live(0, ToyBody(), horde_of(questions, FACE), excursions=WITHOUT)
     assert [policy.demons.tolist() for policy in life.student.errors.policies] == [[4], [0, 1]]
+
+
+def test_a_return_that_goes_on_beyond_the_horizon_names_the_horizon_that_it_needs() -> None:
+    """.99^50 = .605 and .99^298.1 = .05; .8^10 = .107, .8^13.4 = .05. A function of the state is judged by its mean."""
+    long = GVF("long", Behaviour(), Channel(0), 0.99)
+    reason = "its return at gamma 0.99 has 61% beyond 50 steps: use --horizon 300"
+    assert why_not(long, facts(share=0.99**50)) == reason
+    assert why_not(long, facts()) == reason, "also when no test was completed"
+    short = GVF("short", constant(0), Channel(0), 0.8)
+    assert why_not(short, facts(share=0.8**10, horizon=10)).endswith(
+        "gamma 0.8 has 11% beyond 10 steps: use --horizon 14"
+    )
+    wall = GVF("wall", constant(0), Channel(0), lambda o, t: 1.0)
+    assert why_not(wall, facts(share=0.3)) == (
+        "its return has 30% beyond 50 steps: use --horizon 130"
+    )
+    assert "no horizon is long enough" in why_not(wall, facts(share=1.0))
+
+
+def test_tests_that_breaks_cut_short_name_the_horizon_that_half_of_them_reach() -> None:
+    """Episodes of 12 steps: the stream breaks after 12, so no test of 50 steps is completed; they begin at any time.
+
+    At gamma .5 a return needs 5 steps, at .9 29: no horizon helps.
+    """
+    breaks = {k: {"gap": 1} for k in range(12, 1_000, 12)}
+    questions = nexting(FACE, (0.5, 0.9))
+    life = live(1_000, ToyBody(breaks), SpyHorde(questions), excursions=ExcursionConfig(0.0, 50))
+    student = life.student
+    assert student.errors.n_excursions == 0
+    assert student.interrupted[0, :12].tolist() == [1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2]
+    tests = facts(interrupted=student.interrupted)
+    near = "0 complete tests of 50 steps: 20 were interrupted by gaps or ends of episodes, half of them within 5 steps"
+    assert why_not(questions[0], tests) == f"{near}; use --horizon 5"
+    assert why_not(questions[-1], tests) == f"{near}, but its return needs 29"

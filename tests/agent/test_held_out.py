@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, learn_from
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface, learn_from
 from horde_agent.cli import main
-from horde_agent.evaluation.prediction_error import PredictionError, Stretches, size_at
+from horde_agent.evaluation.prediction_error import (
+    PredictionError,
+    Stretches,
+    error_paths,
+    size_at,
+)
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
 from horde_agent.runs.storage.folder import read_csv
+from tests.agent.doubles import ToyBody
+from tests.oracles.evaluation import HeldOutEpisode, held_out_nmsre
 
 N_ROWS = 1_500
 NEXT = "reading after go"
@@ -22,30 +30,121 @@ FAR = "readings of going on and on"
 
 
 def test_on_policy_it_is_the_mean_squared_error_over_the_variance() -> None:
+    """The prediction in the last state stands for what follows; the variance is that of the eight terms."""
     rng = np.random.default_rng(0)
     readings = rng.normal(size=(60, 8))
-    prediction = rng.normal(size=60)
-    returns = readings @ 0.5 ** np.arange(8)
+    predictions = rng.normal(size=(60, 9))
+    sums = readings @ 0.5 ** np.arange(8)
     stretches = Stretches(np.ones((60, 8)), np.arange(60) // 3)
-    error = PredictionError(prediction, readings, 0.5, stretches)
-    expected = ((prediction - returns) ** 2).mean() / returns.var()
-    assert error.value == pytest.approx(expected)
-    assert error.variance == pytest.approx(returns.var())
+    paths = error_paths(predictions, readings, 0.5)
+    error = PredictionError(paths, error_paths(np.zeros((60, 9)), readings, 0.5), stretches)
+    errors = predictions[:, 0] - sums - 0.5**8 * predictions[:, 8]
+    assert error.value == pytest.approx((errors**2).mean() / sums.var())
+    assert error.variance == pytest.approx(sums.var())
 
 
 def test_off_policy_each_step_has_its_own_weights() -> None:
-    """Two stretches of two steps with weights (2, 4) and (1, 0), cumulants (1, 1) and (0, 5), v = 1, gamma = 1.
+    """Two stretches of two steps with weights (2, 4) and (1, 0), cumulants (1, 1) and (0, 5), gamma = 1; v = 1, then 0.
 
-    Errors: 1 + (2 * (0 - 1) + 1 * (1 - 1)) / 3 + (4 * (1 - 0) + 0) / 4 = 4/3. The returns' mean is
-    2/3 + 1; their square 2/3 + 4 - 1, so their variance 11/3 - 25/9.
+    Errors: 0, 0 - 1 and 1, 1 - 5. Squares: (2 * 0 + 1 * 1) / 3 + (4 * (1 - 0) + 0) / 4 = 4/3. The
+    returns' mean is 2/3 + 1; their square 2/3 + 4 - 1, so their variance 11/3 - 25/9.
     """
     stretches = Stretches(np.array([[2.0, 4.0], [1.0, 0.0]]), np.array([0, 1]))
     cumulant = np.array([[1.0, 1.0], [0.0, 5.0]])
-    error = PredictionError(np.ones(2), cumulant, 1.0, stretches)
+    predictions = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    paths = error_paths(predictions, cumulant, 1.0)
+    assert paths.tolist() == [[0.0, -1.0], [1.0, -4.0]]
+    error = PredictionError(paths, error_paths(np.zeros((2, 3)), cumulant, 1.0), stretches)
     assert error.variance == pytest.approx(11 / 3 - 25 / 9)
     assert error.value == pytest.approx(4 / 3 / (11 / 3 - 25 / 9))
     assert size_at(stretches, 0) == pytest.approx(9 / 5)
     assert size_at(stretches, 5) == pytest.approx(1.0)
+
+
+LENGTHS = (40, 7, 23, 61, 3, 18, 90, 12) * 6
+"""Steps of episodes."""
+
+
+class Ready:
+    """A Horde with one question; it predicts half of the reading, and a tenth."""
+
+    n_demons = 1
+
+    def __init__(self, question: GVF) -> None:
+        self.questions = (question,)
+        self.names = [question.name]
+
+    def predict(self, tiles: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        return np.array([0.5 * float(observation[0]) + 0.1])
+
+
+class Careful:
+    """Goes on (action 0) the more often the higher the reading."""
+
+    n_actions = 3
+
+    def probabilities(self, observation: np.ndarray, tiles: np.ndarray) -> np.ndarray:
+        go = 0.5 + 0.4 * float(observation[0])
+        return np.array([go, 1.0 - go, 0.0])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("end", [Flag.NONE, Flag.TERMINATED])
+def test_a_score_is_that_of_its_definition(gamma: float, end: Flag) -> None:
+    """Episodes of many lengths, which end by a gap or in a terminal state; b differs from row to row.
+
+    A stretch that a gap cuts short is left out; one that ends in a terminal state counts, and no
+    reading of the next episode belongs to it. Each episode has stretches of its own.
+    """
+    rng = np.random.default_rng(3)
+    interface = Interface.of(ToyBody())
+    recorder = Recorder(3)
+    question = GVF("q", Careful(), Channel(0), gamma)
+    episodes = []
+    step = 0
+    for n in LENGTHS:
+        readings = rng.random(n + 1).astype(np.float32)
+        b = rng.uniform(0.3, 0.7, n)
+        actions = (rng.random(n) >= b).astype(int)
+        of_action = np.where(actions == 0, b, 1.0 - b).astype(np.float32)
+        for k, reading in enumerate(readings):
+            flags = Flag.NONE
+            phase = Phase.BEHAVE
+            if k == 0:
+                flags = Flag.GAP
+            if k == n:
+                flags = end
+                phase = Phase.END
+            recorder.write(
+                Row(
+                    step=step,
+                    t=0.1 * step,
+                    observation=np.array([reading, 0.0, 0.0], dtype=np.float32),
+                    action=int(np.append(actions, NO_ACTION)[k]),
+                    b=float(np.append(of_action, np.nan)[k]),
+                    phase=phase,
+                    flags=flags,
+                    pose=(np.nan,) * 3,
+                )
+            )
+            step += 1
+        exact = readings.astype(np.float64)
+        go = 0.5 + 0.4 * exact[:-1]
+        episodes.append(
+            HeldOutEpisode(
+                prediction=0.5 * exact + 0.1,
+                reading=exact,
+                ratio=np.where(actions == 0, go, 1.0 - go) / of_action,
+                is_terminal=end is Flag.TERMINATED,
+            )
+        )
+    horde: Any = Ready(question)
+    (score,) = held_out.score(recorder.stream().rows, horde, interface)
+    n_terms, stride = {0.0: (1, 1), 0.5: (5, 2), 0.8: (14, 5)}[gamma]
+    expected = held_out_nmsre(episodes, gamma, n_terms, stride)
+    assert score.n_stretches == expected.n_stretches
+    assert score.effective_size == pytest.approx(expected.effective_size, rel=1e-6)
+    assert score.nmsre == pytest.approx(expected.nmsre, rel=1e-6)
 
 
 def learned(out: Path, step_size: float = 0.1) -> Learned:

@@ -30,7 +30,7 @@ def life_of(horde: Horde, **further: Any) -> Life:
 
 
 def new_questions() -> list[GVF]:
-    return [GVF(f"new/{action}", constant(action), Channel(1), 0.8, lam=0.4) for action in range(3)]
+    return [GVF(f"new/{action}", constant(action), Channel(1), 0.5, lam=0.4) for action in range(3)]
 
 
 def returns_by_step(life: Life, name: str) -> dict[int, float]:

@@ -44,7 +44,8 @@ def test_the_summary_has_exactly_the_fixed_keys_in_their_order(toy_run: Path) ->
         "steps robot_time_s wall_s steps_per_s learning_steps n_questions n_features n_active n_excursions "
         "n_updated_per_step mean_nmsre median_nmsre share_nmsre_below_1 diverged mspbe_vector_mean "
         "mspbe_scalar_mean max_trace learn_ms cycle_ms deadlines_missed gaps crc_errors backend seed "
-        "weights_sha256 version stopped_early link_losses s_without_link n_nearly_constant"
+        "weights_sha256 version stopped_early link_losses s_without_link n_nearly_constant "
+        "share_better_than_persistence"
     )
 
     assert expected.split() == list(summary_of(toy_run))
@@ -197,12 +198,12 @@ def test_questions_are_grouped_by_what_they_ask_and_not_by_their_names(tmp_path:
     page = write_report(run).read_text(encoding="utf-8")
     table = page.split("By policy and time scale")[1].split("</table>")[0]
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table)
-    assert [cells[:3], cells[6:9]] == [["behaviour", "0.5", "3"], ["behaviour", "0", "2"]]
+    assert [cells[:3], cells[8:11]] == [["behaviour", "0.5", "3"], ["behaviour", "0", "2"]]
     lines = lines_of(run / "questions.csv")
     about = [(line["policy"], line["gamma"], line["channel"]) for line in lines]
     assert about[:2] == [("behaviour", "0.5", "obs_0"), ("behaviour", "0.5", "obs_1")]
     medians = [float(line["nmsre"]) for line in lines[3:]]
-    assert float(cells[9]) == pytest.approx(np.mean(medians), abs=6e-4)
+    assert float(cells[11]) == pytest.approx(np.mean(medians), abs=6e-4)
 
 
 RULES = """
@@ -313,6 +314,7 @@ SUMMARY: dict[str, Any] = {
     "version": "1",
     "stopped_early": False,
     "n_nearly_constant": 3,
+    "share_better_than_persistence": 5 / 7,
 }
 DETAILS: dict[str, Any] = {
     "compile_s": 7.25,
@@ -327,16 +329,16 @@ DETAILS: dict[str, Any] = {
     "unfinished": False,
 }
 QUESTIONS = [
-    # name, nmsre, variance, n_tests, mspbe_scalar, mspbe_vector, diverged, n_updates, mspbe_valid,
-    # nearly_constant
-    ["left/g0/a", 0.25, 1e-3, 41, 0.0, 0.0, 0, 1, 0, 0],
-    ["left/g0/b", 1.0, 2e-3, 42, 0.0, 0.0, 0, 1, 0, 0],
-    ["left/g0/c", 4.0, 3e-3, 43, 0.0, 0.0, 0, 1, 0, 1],
-    ["left/g0.8/d", 500.0, 4e-3, 44, 0.0, 0.0, 1, 1, 0, 0],
-    ["left/g0.8/e", 0.5, 5e-3, 45, 0.0, 0.0, 0, 1, 0, 0],
-    ["right/g0/a", 3.0, 6e-3, 46, 0.0, 0.0, 0, 1, 0, 0],
-    ["right/g0/b", float("nan"), 7e-3, 0, 0.0, 0.0, 0, 1, 0, 0],
-    ["mine", 7.0, float("nan"), 48, 0.0, 0.0, 0, 1, 0, None],
+    # name, nmsre, nmsre_of_persistence, variance, n_tests, mspbe_scalar, mspbe_vector, diverged,
+    # n_updates, mspbe_valid, nearly_constant
+    ["left/g0/a", 0.25, 0.5, 1e-3, 41, 0.0, 0.0, 0, 1, 0, 0],
+    ["left/g0/b", 1.0, 0.75, 2e-3, 42, 0.0, 0.0, 0, 1, 0, 0],
+    ["left/g0/c", 4.0, 9.0, 3e-3, 43, 0.0, 0.0, 0, 1, 0, 1],
+    ["left/g0.8/d", 500.0, 1.0, 4e-3, 44, 0.0, 0.0, 1, 1, 0, 0],
+    ["left/g0.8/e", 0.5, 0.6, 5e-3, 45, 0.0, 0.0, 0, 1, 0, 0],
+    ["right/g0/a", 3.0, 2.0, 6e-3, 46, 0.0, 0.0, 0, 1, 0, 0],
+    ["right/g0/b", float("nan"), float("nan"), 7e-3, 0, 0.0, 0.0, 0, 1, 0, 0],
+    ["mine", 7.0, 1.0, float("nan"), 48, 0.0, 0.0, 0, 1, 0, None],
 ]
 
 
@@ -377,6 +379,7 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
         "median NMSRE": "0.252",
         "mean NMSRE": "1.29e9",
         "NMSRE below 1": "62.5%",
+        "better than persistence": "71.4%",
         "nearly constant": "3",
         "diverged": "1",
     }
@@ -393,12 +396,18 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
 
 
 def test_means_medians_and_shares_are_of_the_questions_that_were_scored(page: str) -> None:
-    """left, gamma 0: .25, 1 and 4: mean 1.75, median 1, a third below 1. The one set aside and the untested are out."""
+    """left, gamma 0: .25, 1 and 4: mean 1.75, median 1, a third below 1. The one set aside and the untested are out.
+
+    Persistence scores .5, .75 and 9 on these: worse than two of the three.
+    """
     assert table(page, "By policy and time scale") == [
-        ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"],
-        ["left", "0", "3", "1.000", "1.750", "33%"],
-        ["left", "0.8", "1", "0.500", "0.500", "100%"],
-        ["right", "0", "1", "3.000", "3.000", "0%"],
+        [
+            *("policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"),
+            *("median of persistence", "better than it"),
+        ],
+        ["left", "0", "3", "1.000", "1.750", "33%", "0.750", "67%"],
+        ["left", "0.8", "1", "0.500", "0.500", "100%", "0.600", "100%"],
+        ["right", "0", "1", "3.000", "3.000", "0%", "2.000", "0%"],
     ]
 
 
@@ -413,8 +422,8 @@ def test_the_worst_questions_come_first_and_diverged_ones_are_left_out(page: str
         "left/g0/a",
     ]
     assert worst[1:3] == [
-        ["mine", "7.000", "nan", "48", ""],
-        ["left/g0/c", "4.000", "0.003", "43", "yes"],
+        ["mine", "7.000", "1.000", "nan", "48", ""],
+        ["left/g0/c", "4.000", "9.000", "0.003", "43", "yes"],
     ]
 
 
@@ -496,8 +505,21 @@ def table_of(tests: list[Outcomes], n_demons: int) -> ExcursionTable:
     table = ExcursionTable([test.policy for test in tests], n_demons)
     for test in tests:
         for step, *values in zip(test.step.tolist(), test.predictions, test.returns, strict=True):
-            table.append(test.policy.name, step, 0.0, test.policy.demons, tuple(values))
+            demons = test.policy.demons
+            table.append(test.policy.name, step, 0.0, demons, numbers_of(*values))
     return table
+
+
+def numbers_of(predicted: np.ndarray, measured: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the values of an excursion; each prediction has .5 more, for what follows after the excursion."""
+    nothing = np.zeros(len(measured))
+    return {
+        "prediction": predicted + 0.5,
+        "return": measured,
+        "remainder": nothing + 0.5,
+        "share": nothing,
+        "persistence": nothing,
+    }
 
 
 def test_dots_are_of_the_second_half_at_the_longest_time_scale() -> None:
@@ -594,7 +616,7 @@ def run_of(folder: Path, predictions: np.ndarray, returns: np.ndarray, algorithm
     (folder / "log").mkdir()
     table.record_to(folder / "log" / "excursions.rec")
     for step, *values in zip(STEPS.tolist(), predictions, returns, strict=False):
-        table.append("left", step, 0.0, policy.demons, tuple(values))
+        table.append("left", step, 0.0, policy.demons, numbers_of(*values))
     table.close()
     return folder
 

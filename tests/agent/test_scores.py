@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,13 +48,13 @@ def test_remaining_questions_keep_their_discount() -> None:
     assert excursion.returns.tolist() == [1.25]
 
 
-def policy_under_test(gamma: tuple[float, ...] = (0.0, 0.5)) -> PolicyUnderTest:
+def policy_under_test(gamma: tuple[float, ...] = (0.0, 0.25)) -> PolicyUnderTest:
     n = len(gamma)
     return PolicyUnderTest(0, np.arange(n), np.zeros(n, dtype=np.int64), np.array(gamma))
 
 
 def excursion_of(
-    rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.5)
+    rewards: list[float], predictions: list[float], gamma: tuple[float, ...] = (0.0, 0.25)
 ) -> TestExcursion:
     test = TestExcursion(
         policy_under_test(gamma), np.array(predictions), step=0, horizon=len(rewards)
@@ -85,9 +83,9 @@ def test_the_golden_returns_and_nmsre() -> None:
     assert (curve[:, 4] == 1.0).all()
     online = ReturnErrors([of_six], 6)
     for k, (p, g) in enumerate(zip(predictions, returns, strict=True)):
-        test: Any = SimpleNamespace(
-            demons=np.arange(6), predictions=p, returns=g, policy_name=of_six.name, step=k
-        )
+        test = TestExcursion(of_six, p, step=k, horizon=1)
+        test.observe(np.zeros(1))
+        test.returns = g
         online.add(test)
         assert np.isnan(online.latest_mean) == (k == 0)
     np.testing.assert_allclose(online.online(), curve[-1], rtol=1e-9)
@@ -202,13 +200,20 @@ def fill(table: ExcursionTable) -> None:
             demons = np.array([0, 1, 2] if n_left > 4 else [0, 2])
         returns = 1e6 + rng.standard_normal(len(demons))
         predictions = returns + rng.standard_normal(len(demons)) * 0.5
-        table.append(POLICIES[k].name, 7 * step, online, demons, (predictions, returns))
+        values = {
+            "prediction": predictions,
+            "return": returns,
+            "remainder": np.zeros(len(demons)),
+            "share": np.zeros(len(demons)),
+            "persistence": returns - 1.0,
+        }
+        table.append(POLICIES[k].name, 7 * step, online, demons, values)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> ExcursionTable:
     """A table that is read in chunks of seven."""
-    monkeypatch.setattr(excursion_table, "CHUNK_BYTES", 7 * (16 * 3 + 16))
+    monkeypatch.setattr(excursion_table, "CHUNK_BYTES", 7 * (36 * 3 + 16))
     table = ExcursionTable(POLICIES, 5)
     fill(table)
     return table

@@ -18,6 +18,7 @@ from horde_agent.gvf import variance_of
 from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.timing import Durations
+from horde_agent.measures.nmsre import Outcomes
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
@@ -39,6 +40,7 @@ from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import (
     NOT_RECORDED,
+    QuestionScores,
     SessionOutcome,
     holdout_traces,
     write_tables,
@@ -46,6 +48,7 @@ from horde_agent.runs.storage.tables import (
 from horde_agent.saving import text
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 from tests.facts import states
+from tests.oracles.evaluation import partial_returns
 
 FACE = Interface.of(ToyBody())
 NAN = float("nan")
@@ -84,13 +87,13 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
     nmsre = np.array([0.1, 0.2, 0.3])
     variance = np.array([4.0, 5.0, 6.0])
     n_tests = np.array([7, 8, 9])
-    lines = tables.question_lines(
-        horde(), nmsre, variance, n_tests, watch, np.array([7.0, 7.0, NAN])
-    )
+    scores = QuestionScores(nmsre, np.array([0.7, 0.8, 0.9]), variance, n_tests)
+    lines = tables.question_lines(horde(), scores, watch, np.array([7.0, 7.0, NAN]))
     table = [dict(zip(SCORE_COLUMNS, line, strict=True)) for line in lines]
     assert table[1] == {
         "name": "b",
         "nmsre": 0.2,
+        "nmsre_of_persistence": 0.8,
         "variance": 5.0,
         "n_tests": 8,
         "mspbe_scalar": 50.0,
@@ -106,8 +109,8 @@ def test_every_column_of_the_questions_holds_what_its_head_says() -> None:
     assert [line["mspbe_valid"] for line in table] == [1, 0, 1]
 
 
-LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.5]), "left")
-RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.5]), "right")
+LEFT = PolicyUnderTest(0, np.array([0, 2]), np.array([0, 1]), np.array([0.0, 0.0]), "left")
+RIGHT = PolicyUnderTest(1, np.array([1]), np.array([0]), np.array([0.0]), "right")
 
 
 def completed(
@@ -219,7 +222,9 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
         n_steps=60,
         n_gaps=3,
         n_learned=40,
-        n_scored=2,
+        n_scored=np.full(6, 2),
+        is_constant=np.array([False, False, True, False, False, False]),
+        nmsre_of_persistence=np.array([0.2, 0.4, 1.0, 3.0, 0.6, 3.0]),
         shown={},
         variance=np.array([1.0, 2.0, 0.0, 4.0, 5.0, 6.0]),
         nmsre=np.array([0.1, 0.5, 1.0, 2.0, 0.5, 4.0]),
@@ -254,6 +259,7 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
     assert states(note, "12.5 passes", "70%", "2 steps")
     assert states(note, "1.000 in the median", "2.000 in the mean", "60%")
     assert summary["n_nearly_constant"] is None
+    assert summary["share_better_than_persistence"] == pytest.approx(2 / 5)
     assert "1 of 6 questions have returns that do not vary" in note
     with run.folder.questions.open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -305,7 +311,7 @@ def trace_lines(
     """Return the lines of traces.csv; the saw alone has a question about its variance."""
     starts = np.array([1 + k * (HORIZON + 1) for k in range(n_excursions)])
     course = PolicyScores(0, POLICY)
-    course.add(starts, np.zeros((n_excursions, 3)), np.zeros((n_excursions, 3)))
+    course.add(Outcomes(POLICY, starts, np.zeros((n_excursions, 3)), np.zeros((n_excursions, 3))))
     saw = GVF("saw/.25", ConstantAction(1, 3), Channel(1), 0.25)
     questions = [
         GVF("age/0", ConstantAction(1, 3), Channel(0), 0.0),
@@ -324,12 +330,12 @@ def trace_lines(
 
 
 def test_the_last_excursion_is_shown_at_the_longest_time_scale() -> None:
-    """From row 14 on; the return is sum_k .5^k age_{t+k+1}, truncated at the excursion's end, row 26."""
+    """From row 14 on: sum_k .5^k age_{t+k+1} up to the end of the excursion, row 26, and .5^12 of the 2 predicted."""
     shown = trace_lines(2)
     age = [line for line in shown if line["channel"] == "age"]
     assert {line["question"] for line in age} == {"age/.5"}
     assert {line["panel"] for line in age} == {"right"}
-    actual_return = sum(0.5**k * (15 + k) / 1000 for k in range(HORIZON))
+    actual_return = sum(0.5**k * (15 + k) / 1000 for k in range(HORIZON)) + 0.5**HORIZON * 2.0
     assert age[0] == {
         "question": "age/.5",
         "channel": "age",
@@ -423,7 +429,8 @@ def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: i
         (k, k + 1) for k in range(split - 1)
     ] * 2
     assert seen == [*range(split)] * 2
-    assert (score.n_learned, score.n_scored) == (split, n - split - 1)
+    assert score.n_learned == split
+    assert score.n_scored.tolist() == [n - split - 5] * 3, ".5^5 is the first power below .05"
 
 
 @pytest.mark.parametrize("flag", BROKEN)
@@ -434,8 +441,9 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     student = StreamLearner(horde, FACE)
     score = learn_and_score(stream_of([1.0] * 100, {30: flag, 80: flag}), student, passes=1)
     assert [call[1] for call in horde.learned] == [k for k in range(69) if k != 29]
-    assert score.shown[1][:, 0].tolist() == [k - 70 for k in range(70, 99) if k != 79]
-    assert score.n_scored == 28
+    near_an_end = [*range(75, 80), *range(95, 100)]
+    assert score.shown[1][:, 0].tolist() == [k - 70 for k in range(70, 99) if k not in near_an_end]
+    assert score.n_scored.tolist() == [20] * 3
 
 
 def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> None:
@@ -452,7 +460,7 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
         stream_of(readings, {90: Flag.GAP}), StreamLearner(horde, FACE), passes=1
     )
     variance = 15 / 28 * 13 / 28
-    assert score.n_scored == 28
+    assert score.n_scored.tolist() == [28]
     assert score.variance[0] == pytest.approx(variance)
     assert score.nmsre[0] == pytest.approx((15 / 16 + 13 * 9 / 16) / 28 / variance)
     assert score.nmsre_of_mean[0] == pytest.approx(0.25 / variance)
@@ -476,16 +484,31 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     learned = stream[:140]
     held_out = stream[140:]
     channel, gamma = known_returns(horde)
-    is_followed, scored = (are_followed(part.rows["flags"]) for part in (learned, held_out))
-    actual = returns_of(held_out.rows, channel, gamma)[scored]
-    mean = returns_of(learned.rows, channel, gamma)[is_followed].mean(axis=0)
-    variance = actual.var(axis=0)
+    actual = []
+    for part in (stream[:140], stream[140:]):
+        readings = part.rows["observation"][:, channel].astype(np.float64)
+        actual.append(partial_returns(readings, gamma, are_followed(part.rows["flags"])))
+    learned, held_out = actual
+    is_learned = np.broadcast_to(are_followed(stream[:140].rows["flags"])[:, None], (140, 6))
+    is_scored = held_out.share <= 0.05
+    assert is_scored.sum(axis=0).tolist() == [50, 50, 50, 11, 11, 11]
+    variance = held_out.variance(is_scored)
     np.testing.assert_allclose(score.variance, variance, rtol=1e-9)
-    vary = variance > 0
-    of_mean = ((mean - actual) ** 2).mean(axis=0)[vary] / variance[vary]
-    np.testing.assert_allclose(score.nmsre_of_mean[vary], of_mean, rtol=1e-9)
+    present = readings / (1.0 - gamma)
+    for scores, predicted in (
+        (score.nmsre, np.full((60, 6), 0.3)),
+        (score.nmsre_of_mean, np.tile(learned.mean(is_learned), (60, 1))),
+        (score.nmsre_of_persistence, present),
+    ):
+        squares = np.where(is_scored, held_out.errors(predicted) ** 2, 0.0).sum(axis=0)
+        expected = squares / is_scored.sum(axis=0)
+        vary = variance > 0
+        np.testing.assert_allclose(scores[vary], expected[vary] / variance[vary], rtol=1e-9)
+        np.testing.assert_array_equal(scores[~vary], expected[~vary] > 0.0)
     for demon, shown in score.shown.items():
-        np.testing.assert_allclose(shown[:, 2], actual[:, demon], rtol=1e-12)
+        rows = is_scored[:, demon]
+        ends = held_out.terms + held_out.share * 0.3
+        np.testing.assert_allclose(shown[:, 2], ends[rows, demon], rtol=1e-12)
 
 
 def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

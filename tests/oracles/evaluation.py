@@ -5,6 +5,9 @@ Source: White, Modayil & Sutton (2012), sections 4 and 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -30,6 +33,131 @@ def truncated_return(
     c = np.asarray(cumulants, dtype=np.float64)[..., :n_terms]
     weights = np.asarray(gamma, dtype=np.float64)[..., None] ** np.arange(c.shape[-1])
     return np.asarray((weights * c).sum(axis=-1))
+
+
+class PartialReturns(NamedTuple):
+    """Returns of the rows of a stream, shape (n_rows, n), and what lies beyond the terms measured."""
+
+    terms: Floats
+    share: Floats  # of the return beyond the terms
+    end: NDArray[np.int64]  # the last row of each row's unbroken stretch, shape (n_rows,)
+
+    def mean(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return mu = mean of (terms + share mu) over some rows of each question, shape (n,)."""
+        terms = np.where(rows, self.terms, 0.0).sum(axis=0)
+        measured = np.where(rows, 1.0 - self.share, 0.0).sum(axis=0)
+        return np.asarray(terms / measured)
+
+    def variance(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return the variance of terms + share mu over some rows of each question, shape (n,)."""
+        returns = self.terms + self.share * self.mean(rows)
+        return np.array([returns[rows[:, i], i].var() for i in range(returns.shape[1])])
+
+    def errors(self, predictions: Floats) -> Floats:
+        """Return the errors of predictions, shape (n_rows, n), which fill in the rest themselves."""
+        return np.asarray(predictions - self.terms - self.share * predictions[self.end])
+
+
+def partial_returns(cumulants: ArrayLike, gamma: ArrayLike, follows: ArrayLike) -> PartialReturns:
+    """Return the returns of the rows of a stream up to the next row that no row follows, term by term.
+
+    Args:
+        cumulants: On reaching each row, shape (n_rows, n).
+        gamma: Constant continuations, shape (n,).
+        follows: Whether the next row follows, shape (n_rows,).
+    """
+    c = np.asarray(cumulants, dtype=np.float64)
+    g = np.asarray(gamma, dtype=np.float64)
+    terms = np.zeros_like(c)
+    share = np.ones_like(c)
+    end = np.arange(len(c))
+    for t in range(len(c)):
+        while np.asarray(follows)[end[t]]:
+            end[t] += 1
+            terms[t] += share[t] * c[end[t]]
+            share[t] *= g
+    return PartialReturns(terms, share, end)
+
+
+class HeldOutEpisode(NamedTuple):
+    """A stretch of consecutive recorded rows: n actions, n + 1 states."""
+
+    prediction: Floats  # in each state, shape (n + 1,)
+    reading: Floats  # the cumulant on reaching each state, shape (n + 1,)
+    ratio: Floats  # pi(a) / b(a) of each action, shape (n,)
+    is_terminal: bool  # whether the last state is terminal
+
+
+class HeldOutScore(NamedTuple):
+    """A score by importance sampling."""
+
+    n_stretches: int
+    effective_size: float
+    nmsre: float
+
+
+def held_out_nmsre(
+    episodes: Sequence[HeldOutEpisode], gamma: float, n_terms: int, stride: int
+) -> HeldOutScore:
+    """Return the NMSRE of a question by per-decision weighted importance sampling, term by term.
+
+    A stretch of `n_terms` steps begins in the first state of each episode, and in every `stride`-th
+    after it from which enough steps, or the terminal state, follow. Its error after k steps is
+    v_0 - S_k - gamma^k v_k; the mean of the last one's square is the sum over k of the weighted means
+    of the changes of the square. Variances are those of the error of a constant, the mean reading
+    over 1 - gamma.
+    """
+    weights = []
+    errors = []
+    deviations = []
+    starts = []
+    for episode in episodes:
+        n = len(episode.ratio)
+        previous = -stride
+        for t in range(n):
+            if t - previous >= stride and (t + n_terms <= n or episode.is_terminal):
+                starts.append((episode, t))
+                previous = t
+    reached = [
+        episode.reading[min(t + k, len(episode.ratio))]
+        for episode, t in starts
+        for k in range(n_terms + 1)
+    ]
+    constant = float(np.mean(reached)) / (1.0 - gamma)
+    for episode, t in starts:
+        n = len(episode.ratio)
+        weight = 1.0
+        total = 0.0
+        rows = []
+        for k in range(1, n_terms + 1):
+            if t + k <= n:
+                weight *= episode.ratio[t + k - 1]
+                total += gamma ** (k - 1) * episode.reading[t + k]
+            share = gamma**k
+            if episode.is_terminal and t + k >= n:
+                share = 0.0
+            last = episode.prediction[min(t + k, n)]
+            error = episode.prediction[t] - total - share * last
+            rows.append((weight, error, constant - total - share * constant))
+        by_kind = np.array(rows).T
+        weights.append(by_kind[0])
+        errors.append(by_kind[1])
+        deviations.append(by_kind[2])
+    w = np.array(weights)
+
+    def mean_of(paths: Floats) -> float:
+        value = 0.0
+        for k in range(n_terms):
+            change = paths[:, k] - (paths[:, k - 1] if k else 0.0)
+            if w[:, k].sum() > 0.0:
+                value += float((w[:, k] * change).sum() / w[:, k].sum())
+        return value
+
+    deviation = np.array(deviations)
+    variance = mean_of(deviation**2) - mean_of(deviation) ** 2
+    at = w[:, min(stride, n_terms) - 1]
+    size = float(at.sum() ** 2 / (at**2).sum())
+    return HeldOutScore(len(starts), size, mean_of(np.array(errors) ** 2) / variance)
 
 
 def nmsre(predictions: ArrayLike, returns: ArrayLike, tau: float = PAPER_TAU) -> Floats:

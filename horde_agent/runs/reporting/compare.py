@@ -44,6 +44,7 @@ _ROWS = (
     ("n_questions", ",d"),
     ("n_excursions", ",d"),
     ("share_nmsre_below_1", ".1%"),
+    ("share_better_than_persistence", ".1%"),
     ("median_nmsre", "nmsre"),
     ("mean_nmsre", "nmsre"),
     ("n_nearly_constant", ",d"),

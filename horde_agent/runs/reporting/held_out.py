@@ -12,12 +12,14 @@ from horde_agent.runs.reporting.html import element, section, table
 
 N_SHOWN = 12
 _Z = 1.96  # of a 95 % interval
+_SHOWN = ("nmsre", "nmsre_of_persistence", "low", "high")
 _Line = Mapping[str, str]
 
 EXPLANATION = (
     "By importance sampling, per decision and weighted, on rows that the weights had not learned "
     "from: the NMSRE under the question's policy with a 95 % interval over episodes, and the effective "
-    "sample size after one time scale. A question is judged from a size of 20 on."
+    "sample size after one time scale. Persistence: the present reading lasts. A question is judged from "
+    "a size of 20 on."
 )
 
 
@@ -36,10 +38,13 @@ def held_out_section(lines: Sequence[_Line]) -> str:
         if sizes:
             size = f"{median(sizes):,.0f}"
         score = "-"
+        persistence = "-"
         if judged:
             score = nmsre_text(median(float(line["nmsre"]) for line in judged))
-        rows.append([policy, gamma, str(len(family)), str(len(judged)), size, score])
+            persistence = nmsre_text(median(float(line["nmsre_of_persistence"]) for line in judged))
+        rows.append([policy, gamma, str(len(family)), str(len(judged)), size, score, persistence])
     head = ["policy", "gamma", "questions", "judged", "effective size", "median NMSRE"]
+    head.append("of persistence")
     parts = [element("p", EXPLANATION), table(head, rows)]
     reasons: dict[str, int] = {}
     for line in lines:
@@ -53,13 +58,13 @@ def held_out_section(lines: Sequence[_Line]) -> str:
     worst.sort(key=lambda line: -float(line["nmsre"]))
     shown = [_cells(line) for line in worst[:N_SHOWN]]
     if shown:
-        names = ["question", "NMSRE", "95 % from", "to", "effective size"]
+        names = ["question", "NMSRE", "of persistence", "95 % from", "to", "effective size"]
         parts += [element("h3", "Worst"), table(names, shown)]
     return section("Held-out rows", *parts)
 
 
 def _cells(line: _Line) -> list[str]:
-    numbers = [nmsre_text(float(line[key])) for key in ("nmsre", "low", "high")]
+    numbers = [nmsre_text(float(line[key])) for key in _SHOWN]
     return [line["question"], *numbers, f"{float(line['effective_size']):,.0f}"]
 
 

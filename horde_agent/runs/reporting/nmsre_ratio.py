@@ -120,19 +120,20 @@ def newest_tests(
     }
     for rows in table:
         for k in np.unique(rows["policy"]).tolist():
-            is_of, predictions, returns = of_policy(rows, k, table.policies[k])
-            steps = rows["step"][is_of].tolist()
-            chosen = columns[k]
-            newest[k].extend(zip(steps, predictions[:, chosen], returns[:, chosen], strict=True))
+            excursions = of_policy(rows, k, table.policies[k])
+            steps = excursions.step.tolist()
+            errors = excursions.errors[:, columns[k]]
+            returns = excursions.returns[:, columns[k]]
+            newest[k].extend(zip(steps, errors, returns, strict=True))
     tests = {}
     for k, one in scores.items():
         if not len(columns[k]):
             continue
-        steps, predictions, returns = (np.array(column) for column in zip(*newest[k], strict=True))
+        steps, errors, returns = (np.array(column) for column in zip(*newest[k], strict=True))
         tests[one.policy.name] = NewestTests(
             names=[names[demon] for demon in one.policy.demons[columns[k]]],
             step=steps,
-            squares=(predictions - returns) ** 2,
+            squares=errors**2,
             returns=returns,
             variance=one.variance[columns[k]],
             is_whole=len(steps) == len(one.step),

@@ -38,7 +38,7 @@ NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `hord
 N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
-    "return. Always predicting the mean return scores 1; lower is better."
+    "return. Always predicting the mean return scores 1; lower is better. Persistence: the present reading lasts."
 )
 
 NEARLY_CONSTANT_IS = (
@@ -321,6 +321,7 @@ def _headline(
         ("median NMSRE", nmsre_text(summary_of("median_nmsre"))),
         ("mean NMSRE", nmsre_text(summary_of("mean_nmsre"))),
         ("NMSRE below 1", number(summary_of("share_nmsre_below_1"), ".1%")),
+        ("better than persistence", number(summary_of("share_better_than_persistence"), ".1%")),
         ("nearly constant", number(summary_of("n_nearly_constant"), ",")),
         ("diverged", number(len(diverged), ",")),
     ]
@@ -387,7 +388,7 @@ def discarded(
 
 def _means_section(questions: list[dict[str, str]]) -> str:
     """Return a table of means by policy and time scale."""
-    nmsre_by_group: dict[tuple[str, str], list[float]] = {}
+    lines_by_group: dict[tuple[str, str], list[dict[str, str]]] = {}
     for question in questions:
         is_scored = question["nmsre"] and question["diverged"] != "1"
         columns = columns_of(question)
@@ -396,16 +397,37 @@ def _means_section(questions: list[dict[str, str]]) -> str:
         gamma = ""
         if not math.isnan(columns.gamma):
             gamma = f"{columns.gamma:g}"
-        values = nmsre_by_group.setdefault((columns.policy, gamma), [])
-        values.append(float(question["nmsre"]))
-    if not nmsre_by_group:
+        lines_by_group.setdefault((columns.policy, gamma), []).append(question)
+    if not lines_by_group:
         return ""
     rows = []
-    for (policy, gamma), values in nmsre_by_group.items():
+    for (policy, gamma), lines in lines_by_group.items():
+        values = [float(line["nmsre"]) for line in lines]
         averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
         below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
-        rows.append([policy, gamma or "a function", str(len(values)), *averages, below_1])
-    head = ["policy", "gamma", "questions", "median NMSRE", "mean NMSRE", "below 1"]
+        persistence = [float(line["nmsre_of_persistence"] or "nan") for line in lines]
+        better = fmean(v < p for v, p in zip(values, persistence, strict=True))
+        rows.append(
+            [
+                policy,
+                gamma or "a function",
+                str(len(lines)),
+                *averages,
+                below_1,
+                nmsre_text(median(persistence)),
+                f"{better:.0%}",
+            ]
+        )
+    head = [
+        "policy",
+        "gamma",
+        "questions",
+        "median NMSRE",
+        "mean NMSRE",
+        "below 1",
+        "median of persistence",
+        "better than it",
+    ]
     return section("By policy and time scale", html.table(head, rows))
 
 
@@ -438,6 +460,7 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
         [
             q["name"],
             nmsre_text(float(q["nmsre"])),
+            nmsre_text(float(q["nmsre_of_persistence"] or "nan")),
             f"{float(q['variance'] or 'nan'):.3g}",
             q["n_tests"],
             "yes" if q.get("nearly_constant") == "1" else "",
@@ -451,6 +474,7 @@ def _worst_section(questions: list[dict[str, str]]) -> str:
     head = [
         "question",
         "NMSRE",
+        "of persistence",
         "variance of its returns (scaled units squared)",
         "tests",
         "nearly constant",

@@ -14,6 +14,7 @@ from horde_agent.runs.storage.folder import read_csv, read_lines, write_csv
 SCORE_COLUMNS = (
     "name",
     "nmsre",
+    "nmsre_of_persistence",
     "variance",
     "n_tests",
     "mspbe_scalar",
@@ -23,8 +24,9 @@ SCORE_COLUMNS = (
     "mspbe_valid",
     "nearly_constant",
 )
-"""Name and scores. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`, empty if
-unknown."""
+"""Name and scores. nmsre_of_persistence: that of "the present reading lasts", or of the mean return if the question is
+not about a channel's sum. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`, empty
+if unknown."""
 MEAN_PREDICTOR_COLUMN = "nmsre_of_mean_predictor"
 """The NMSRE of always predicting the mean return; of a log alone."""
 

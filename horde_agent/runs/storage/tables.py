@@ -17,7 +17,6 @@ from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample
 from horde_agent.life.status import shards_of
 from horde_agent.life.timing import Durations
 from horde_agent.measures.nmsre import (
-    NO_VARIANCE,
     are_nearly_constant,
     deviation_of,
     final_nmsre,
@@ -25,7 +24,12 @@ from horde_agent.measures.nmsre import (
     quantisation_steps,
 )
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import returns_along
+from horde_agent.measures.returns import (
+    NEGLIGIBLE_SHARE,
+    horizon_needed,
+    n_terms_needed,
+    returns_along,
+)
 from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
 from horde_agent.questions import variance_questions
@@ -54,7 +58,6 @@ NOT_RECORDED: dict[str, Any] = dict.fromkeys(
 """Values of the summary that a recording does not contain."""
 
 _log = logging.getLogger(__name__)
-_NEGLIGIBLE = 0.05  # maximum share of a shown return beyond the end of the excursion
 
 
 class SessionOutcome(NamedTuple):
@@ -93,12 +96,30 @@ def write_tables(
     return summary
 
 
-class _Results(NamedTuple):
-    """Scores of a life or a log, arrays of shape (n_demons,), and what else differs between them in the tables."""
+class QuestionScores(NamedTuple):
+    """Scores of the questions, arrays of shape (n_demons,)."""
 
     nmsre: Floats
+    nmsre_of_persistence: Floats
     variance: Floats
-    steps: Floats
+    n_tests: Integers
+
+
+class ExcursionFacts(NamedTuple):
+    """How the questions of a life were tested; arrays of shape (n_demons,) but for `interrupted`."""
+
+    n_tests: Integers  # complete tests
+    share: Floats  # mean share of the returns beyond the horizon, NaN without a test
+    horizon: int  # terms of a test
+    interrupted: Integers  # as in `StreamLearner`
+    has_excursions: bool  # whether the environment supports test excursions
+
+
+class _Results(NamedTuple):
+    """Scores of a life or a log, and what else differs between them in the tables."""
+
+    scores: QuestionScores
+    steps: Floats  # quantisation steps of the questions' channels, shape (n_demons,)
     details: dict[str, Any]
     n_excursions: int | None
 
@@ -110,11 +131,24 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     errors = student.errors
     tested = policy_scores(errors.table)
     nmsre = final_nmsre(tested, horde.n_demons)
+    persistence = np.full(horde.n_demons, np.nan)
     variance = np.full(horde.n_demons, np.nan)
+    share = np.full(horde.n_demons, np.nan)
     for course in tested:
-        variance[course.policy.demons] = course.variance
+        demons = course.policy.demons
+        persistence[demons] = course.last_persistence_nmsre()
+        variance[demons] = course.variance
+        share[demons] = course.moments.share
+    tests = ExcursionFacts(
+        n_tests=errors.n_tests,
+        share=share,
+        horizon=student.horizon,
+        interrupted=student.interrupted,
+        has_excursions=outcome.has_tests,
+    )
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
-    lines = question_lines(horde, nmsre, variance, errors.n_tests, run.watch, steps)
+    scores = QuestionScores(nmsre, persistence, variance, errors.n_tests)
+    lines = question_lines(horde, scores, run.watch, steps)
     write_questions(folder.questions, horde.questions, interface, lines)
     curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
     write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
@@ -135,12 +169,12 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         "n_repeated": errors.n_repeated,
         "n_on_policy_tests": n_on_policy,
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
-        "not_scored": not_scored(horde.questions, nmsre, has_excursions=outcome.has_tests),
+        "not_scored": not_scored(horde.questions, nmsre, tests),
     }
     n_excursions = None
     if outcome.has_tests:
         n_excursions = errors.n_excursions - n_on_policy
-    return _Results(nmsre, variance, steps, details, n_excursions)
+    return _Results(scores, steps, details, n_excursions)
 
 
 def _newest_rows(folder: RunFolder) -> Stream | None:
@@ -158,8 +192,8 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
     sound = sound_demons(run.horde)
     of_mean = nmsre_summary(score.nmsre_of_mean, sound)
     steps = run.interface.steps[score.channel]
-    n_tests = np.full(horde.n_demons, score.n_scored)
-    lines = question_lines(horde, score.nmsre, score.variance, n_tests, run.watch, steps)
+    scores = QuestionScores(score.nmsre, score.nmsre_of_persistence, score.variance, score.n_scored)
+    lines = question_lines(horde, scores, run.watch, steps)
     write_questions(
         run.folder.questions,
         horde.questions,
@@ -171,17 +205,16 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
     period_s = run.interface.period_s
     shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
     write_csv(run.folder.traces, TRACE_COLUMNS, shown)
-    better = None
-    if sound.any():
-        better = float((score.nmsre < score.nmsre_of_mean)[sound].mean())
+    better = share_better(score.nmsre, score.nmsre_of_mean, sound)
     details = {
         "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
         "passes": passes,
-        "n_held_out": score.n_scored,
+        "n_held_out": int(score.n_scored.max(initial=0)),
         "mean_predictor": of_mean,
         "share_better_than_mean_predictor": better,
+        "not_scored": grouped_reasons(horde.questions, score.nmsre, score.why_not),
     }
-    return _Results(score.nmsre, score.variance, steps, details, None)
+    return _Results(scores, steps, details, None)
 
 
 def _how_a_log_is_scored(
@@ -193,15 +226,16 @@ def _how_a_log_is_scored(
     share = "-"
     if better is not None:
         share = f"{better:.0%}"
-    n_constant = int((score.variance < NO_VARIANCE).sum())
+    n_constant = int(score.is_constant.sum())
     mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
     return (
         f"Learned in {passes:.3g} passes over the first {log_nexting.LEARNED_SHARE:.0%} of the log; scored on the "
-        f"last {score.n_scored} steps against the log's own returns, truncated where the log ends. NMSRE here is "
+        f"last {score.n_scored.max(initial=0)} steps against the log's own returns, up to its end or a gap, in rows "
+        "with at most 5 % of the return beyond. NMSRE here is "
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
         f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
         f"that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
-        "their NMSRE is 1."
+        "their NMSRE is 0 if they are predicted, else 1."
     )
 
 
@@ -230,7 +264,7 @@ def _summary(
         "n_active": coder.n_active,
         "n_excursions": results.n_excursions,
         "n_updated_per_step": student.n_updated / n if n else None,
-        **nmsre_summary(results.nmsre, sound),
+        **nmsre_summary(results.scores.nmsre, sound),
         "diverged": list(horde.diverged),
         "mspbe_vector_mean": mean_estimate(vector[sound]),
         "mspbe_scalar_mean": mean_estimate(horde.mspbe_scalar[sound]),
@@ -245,7 +279,10 @@ def _summary(
         "stopped_early": outcome.end.is_early,
         **{name: robot[name] for name in ("link_losses", "s_without_link")},
         "n_nearly_constant": n_nearly_constant(
-            results.nmsre, results.variance, results.steps, sound
+            results.scores.nmsre, results.scores.variance, results.steps, sound
+        ),
+        "share_better_than_persistence": share_better(
+            results.scores.nmsre, results.scores.nmsre_of_persistence, sound
         ),
     }
 
@@ -277,6 +314,17 @@ def nmsre_summary(nmsre: Floats, sound: Bools) -> dict[str, float | None]:
     }
 
 
+def share_better(nmsre: Floats, other: Floats, sound: Bools) -> float | None:
+    """Return the share of the scored, sound demons with a lower NMSRE than `other`; None without one.
+
+    All arguments are of shape (n_demons,).
+    """
+    is_scored = sound & ~np.isnan(nmsre)
+    if is_scored.any():
+        return float((nmsre < other)[is_scored].mean())
+    return None
+
+
 def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Bools) -> int | None:
     """Return how many of the scored, sound demons have nearly constant returns; None if no step is known.
 
@@ -290,55 +338,82 @@ def n_nearly_constant(nmsre: Floats, variance: Floats, steps: Floats, sound: Boo
 
 
 def not_scored(
-    questions: Sequence[GVF], nmsre: Floats, *, has_excursions: bool
+    questions: Sequence[GVF], nmsre: Floats, tests: ExcursionFacts
 ) -> list[dict[str, Any]]:
     """Return why questions have no NMSRE, shape (n_demons,): `reason`, `n` and `first` (a name) for each reason."""
+    reasons = [_why_not_scored(question, i, tests) for i, question in enumerate(questions)]
+    return grouped_reasons(questions, nmsre, reasons)
+
+
+def grouped_reasons(
+    questions: Sequence[GVF], nmsre: Floats, reasons: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return `reason`, `n` and `first` (a name) for each reason of the questions without NMSRE, (n_demons,)."""
     names: dict[str, list[str]] = {}
-    for question, value in zip(questions, nmsre.tolist(), strict=True):
+    for question, value, reason in zip(questions, nmsre.tolist(), reasons, strict=True):
         if math.isnan(value):
-            names.setdefault(_why_not_scored(question, has_excursions=has_excursions), []).append(
-                question.name
-            )
+            names.setdefault(reason, []).append(question.name)
     return [
-        {"reason": reason, "n": len(found), "first": found[0]} for reason, found in names.items()
+        {"reason": reason, "n": len(unscored), "first": unscored[0]}
+        for reason, unscored in names.items()
     ]
 
 
-def _why_not_scored(question: GVF, *, has_excursions: bool) -> str:
+def _why_not_scored(question: GVF, i: int, tests: ExcursionFacts) -> str:
     is_on_policy = isinstance(question.target_policy, Behaviour)
     if not question.tested:
         return "tested = false"
     if is_on_policy and isinstance(question.cumulant, Prediction):
         return "the cumulant is another question's prediction"
-    if not is_on_policy and not has_excursions:
+    if not is_on_policy and not tests.has_excursions:
         return "about another policy than the behaviour, and this environment offers no test excursions"
-    return "fewer than 2 complete tests with finite returns: more steps are needed"
+    horizon = tests.horizon
+    share = float(tests.share[i])
+    if math.isnan(share) and not callable(question.continuation):
+        share = float(question.continuation) ** horizon
+    if share > NEGLIGIBLE_SHARE:
+        return _too_short(question, share, horizon)
+    interrupted = tests.interrupted[int(not is_on_policy)]
+    if not interrupted.any():
+        return "fewer than 2 complete tests with finite returns: more steps are needed"
+    n_interrupted = int(interrupted.sum())
+    usual = int(np.searchsorted(np.cumsum(interrupted), n_interrupted / 2))
+    broken = (
+        f"{tests.n_tests[i]} complete tests of {horizon} steps: {n_interrupted:,} were interrupted by gaps or ends "
+        f"of episodes, half of them within {max(usual, 1)} steps"
+    )
+    needed = 1.0
+    if not callable(question.continuation):
+        needed = n_terms_needed(float(question.continuation))
+    if max(usual, 1) >= needed:
+        return f"{broken}; use --horizon {max(usual, 1)}"
+    return f"{broken}, but its return needs {needed:.0f}"
+
+
+def _too_short(question: GVF, share: float, horizon: int) -> str:
+    """Return that too much of a question's return lies beyond the horizon, and how many steps it needs."""
+    needed = horizon_needed(share, horizon)
+    about = "its return"
+    if not callable(question.continuation):
+        about = f"its return at gamma {question.continuation:g}"
+    if math.isinf(needed):
+        return f"{about} has no end: no horizon is long enough"
+    return f"{about} has {share:.0%} beyond {horizon} steps: use --horizon {needed:.0f}"
 
 
 def question_lines(
-    horde: AnyHorde,
-    nmsre: Floats,
-    variance: Floats,
-    n_tests: Integers,
-    watch: MspbeWatch,
-    steps: Floats,
+    horde: AnyHorde, scores: QuestionScores, watch: MspbeWatch, steps: Floats
 ) -> list[list[object]]:
     """Return the values of `SCORE_COLUMNS` for each question; `steps` are the quantisation steps of their channels.
 
     Arrays are of shape (n_demons,).
     """
-    is_known = ~np.isnan(variance) & ~np.isnan(steps)
-    is_flat = are_nearly_constant(variance, steps)
+    is_known = ~np.isnan(scores.variance) & ~np.isnan(steps)
+    is_flat = are_nearly_constant(scores.variance, steps)
     flat = [int(one) if known else None for one, known in zip(is_flat, is_known, strict=True)]
-    scores = (
-        nmsre,
-        variance,
-        n_tests,
-        np.asarray(horde.mspbe_scalar),
-        np.asarray(horde.mspbe_vector()),
-    )
+    numbers = (*scores, np.asarray(horde.mspbe_scalar), np.asarray(horde.mspbe_vector()))
     facts = (~sound_demons(horde), watch.n_updates, watch.is_valid)
-    columns = [*(of.tolist() for of in scores), *(of.astype(int).tolist() for of in facts)]
+    columns = [*(of.tolist() for of in numbers), *(of.astype(int).tolist() for of in facts)]
     return [list(line) for line in zip(horde.names, *columns, flat, strict=True)]
 
 
@@ -388,20 +463,20 @@ def excursion_traces(
         if first is None:
             continue
         observations = stream.rows["observation"][first : first + horizon + 1]
-        predictions = predict_along(stream[first : first + horizon], horde, interface)
+        predictions = predict_along(stream[first : first + horizon + 1], horde, interface)
         for k in log_nexting.shown_demons(channels, policy.channel, policy.gamma):
             demon = int(policy.demons[k])
             channel = int(policy.channel[k])
             gamma = float(policy.gamma[k])
-            actual = returns_along(observations[:, channel].astype(np.float64), gamma)[:-1]
-            n_shown = len(actual) - (
-                0 if gamma == 0.0 else int(np.log(_NEGLIGIBLE) / np.log(gamma))
-            )
+            readings = observations[:, channel].astype(np.float64)
+            actual = returns_along(readings, gamma, last=predictions[-1, demon])[:-1]
+            n_terms = min(n_terms_needed(gamma), len(actual) + 1)
+            n_shown = len(actual) - int(n_terms) + 1
             deviation: list[object] = [""] * len(actual)
             if demon in variances:
-                deviation = deviation_of(predictions[:, variances[demon]]).tolist()
+                deviation = deviation_of(predictions[:-1, variances[demon]]).tolist()
             names = [horde.names[demon], channels[channel], policy.label(interface.actions)]
-            for t in range(max(n_shown, 0)):
+            for t in range(n_shown):
                 facts = (t * interface.period_s, float(predictions[t, demon]), float(actual[t]))
                 lines.append([*names, *facts, deviation[t]])
     return lines

@@ -1,0 +1,135 @@
+"""Mean and variance of returns that were measured in part.
+
+After n measured terms the share prod gamma of the return is still to come. The mean predictor, mu,
+expects mu of it; with it the returns are g + share mu, and mu is their mean: the mean of g over that
+of 1 - share. Their variance does not depend on the zero point of the cumulants if the shares are
+equal, nor if the shares depend on the time alone.
+
+Source: Chan, Golub & LeVeque (1979), for sums of squares of one batch after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horde_agent.measures.returns import NEGLIGIBLE_SHARE
+from horde_agent.saving import State, attributes, put_back
+from horde_agent.types import Bools, Floats, Integers
+
+ROUNDING = 1e-12
+"""Largest deviation of returns that do not vary, as a share of their mean."""
+RIGHT = 1e-6
+"""Largest error of a prediction of such returns that is right, as a share of their mean."""
+
+_STATE = ("n", "_terms", "_share", "_terms_squares", "_products", "_share_squares")
+
+
+class ReturnMoments:
+    """Moments of the returns of n questions, which are added batch by batch.
+
+    Attributes:
+        n: Number of returns, shape (n,).
+    """
+
+    def __init__(self, n_questions: int) -> None:
+        self.n: Integers = np.zeros(n_questions, dtype=np.int64)
+        # Means of the measured terms and of the shares beyond, and sums of squares about them
+        self._terms: Floats = np.zeros(n_questions)
+        self._share: Floats = np.zeros(n_questions)
+        self._terms_squares: Floats = np.zeros(n_questions)
+        self._products: Floats = np.zeros(n_questions)
+        self._share_squares: Floats = np.zeros(n_questions)
+
+    def add(self, terms: Floats, share: Floats) -> None:
+        """Add returns: the sums of their measured terms, NaN if there is none, and the shares beyond, (n_rows, n)."""
+        is_known = ~np.isnan(terms)
+        n = is_known.sum(axis=0)
+        n_after = self.n + n
+        terms_mean = _mean(terms, is_known, n)
+        share_mean = _mean(share, is_known, n)
+        terms_off = np.where(is_known, terms - terms_mean, 0.0)
+        share_off = np.where(is_known, share - share_mean, 0.0)
+        weight = np.divide(n, n_after, out=np.zeros(len(n)), where=n_after > 0)
+        terms_away = np.where(n > 0, terms_mean - self._terms, 0.0)
+        share_away = np.where(n > 0, share_mean - self._share, 0.0)
+        between = self.n * weight
+        self._terms_squares += (terms_off**2).sum(axis=0) + terms_away**2 * between
+        self._products += (terms_off * share_off).sum(axis=0) + terms_away * share_away * between
+        self._share_squares += (share_off**2).sum(axis=0) + share_away**2 * between
+        self._terms = np.where(self.n == 0, terms_mean, self._terms + terms_away * weight)
+        self._share = np.where(self.n == 0, share_mean, self._share + share_away * weight)
+        self.n = n_after
+
+    @property
+    def share(self) -> Floats:
+        """Mean share of the return beyond the measured terms, shape (n,)."""
+        return self._share
+
+    @property
+    def is_measured(self) -> Bools:
+        """Whether at most 5 % of the return lie beyond the measured terms in the mean, shape (n,)."""
+        return np.asarray(self._share <= NEGLIGIBLE_SHARE)
+
+    @property
+    def mean(self) -> Floats:
+        """Mean return mu, shape (n,); that of the measured terms if no return has an end."""
+        measured = 1.0 - self._share
+        return np.asarray(
+            np.divide(self._terms, measured, out=self._terms.copy(), where=measured > 0.0)
+        )
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of the returns, shape (n,); NaN without one."""
+        mean = self.mean
+        squares = self._terms_squares + mean * (2.0 * self._products + mean * self._share_squares)
+        variance: Floats = np.full(len(mean), np.nan)
+        np.divide(np.maximum(squares, 0.0), self.n, out=variance, where=self.n > 0)
+        return variance
+
+    @property
+    def measured_variance(self) -> Floats:
+        """The same, also NaN where more than 5 % of the return lie beyond the measured terms."""
+        return np.where(self.is_measured, self.variance, np.nan)
+
+    @property
+    def is_constant(self) -> Bools:
+        """Whether the returns do not vary beyond rounding, shape (n,)."""
+        # The two parts of a return that does not vary, if its measured share does, cancel each other
+        parts = (self._terms_squares + self.mean**2 * self._share_squares) / np.maximum(self.n, 1)
+        return np.asarray(self.variance <= (ROUNDING * self.mean) ** 2 + ROUNDING * parts)
+
+    def normalise(self, error: Floats) -> Floats:
+        """Return squared errors, (..., n), over the variance: NMSRE; NaN where `measured_variance` is.
+
+        If the returns do not vary, it is 0 for a prediction that is right to 1e-6 of the return,
+        else 1.
+        """
+        variance = self.measured_variance
+        is_right = error <= (RIGHT * self.mean) ** 2
+        out: Floats = np.where(is_right, 0.0, 1.0)
+        out[np.isnan(error + variance)] = np.nan
+        varies = np.broadcast_to(~self.is_constant, error.shape)
+        np.divide(error, variance, out=out, where=varies)
+        return out
+
+    def rearrange(self, old_index: Integers) -> None:
+        """Continue after questions were added or removed; `old_index`, (n,), is -1 for the added ones."""
+        is_old = old_index >= 0
+        for name in _STATE:
+            values = getattr(self, name)
+            setattr(self, name, np.where(is_old, values[old_index], np.zeros_like(values[:1])))
+
+    def state(self) -> State:
+        """Return the moments."""
+        return attributes(self, *_STATE)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *_STATE)
+
+
+def _mean(values: Floats, is_known: Bools, n: Integers) -> Floats:
+    """Return the mean over the known rows, shape (n,); 0 without one."""
+    total = np.where(is_known, values, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, n, out=np.zeros(len(n)), where=n > 0))
