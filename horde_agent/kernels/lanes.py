@@ -7,7 +7,8 @@ A rule of the span engine has these kernels in its file, found by the type of it
     scan_term(rule, sums, pending, u, next_overlap)          what learning in a past step adds to them
     changes(rule, sums)                                      the changes of theta.phi and w.phi that the sums mean
     trace_source(rule, span, lane, step, zero)               the factor with which phi_t enters the trace
-    decay_factor(rule, span, lane, rho, is_finite, zero)     the factor by which this step shrinks w
+    gain(rule, span, lane, step, zero)                       e_t.S.phi_t, by which the step size is bounded
+    decay_factor(rule, span, lane, step, zero)               the factor by which this step shrinks w
     lane_step(rule, span, lane, step, trace, zero)           what this step stores
     add_step(rule, sums, update, added, overlap)             what this step adds to the sums
     flush_coefficients(rule, pending, later)                 the factors of phi_k and phi_{k+1} in the weights
@@ -63,6 +64,7 @@ class LaneStep(NamedTuple):
     delta: Lanes  # delta_t
     w_phi: Lanes  # w_t.phi_t
     is_finite: Mask  # the policy has a ratio, and the signals are finite
+    fraction: Lanes  # alpha_t / alpha, by which the rule multiplies both step sizes
     past_trace: Lanes  # gamma_t lambda_t e_{t-1}.phi_{t+1}
     norm: float  # |phi_t|^2
     overlap: float  # phi_t.phi_{t+1}

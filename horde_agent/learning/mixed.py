@@ -163,6 +163,8 @@ class MixedEngine:
                     engine.select_stream(k)
                     engine.begin(of_stream)
                 engine.select_stream(stream)
+                # Again, because `begin` has counted the current states, which the others had counted
+                self._count_visits_of_another(engine)
         self.engines = engines
         self.n_demons = names.size
         self._cumulant = cumulant

@@ -7,7 +7,18 @@
 f_i is the share of the states so far in which feature i was active, as if it had been active in 30
 more before the first one, so that all features are alike in the first minutes. It is the same as to
 learn from the features sqrt(S) phi. A tile that is active in one state of a hundred then has sixteen
-times the step size of one that is always active.
+times the step size of one that is always active. A feature that was never active has k = 1 at most:
+it may come to stay.
+
+c bounds the mean of phi.S.phi, not its largest value. So each demon divides its step sizes, in all
+states, by
+
+    max(1, largest alpha e_k.S.phi_k of the steps k since the latest classification, this one included)
+
+alpha e.S.phi is the share of a TD error by which a step changes the prediction of the state it left:
+with trace and rho, above 1 it overshoots, and above 2 in a state that recurs weights grow without
+bound. A factor made from rho_t in each step alone would be bounded, too, but learn another policy's
+values. In lives of the robot the factor is near 1.
 
 Features are classified after 64 learning steps, and then after 1/8 of the steps so far, at least 64
 and at most 8,192. Three classes, powers of 4, so that phi_k.S.phi_j remains a sum of counts of bits.
@@ -31,6 +42,8 @@ RATIO = 4.0
 """Factor between the step sizes of two classes."""
 BOUNDARIES = (1.0 / 4.0, 1.0 / 64.0)
 """Shares of the states above which a feature is of class 0, or of class 1."""
+UNSEEN = 1
+"""The largest class of a feature that was never active."""
 N_IMAGINED = 30
 """States before the first one in which every feature is taken to have been active."""
 FIRST = 64
@@ -54,6 +67,7 @@ def classified(visits: Integers, n_states: int) -> Rarity:
     class_of = np.zeros(visits.size, dtype=np.int64)
     for boundary in BOUNDARIES:
         class_of += share <= boundary
+    class_of[visits == 0] = np.minimum(class_of[visits == 0], UNSEEN)
     relative = RATIO ** np.arange(N_CLASSES)
     mean_norm = (visits / n_states * relative[class_of]).sum()
     n_active = visits.sum() / n_states

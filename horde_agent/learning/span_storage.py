@@ -112,10 +112,20 @@ ARRAYS: dict[str, Array] = {
     ),
     **dict.fromkeys(("theta", "w", "m", "average"), Array(ROW, is_saved=False)),
     **dict.fromkeys(("c", "factor"), Array(RING, of_stream=True)),
-    **dict.fromkeys(("d", "h", "q"), Array(PENDING)),
+    **dict.fromkeys(("d", "h", "q", "cut"), Array(PENDING)),
     "numbers": Array(NUMBER),  # each stream has its own of those that belong to the trace
     **dict.fromkeys(
-        ("prediction", "td_error", "max_trace", "mspbe", "alpha", "alpha_w", "bound"), Array(LANE)
+        (
+            "prediction",
+            "td_error",
+            "max_trace",
+            "mspbe",
+            "largest_gain",
+            "alpha",
+            "alpha_w",
+            "bound",
+        ),
+        Array(LANE),
     ),
     **dict.fromkeys(
         ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"), Array(LANE, of_stream=True)
@@ -493,12 +503,14 @@ class Allocation:
             limits = 1 + groups * self.period // n_groups_of_all
         stored = self._rule.SPAN
         has_factor = "source" in stored or "w_factor" in stored
+        has_scaled_m = self._config.rarity and self._has_w and self._config.vector_mspbe
         return {
             "c": self.zeros(ring),
             "factor": self.zeros(ring * has_factor),
             "d": self.zeros(places),
             "h": self.zeros(places * ("h" in stored)),
             "q": self.zeros(places * ("q" in stored)),
+            "cut": self.zeros(places * has_scaled_m),
             "m_step": np.zeros(self.n_times),
             "kind": np.zeros((n_groups, self.n_times), dtype=np.uint8),
             **{
@@ -808,16 +820,14 @@ class SpanMemory:
 
     def classify_features(self) -> None:
         """Classify the features by their rarity; no update is pending."""
-        n_rows = int(self.clock[N_ROWS])
-        visits = self.visits[:n_rows]
-        rarity = classified(visits, int(visits.sum()) // self.span.n_active)
+        rarity = classified(self.visits, int(self.visits.sum()) // self.span.n_active)
         self.class_scale[:] = rarity.scale_of
-        self.scale[:n_rows] = rarity.scale_of[rarity.class_of]
-        self.scale[n_rows:] = rarity.scale_of[-1]
+        self.scale[:] = rarity.scale_of[rarity.class_of]
+        is_member = np.zeros(64 * self.class_bits.shape[1], dtype=bool)
         for k in range(N_CLASSES):
-            is_member = np.full(64 * self.class_bits.shape[1], k == N_CLASSES - 1)
-            is_member[:n_rows] = rarity.class_of == k
+            is_member[: self.n_features] = rarity.class_of == k
             self.class_bits[k] = np.packbits(is_member, bitorder="little").view(np.uint64)
+        self.span.largest_gain[:] = 0.0
         self.rarity_at[CLASSIFY_AT] = next_classification(int(self.rarity_at[N_LEARNED]))
 
     def count_visits_of(self, other: SpanMemory) -> None:

@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 
 # What it learns in each stream, besides phi
 OF_STREAM = ("e", "gamma_t", "lam_t")
-LEARNED = ("theta", "w", "m", "s", "delta", "max_e", "alpha", "alpha_w", *OF_STREAM)
+LEARNED = ("theta", "w", "m", "s", "delta", "max_e", "largest_gain", "alpha", "alpha_w", *OF_STREAM)
 
 
 class DenseEngine:
@@ -46,6 +46,7 @@ class DenseEngine:
         self._other_streams: dict[int, dict[str, Any]] = {}
         self._set_demons(group, policy)
         self.gtd = self._new_gtd(group.size)
+        self.gtd.is_bounded = rarity is not None
         self.gtd.alpha = np.broadcast_to(alpha, group.size)[:, None]
         self.gtd.alpha_w = np.broadcast_to(alpha_w, group.size)[:, None]
         self._is_diverged = np.zeros(group.size, dtype=bool)
@@ -96,8 +97,9 @@ class DenseEngine:
         predictions = self.gtd.learn(self._phi(tiles), *of_live_demons)
         if self._rarity is not None:
             self._rarity.see(self._phi(tiles))
-            self._rarity.count_step()
-            self.gtd.scale = self._rarity.scale
+            if self._rarity.count_step():
+                self.gtd.scale = self._rarity.scale
+                self.gtd.largest_gain[:] = 0.0
         return predictions
 
     def catch_up(self) -> None:
@@ -128,6 +130,7 @@ class DenseEngine:
             getattr(new, name)[is_old] = getattr(old, name)[old_index]
         new.phi = old.phi
         new.scale = old.scale
+        new.is_bounded = old.is_bounded
         for arrays in self._other_streams.values():
             for name in OF_STREAM:
                 rearranged = np.zeros_like(getattr(new, name))
@@ -141,7 +144,7 @@ class DenseEngine:
 
     def mark_diverged(self, demon: int) -> None:
         self._is_diverged[demon] = True
-        for name in ("theta", "w", "e", "m", "s", "delta"):
+        for name in ("theta", "w", "e", "m", "s", "delta", "largest_gain"):
             getattr(self.gtd, name)[demon] = 0.0
         for arrays in self._other_streams.values():
             arrays["e"][demon] = 0.0

@@ -34,6 +34,10 @@ class DenseGTD:
         self.w_rule = w_rule
         self.phi = np.zeros(n_features)
         self.scale = np.ones(n_features)  # factor of each feature's step size
+        self.is_bounded = (
+            False  # the step sizes are divided by the largest gain, if that is above 1
+        )
+        self.largest_gain = np.zeros(n_demons)
 
     def begin(self, phi: Floats, gamma: Floats, lam: Floats) -> Floats:
         self.e[:] = 0
@@ -71,9 +75,17 @@ class DenseGTD:
         self.m += (step - self.m) / self.tau
         self.s += (self.delta * y - self.s) / self.tau
         correction = (gamma * (1 - lam_tp1) * y)[:, None] * phi_tp1
-        self.theta += self.alpha * self.scale * (step - correction)
+        alpha = self.alpha
+        alpha_w = self.alpha_w
+        if self.is_bounded:
+            gain = self.alpha[:, 0] * (self.e @ (self.scale * self.phi))
+            self.largest_gain = np.maximum(self.largest_gain, gain)
+            excess = np.maximum(self.largest_gain, 1.0)[:, None]
+            alpha = alpha / excess
+            alpha_w = alpha_w / excess
+        self.theta += alpha * self.scale * (step - correction)
         decay = is_valid * (q if self.w_rule == "every-step" else rho * q)
-        self.w += self.alpha_w * self.scale * (step - decay[:, None] * self.phi)
+        self.w += alpha_w * self.scale * (step - decay[:, None] * self.phi)
         self.phi = phi_tp1
         self.gamma_t = gamma
         self.lam_t = lam_tp1

@@ -16,7 +16,7 @@ class RarityByHand:
     Args:
         n_features: Number of features.
         often, seldom: Shares of the states above which a feature has a sixteenth, or a quarter, of the step size of
-            the rarest.
+            the rarest. One that was never active has a quarter at most.
         n_imagined: States before the first one in which every feature is taken to have been active.
 
     Attributes:
@@ -37,17 +37,19 @@ class RarityByHand:
         self._visits += phi
         self._n_states += 1
 
-    def count_step(self) -> None:
-        """Count a learning step, and classify after every 64th."""
+    def count_step(self) -> bool:
+        """Count a learning step; classify after every 64th, and return whether that was done."""
         self._n_learned += 1
-        if self._n_learned % 64 == 0:
+        is_due = self._n_learned % 64 == 0
+        if is_due:
             self._classify()
+        return is_due
 
     def _factor(self, visits: float) -> float:
         share = (visits + self._n_imagined) / (self._n_states + self._n_imagined)
         if share > self._often:
             return 1.0
-        if share > self._seldom:
+        if share > self._seldom or visits == 0:
             return 4.0
         return 16.0
 

@@ -10,8 +10,8 @@ A rule is a module with
     learn(rule, i, demons, step): an `inner_kernel` that updates demon i in place from a transition
     SPAN: names of the numbers that it stores of each step on the span engine, besides c and d: "h", "q", "source",
         "w_factor"; without it the rule is for the plain engine only
-    scan_decay, scan_term, changes, trace_source, decay_factor, lane_step, add_step, flush_coefficients: its arithmetic
-        on the span engine, where it is not that of TD(lambda): see `kernels/lanes.py`
+    scan_decay, scan_term, changes, trace_source, gain, decay_factor, lane_step, add_step, flush_coefficients: its
+        arithmetic on the span engine, where it is not that of TD(lambda): see `kernels/lanes.py`
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
 file in this folder; no registration is needed.
@@ -158,6 +158,7 @@ SPAN_KERNELS = (
     "scan_term",
     "changes",
     "trace_source",
+    "gain",
     "decay_factor",
     "lane_step",
     "add_step",
@@ -167,6 +168,7 @@ scan_decay = _by_rule("scan_decay", INLINED_OPTIONS)
 scan_term = _by_rule("scan_term", INLINED_OPTIONS)
 changes = _by_rule("changes", INLINED_OPTIONS)
 trace_source = _by_rule("trace_source", INLINED_OPTIONS)
+gain = _by_rule("gain", INLINED_OPTIONS)
 decay_factor = _by_rule("decay_factor", INLINED_OPTIONS)
 lane_step = _by_rule("lane_step", INLINED_OPTIONS)
 add_step = _by_rule("add_step", INLINED_OPTIONS)

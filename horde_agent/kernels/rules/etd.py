@@ -52,12 +52,38 @@ def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
-def trace_source(_: ETD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+def interest_of(span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return i_t, 0 in a lane that skips the step."""
+    return choose(step.is_finite, load(span.interest, lane, zero), zero)
+
+
+@inlined_kernel
+def follow_on_of(span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return F_t."""
+    follow_on = load_number(span, RHO, lane, zero) * load(span.gamma_t, lane, zero)
+    follow_on = follow_on * load_number(span, FOLLOW_ON, lane, zero)
+    return follow_on + interest_of(span, lane, step, zero)
+
+
+@inlined_kernel
+def emphasis_of(span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
     """Return M_t."""
     lam = load(span.lam_t, lane, zero)
-    interest = choose(step.is_finite, load(span.interest, lane, zero), zero)
-    follow_on = load_number(span, RHO, lane, zero) * load(span.gamma_t, lane, zero)
-    follow_on = follow_on * load_number(span, FOLLOW_ON, lane, zero) + interest
-    store_number(span, FOLLOW_ON, lane, follow_on)
+    follow_on = follow_on_of(span, lane, step, zero)
+    return lam * interest_of(span, lane, step, zero) + (1.0 - lam) * follow_on
+
+
+@inlined_kernel
+def gain(_: ETD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return e_t.S.phi_t."""
+    source = emphasis_of(span, lane, step, zero)
+    return step.rho * (source * step.norm + step.decay * load(span.e_phi, lane, zero))
+
+
+@inlined_kernel
+def trace_source(_: ETD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return M_t, and store F_t and rho_t."""
+    emphasis = emphasis_of(span, lane, step, zero)
+    store_number(span, FOLLOW_ON, lane, follow_on_of(span, lane, step, zero))
     store_number(span, RHO, lane, step.rho)
-    return lam * interest + (1.0 - lam) * follow_on
+    return emphasis

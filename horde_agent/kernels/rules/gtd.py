@@ -105,14 +105,14 @@ def changes(_: GTD, sums: Sums) -> Changes:
 @inlined_kernel
 def lane_step(_: GTD, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes) -> Update:
     """Return this step's delta, h and q, and e_t.w_{t+1}."""
-    q = by_w_rule(span, step.rho, step.w_phi)
+    delta = step.fraction * step.delta
+    q = step.fraction * by_w_rule(span, step.rho, step.w_phi)
     return Update(
-        delta=step.delta,
-        h=step.gamma * (1.0 - step.lam) * trace.w,
+        delta=delta,
+        h=step.fraction * (step.gamma * (1.0 - step.lam) * trace.w),
         q=q,
         w_factor=zero + 1.0,
-        e_w=trace.w
-        + load(span.alpha_w, lane, zero) * (step.delta * trace.squared - q * trace.phi_t),
+        e_w=trace.w + load(span.alpha_w, lane, zero) * (delta * trace.squared - q * trace.phi_t),
     )
 
 

@@ -79,6 +79,12 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
+def gain(_: IntentionalTD, _span: Any, _lane: int, _step: LaneStep, zero: Lanes) -> Lanes:
+    """Return 0: alpha_t is relative to the norms already."""
+    return zero
+
+
+@inlined_kernel
 def lane_step(
     rule: IntentionalTD, span: Any, lane: int, step: LaneStep, _trace: Trace, zero: Lanes
 ) -> Update:

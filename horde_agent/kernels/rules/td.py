@@ -22,14 +22,13 @@ from horde_agent.kernels.lanes import (
     Lanes,
     LaneStep,
     Later,
-    Mask,
     Pending,
     Sums,
     Trace,
     Update,
 )
 from horde_agent.kernels.plain import Demons, Step
-from horde_agent.kernels.vectors import multiply_add
+from horde_agent.kernels.vectors import load, multiply_add
 
 CAN_CAP = True
 SPAN = ()
@@ -85,9 +84,13 @@ def trace_source(_: TD, _span: Any, _lane: int, _step: LaneStep, zero: Lanes) ->
 
 
 @inlined_kernel
-def decay_factor(
-    _: TD, _span: Any, _lane: int, _rho: Lanes, _is_finite: Mask, zero: Lanes
-) -> Lanes:
+def gain(_: TD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return e_t.S.phi_t; alpha times it is the share of delta_t by which the step changes theta.phi_t."""
+    return step.rho * (step.norm + step.decay * load(span.e_phi, lane, zero))
+
+
+@inlined_kernel
+def decay_factor(_: TD, _span: Any, _lane: int, _step: LaneStep, zero: Lanes) -> Lanes:
     """Return 1: no step shrinks w."""
     return zero + 1.0
 
@@ -95,7 +98,8 @@ def decay_factor(
 @inlined_kernel
 def lane_step(_: TD, _span: Any, _lane: int, step: LaneStep, _trace: Trace, zero: Lanes) -> Update:
     """Return delta; h and q are not stored."""
-    return Update(delta=step.delta, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)
+    delta = step.fraction * step.delta
+    return Update(delta=delta, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)
 
 
 @inlined_kernel

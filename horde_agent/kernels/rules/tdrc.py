@@ -25,7 +25,6 @@ from horde_agent.kernels.lanes import (
     Lanes,
     LaneStep,
     Later,
-    Mask,
     Pending,
     Sums,
     Trace,
@@ -84,14 +83,14 @@ def learn(rule: TDRC, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
-def decay_factor(
-    rule: TDRC, span: Any, lane: int, rho: Lanes, is_finite: Mask, zero: Lanes
-) -> Lanes:
+def decay_factor(rule: TDRC, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
     """Return f = 1 - alpha_w beta, with beta times rho under "importance-weighted"."""
-    weight = rho
+    weight = step.rho
     if span.every_step:
         weight = zero + 1.0
-    return choose(is_finite, 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight, zero + 1.0)
+    weight = step.fraction * weight
+    factor = 1.0 - rule.beta * load(span.alpha_w, lane, zero) * weight
+    return choose(step.is_finite, factor, zero + 1.0)
 
 
 @inlined_kernel
@@ -122,15 +121,16 @@ def lane_step(
     rule: TDRC, span: Any, lane: int, step: LaneStep, trace: Trace, zero: Lanes
 ) -> Update:
     """Return this step's delta, h, q and f, and e_t.w_{t+1}."""
-    q = by_w_rule(span, step.rho, step.w_phi)
-    factor = decay_factor(rule, span, lane, step.rho, step.is_finite, zero)
+    delta = step.fraction * step.delta
+    q = step.fraction * by_w_rule(span, step.rho, step.w_phi)
+    factor = decay_factor(rule, span, lane, step, zero)
     alpha_w = load(span.alpha_w, lane, zero)
     return Update(
-        delta=step.delta,
-        h=step.gamma * (1.0 - step.lam) * trace.w,
+        delta=delta,
+        h=step.fraction * (step.gamma * (1.0 - step.lam) * trace.w),
         q=q,
         w_factor=factor,
-        e_w=factor * trace.w + alpha_w * (step.delta * trace.squared - q * trace.phi_t),
+        e_w=factor * trace.w + alpha_w * (delta * trace.squared - q * trace.phi_t),
     )
 
 

@@ -73,9 +73,16 @@ def learn(_: TrueOnlineTD, i: int, demons: Demons, step: Step) -> None:
 
 
 @inlined_kernel
+def gain(_: TrueOnlineTD, _span: Any, _lane: int, step: LaneStep, zero: Lanes) -> Lanes:
+    """Return rho_t phi_t.S.phi_t: kappa bounds what the trace adds to it."""
+    return zero + step.rho * step.norm
+
+
+@inlined_kernel
 def trace_source(_: TrueOnlineTD, span: Any, lane: int, step: LaneStep, zero: Lanes) -> Lanes:
-    """Return kappa_t."""
-    return 1.0 - load(span.alpha, lane, zero) * step.rho * step.decay * load(span.e_phi, lane, zero)
+    """Return kappa_t, times alpha_t / alpha: the trace holds the step size with which a state entered."""
+    decayed = step.rho * step.decay * load(span.e_phi, lane, zero)
+    return step.fraction * (1.0 - load(span.alpha, lane, zero) * decayed)
 
 
 @inlined_kernel
@@ -97,7 +104,7 @@ def lane_step(
     """Return delta_t + dv_t and q, and store dv_{t+1}, the change of theta.phi_{t+1}."""
     dv = load_number(span, DV, lane, zero)
     delta = step.delta + dv
-    q = step.rho * dv
+    q = step.fraction * step.rho * dv
     change = delta * trace.phi_tp1 - q * step.overlap
     store_number(span, DV, lane, load(span.alpha, lane, zero) * change)
     return Update(delta=delta, h=zero, q=q, w_factor=zero + 1.0, e_w=zero)

@@ -57,4 +57,5 @@ def lane_step(
     """Return delta min(1, rho_bar / rho)."""
     rho = choose(step.rho > 0.0, step.rho, zero + 1.0)
     cut = choose(step.rho > rule.rho_bar, rule.rho_bar / rho, zero + 1.0)
-    return Update(delta=step.delta * cut, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)
+    delta = step.fraction * step.delta * cut
+    return Update(delta=delta, h=zero, q=zero, w_factor=zero + 1.0, e_w=zero)

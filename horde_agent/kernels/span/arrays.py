@@ -81,6 +81,7 @@ class SpanArrays(NamedTuple):
     h: Reals  # (K places): h_k = gamma_{k+1} (1 - lambda_{k+1}) e_k.w_k
     q: Reals  # (K places): q_k = w_k.phi_k, times rho_k under "importance-weighted"; or the rule's multiple of phi_k
     factor: Reals  # (C places): factor of phi_k in the trace, or of w in a step
+    cut: Reals  # (K places): alpha / alpha_k, by which d_k is too small for m; size 0 unless S and m are there
     m_step: Floats  # (T,): the step size of m at k, at place k mod T
 
     # Schedule of each flush group.
@@ -102,6 +103,9 @@ class SpanArrays(NamedTuple):
     e_sum: Reals  # sum of the factors of e_{t-1}: no entry is larger
     max_trace: Reals  # the largest e_sum so far
     mspbe: Reals  # scalar MSPBE estimate
+    largest_gain: (
+        Reals  # largest alpha e_k.S.phi_k since features were last classified; 0 if S is 1
+    )
     gamma_t: Reals
     lam_t: Reals
     alpha: Reals

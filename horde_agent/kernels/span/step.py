@@ -43,6 +43,7 @@ from horde_agent.kernels.rules import (
     add_step,
     changes,
     decay_factor,
+    gain,
     lane_step,
     scan_decay,
     scan_term,
@@ -310,6 +311,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
     kind = span.kind[span.flush_group[b], now & (span.bits.shape[0] - 1)]
     if kind == LEARNS:
         step, is_small = step_within_range(span, lane, now, step, zero)
+        step = bounded_step(span, lane, step, zero)
         trace = trace_products(
             span, lane, step, trace_source(span.rule, span, lane, step, zero), zero
         )
@@ -324,7 +326,7 @@ def learn(span: SpanArrays, b: int, lane: int, now: int, overlap: Reals, zero: L
         store(span.prediction, lane, value)
         store_sums(span, lane, add_step(span.rule, sums, update, added, step.overlap))
         fill_rings(span, places_of(span, b, lane), lane, now, step, trace, update, zero)
-        update_estimates(span, lane, value, trace, update, zero)
+        update_estimates(span, lane, value, step, trace, update.e_w, zero)
         flag(span, lane, is_small, zero)
     else:
         rest_lanes(span, b, lane, now, kind, step, sums, value, zero)
@@ -361,9 +363,52 @@ def signals_of(
         delta=choose(is_finite, delta, zero),
         w_phi=choose(is_finite, w_phi, zero),
         is_finite=is_finite,
+        fraction=step_fraction(span, lane, zero),
         past_trace=past_trace,
         norm=norm,
         overlap=overlap,
+    )
+
+
+@inlined_kernel
+def step_fraction(span: SpanArrays, lane: int, zero: Lanes) -> Lanes:
+    """Return alpha_t / alpha, which keeps alpha_t e_k.S.phi_k at or below 1 for all steps k since the classification.
+
+    1 where S is 1. A larger step would take theta_t.phi_t beyond its target: above 2 such steps diverge. The factor
+    is that of all states, and falls to its value within a few steps: a factor that depends on rho_t in each step
+    would evaluate another policy.
+    """
+    if span.has_scales:
+        return 1.0 / excess(span, lane, zero)
+    return zero + 1.0
+
+
+@inlined_kernel
+def excess(span: SpanArrays, lane: int, zero: Lanes) -> Lanes:
+    """Return alpha / alpha_t: the largest gain since the classification, at least 1."""
+    largest = load(span.largest_gain, lane, zero)
+    return choose(largest > 1.0, largest, zero + 1.0)
+
+
+@inlined_kernel
+def bounded_step(span: SpanArrays, lane: int, step: LaneStep, zero: Lanes) -> LaneStep:
+    """Return a step with its `fraction`, after its own gain was recorded."""
+    if span.has_scales:
+        new = load(span.alpha, lane, zero) * gain(span.rule, span, lane, step, zero)
+        largest = load(span.largest_gain, lane, zero)
+        store(span.largest_gain, lane, choose(new > largest, new, largest))
+    return LaneStep(
+        rho=step.rho,
+        gamma=step.gamma,
+        lam=step.lam,
+        decay=step.decay,
+        delta=step.delta,
+        w_phi=step.w_phi,
+        is_finite=step.is_finite,
+        fraction=step_fraction(span, lane, zero),
+        past_trace=step.past_trace,
+        norm=step.norm,
+        overlap=step.overlap,
     )
 
 
@@ -385,6 +430,8 @@ def fill_rings(
     if span.has_source:
         store(span.factor, ring, trace.source)
     store(span.d, at, step.rho * update.delta)
+    if span.cut.shape[0] > 0:
+        store(span.cut, at, excess(span, lane, zero))
     if span.has_h:
         store(span.h, at, update.h)
     store_decay(span, lane, ring, at, update, zero)
@@ -398,16 +445,25 @@ def fill_rings(
 
 @inlined_kernel
 def update_estimates(
-    span: SpanArrays, lane: int, value: Lanes, trace: Trace, update: Update, zero: Lanes
+    span: SpanArrays,
+    lane: int,
+    value: Lanes,
+    step: LaneStep,
+    trace: Trace,
+    e_w: Lanes,
+    zero: Lanes,
 ) -> None:
-    """Update the largest trace and the scalar MSPBE estimate, and flag numbers that are not finite."""
+    """Update the largest trace and the scalar MSPBE estimate, and flag numbers that are not finite.
+
+    `e_w` is e_t.w_{t+1}.
+    """
     largest = load(span.max_trace, lane, zero)
     store(span.max_trace, lane, choose(trace.total > largest, trace.total, largest))
     estimate = load(span.mspbe, lane, zero)
     if span.has_w:
-        estimate = estimate + span.one_over_tau * (update.delta * trace.w - estimate)
+        estimate = estimate + span.one_over_tau * (step.delta * trace.w - estimate)
     store(span.mspbe, lane, estimate)
-    flag(span, lane, absolute(value + estimate + update.e_w) <= span.max_finite, zero)
+    flag(span, lane, absolute(value + estimate + e_w) <= span.max_finite, zero)
 
 
 @inlined_kernel
@@ -432,6 +488,7 @@ def step_within_range(
         delta=choose(is_small, signals.delta, zero),
         w_phi=signals.w_phi,
         is_finite=signals.is_finite,
+        fraction=signals.fraction,
         past_trace=signals.past_trace,
         norm=signals.norm,
         overlap=signals.overlap,
@@ -468,8 +525,8 @@ def rest_lanes(
     store(span.td_error, lane, choose(absolute(step.delta) <= span.max_finite, step.delta, zero))
     q = zero
     if kind == DECAYS:
-        factor = decay_factor(span.rule, span, lane, zero, step.is_finite, zero)
-        q = step.w_phi
+        factor = decay_factor(span.rule, span, lane, step, zero)
+        q = step.fraction * step.w_phi
         update = Update(delta=zero, h=zero, q=q, w_factor=factor, e_w=zero)
         added = Sums(d=zero, h=zero, q=q * step.overlap)
         value = value + load(span.alpha, lane, zero) * changes(span.rule, added).theta

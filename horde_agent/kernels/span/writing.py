@@ -212,7 +212,10 @@ def tabulate_coefficients(
             pending = load_pending(span, at, ring, zero)
             s_w = multiply_add(pending.d, later.w_left, later.s_w)
             later = Later(s=later.s + pending.d, s_w=s_w, w_left=later.w_left)
-            s_m = multiply_add(pending.d, span.m_step[time & mask], s_m)
+            d = pending.d
+            if span.cut.shape[0] > 0:
+                d = d * load(span.cut, at, zero)
+            s_m = multiply_add(d, span.m_step[time & mask], s_m)
         coefficients = flush_coefficients(span.rule, pending, later)
         later = Later(s=later.s, s_w=later.s_w, w_left=later.w_left * pending.w_factor)
         if is_pending and kind == LEARNS and span.has_h:
