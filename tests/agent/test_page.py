@@ -277,11 +277,13 @@ def test_numbers_are_formatted_as_in_the_table(browser: Any, many: Path) -> None
 def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
     browser: Any, many: Path
 ) -> None:
-    """400 pixels: "diverged" ends within the frame of the table."""
+    """400 pixels: "diverged" ends within the frame of the table, and names end a line after "/" or "_" alone."""
     with served(many) as address, opened(browser, address) as page:
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
         hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
         assert page.evaluate(hidden) == 0
+        parts = "[...document.querySelector('#demons button').childNodes].map((node) => node.textContent || '|')"
+        assert "".join(page.evaluate(parts)).startswith("left/|saw-")
 
 
 def test_legends_without_a_cursor_show_no_dashes(browser: Any, many: Path) -> None:

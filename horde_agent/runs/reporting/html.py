@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+LONG_NAME = 16  # characters of a name that may be broken
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #f5f5f3; margin: 0; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; margin: .4rem 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
 section { background: #fff; border: 1px solid #e3e3df; border-radius: 8px; padding: 1rem 1.2rem; margin: 0 0 1rem; }
 img { max-width: 100%; height: auto; display: block; margin: 0 auto; } p { max-width: 52rem; color: #555; }
-table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; display: block; }
+/* What is wider than the page scrolls, with a shadow at the side where it goes on. */
+table, .picture { overflow-x: auto; background: linear-gradient(to right, #fff 40%, #fff0) left / 2.5rem 100%,
+  linear-gradient(to left, #fff 40%, #fff0) right / 2.5rem 100%,
+  linear-gradient(to right, #0004, #0000) left / .7rem 100%,
+  linear-gradient(to left, #0004, #0000) right / .7rem 100%;
+  background-repeat: no-repeat; background-attachment: local, local, scroll, scroll; }
 th { text-align: left; font-weight: 600; }
 td, th { padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; overflow-wrap: break-word; }
-td { font-variant-numeric: tabular-nums; } code { background: #f0f0ee; padding: 0 .25em; }
+td { font-variant-numeric: tabular-nums; } .number { white-space: nowrap; }
+code { background: #f0f0ee; padding: 0 .25em; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
 .tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
+@media (max-width: 40rem) {
+  main { padding: .6rem; } section { padding: .8rem; } table { font-size: .8rem; }
+  td, th { padding: .2rem .55rem .2rem 0; } h1 { overflow-wrap: anywhere; }
+  .picture img { max-width: none; width: 40rem; mix-blend-mode: multiply; }
+}
 """
 
 
@@ -74,12 +88,31 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [("td", row) for row in rows]
     if any(head):
         lines.insert(0, ("th", head))
-    cells = ("".join(element(tag, cell) for cell in row) for tag, row in lines)
+    cells = ("".join(f"<{tag}>{breakable(cell)}</{tag}>" for cell in row) for tag, row in lines)
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def breakable(text: str) -> str:
+    """Return a text as HTML in which long names may end a line after "/", "_" and "-", and numbers may not.
+
+    Examples:
+        >>> breakable("a < b/c"), breakable("forward/ir_distance_6")
+        ('a &lt; b/c', 'forward/<wbr>ir_<wbr>distance_<wbr>6')
+        >>> breakable("-5.9e-08")
+        '<span class="number">-5.9e-08</span>'
+    """
+    if re.fullmatch(r"-?\d[\d.]*e-\d+", text):
+        return element("span", text, class_="number")
+    words = []
+    for word in text.split(" "):
+        shown = escape(word)
+        if len(word) >= LONG_NAME:
+            shown = re.sub(r"([/_-])", r"\1<wbr>", shown)
+        words.append(shown)
+    return " ".join(words)
 
 
 def figure(title: str, picture: str, text: str) -> str:
     """Return a section with a picture (a file's name or data), its title above and a text below."""
-    return section(
-        title, f'<img src="{escape(picture)}" alt="{escape(title)}">', element("p", text)
-    )
+    image = f'<div class="picture"><img src="{escape(picture)}" alt="{escape(title)}"></div>'
+    return section(title, image, element("p", text))

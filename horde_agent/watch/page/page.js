@@ -13,6 +13,11 @@ async function get(path) {
   return told;
 }
 
+// Return a name as nodes: a line may end after each "/" and "_".
+function breakable(name) {
+  return name.split(/(?<=[/_])/).flatMap((part) => [part, document.createElement("wbr")]);
+}
+
 function fail(error) { if (!lostSince) say("notice", error.message); }
 function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
 
@@ -70,6 +75,7 @@ function discardedFacts(s) {
   const reasons = Object.entries(s.discarded_by || {}).map(([reason, n]) => `${formatCount(n)} by ${reason}`);
   return [["discarded excursions", [formatCount(s.n_discarded), ...reasons].join(" · "), true]];
 }
+function timeName() { return facts.time_name ?? "robot time"; }
 function drawHealth() {
   const s = status, cycle = s.cycle_ms || {}, disk = s.disk || {}, total = facts.total_steps;
   const share = s.share_nmsre_below_1;
@@ -100,7 +106,7 @@ function drawHealth() {
     say("state", s.state === "silent" ? `silent for ${Math.round(s.silent_s)} s` : s.state); $("state").className = "badge " + s.state;
     say("notice", final || (s.state === "dead" ? "The life's process has ended without its summary: `horde resume` continues it." : ""));
   }
-  const t = s.t == null || !facts.time_name ? "" : ` · ${facts.time_name} ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
+  const t = s.t == null || !timeName() ? "" : ` · ${timeName()} ${Math.floor(s.t / 3600)} h ${String(Math.floor(s.t / 60) % 60).padStart(2, "0")} min ${String(Math.floor(s.t % 60)).padStart(2, "0")} s`;
   say("headline", `step ${formatCount(s.step)}${total ? " of " + formatCount(total) : ""}${t} · ${formatCount(facts.n_questions)} questions`);
   $("stop").disabled = Boolean(final) || !s.can_stop;
   if ($("stop").disabled) unsure();
@@ -212,7 +218,7 @@ async function drawDemon() {
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
       `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
       (told.deviation ? " · band: one learned standard deviation of the return" : ""));
-    const series = [facts.time_name ? facts.time_name + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
+    const series = [timeName() ? timeName() + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
     const data = [told.t, told.prediction, told.return], bands = [];
     if (told.deviation) {
@@ -327,7 +333,7 @@ async function drawTable() {
   const focused = $("demons").contains(document.activeElement) ? document.activeElement.textContent : null;
   $("demons").replaceChildren(...told.rows.map((row) => {
     const tr = document.createElement("tr"), pick = document.createElement("button");
-    pick.type = "button"; pick.textContent = row.name; pick.addEventListener("click", () => choose(row.name, true));
+    pick.type = "button"; pick.append(...breakable(row.name)); pick.addEventListener("click", () => choose(row.name, true));
     for (const content of [pick, formatNumber(row.nmsre), formatNumber(row.mspbe), row.diverged ? "yes" : ""]) {
       const td = document.createElement("td"); td.append(content); tr.append(td);
     }
@@ -398,7 +404,7 @@ async function search() {
   if (mine !== asked) return;
   options = told.rows.map((row) => row.name);
   $("found").replaceChildren(...options.map((name, k) => {
-    const li = document.createElement("li"); li.id = "found-" + k; li.role = "option"; li.textContent = name;
+    const li = document.createElement("li"); li.id = "found-" + k; li.role = "option"; li.append(...breakable(name));
     li.setAttribute("aria-selected", "false"); li.addEventListener("mousedown", (e) => { e.preventDefault(); choose(name); });
     return li;
   }));
