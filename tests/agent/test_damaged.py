@@ -405,7 +405,7 @@ CHANGED_BY_A_BIT = {
     "config.toml": "a flipped bit was corrected by its SHA-256",
     "summary.json": "a flipped bit was corrected by its SHA-256",
     "questions.csv": "a flipped bit was corrected by its SHA-256",
-    "sums.sha256": "a flipped bit in line 1 was corrected",
+    "sums.sha256": "a flipped bit was corrected by the files that it is about",
     "log/events.jsonl": "flipped bits were corrected by the CRC-32 of line 1",
 }
 
@@ -430,6 +430,16 @@ def test_a_flipped_bit_is_corrected_by_the_checksum_and_an_edit_is_not(
     assert doctor(run, capsys)[0] == 1
     assert file.read_bytes() == edited
     assert not aside.exists()
+
+
+def test_a_flipped_end_of_line_of_the_sums_is_corrected(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run / "sums.sha256"
+    sound = file.read_bytes()
+    flip(file, sound.index(b"\n"), 5)
+    assert doctor(run, capsys)[0] == 0
+    assert file.read_bytes() == sound
 
 
 @pytest.mark.parametrize(("letter", "bit"), [(b"\n", 5), (b"*", 5), (b"J", 6)])

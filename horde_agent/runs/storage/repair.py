@@ -1,7 +1,7 @@
 """Repair files of a run whose content follows from checksums or from other files of the run.
 
     settings, questions, tables      one flipped bit, by the SHA-256 in sums.sha256 or in a snapshot
-    sums.sha256                      one flipped bit of a line, by the file that the line is about
+    sums.sha256                      one flipped bit, by the files that its lines are about
     events                           one flipped bit of a line, by its CRC-32
     first line of a recording        one flipped bit, by its CRC-32; any other damage, by the settings, the questions
                                      and the other files of the recording
@@ -13,6 +13,7 @@ A file is replaced at once, and the damaged one is kept beside it as `damaged-NA
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -54,11 +55,8 @@ MakeEnv = Callable[[LearnConfig], gymnasium.Env[Any, Any]]
 """Makes the robot of resolved settings, or its description; nothing is opened."""
 
 _ASIDE = "damaged-"
-_OF_FILE = (
-    "first",
-    "offset",
-    "crc",
-)  # keys of a header that differ between the files of a recording
+_OF_FILE = ("first", "offset", "crc")
+"""Keys of a header that differ between the files of a recording."""
 
 
 class Repair(NamedTuple):
@@ -103,32 +101,29 @@ def _replace(path: Path, content: bytes) -> str:
 
 
 def _repair_sums(folder: RunFolder) -> list[Repair]:
-    """Repair lines of sums.sha256 that differ in one bit from the right line of a file."""
+    """Correct a flipped bit in sums.sha256: more of its lines are then right for the files that are there."""
     if not folder.sums.is_file():
         return []
     content = folder.sums.read_bytes()
-    right_lines = [
+    right_lines = {
         f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}".encode()
-        for file in sorted(folder.path.iterdir())
+        for file in folder.path.iterdir()
         if file.is_file() and file.suffix in (".toml", ".json", ".csv")
-    ]
-    lines = content.split(b"\n")
-    repaired = []
-    for i, line in enumerate(lines):
-        near = [right for right in right_lines if _n_differing_bits(line, right) == 1]
-        if near:
-            lines[i] = near[0]
-            repaired.append(i + 1)
-    if not repaired:
+    }
+
+    def n_right(lines: bytes) -> int:
+        return len(right_lines.intersection(lines.split(b"\n")))
+
+    n_before = n_right(content)
+    if n_before == content.count(b"\n"):
         return []
-    aside = _replace(folder.sums, b"\n".join(lines))
-    return [Repair(folder.sums, f"a flipped bit in line {repaired[0]} was corrected{aside}")]
-
-
-def _n_differing_bits(line: bytes, other: bytes) -> int:
-    if len(line) != len(other):
-        return max(len(line), len(other))
-    return sum((a ^ b).bit_count() for a, b in zip(line, other, strict=True))
+    right = corrected(content, lambda tried: n_right(tried) > n_before)
+    if right is None:
+        return []
+    aside = _replace(folder.sums, right)
+    return [
+        Repair(folder.sums, f"a flipped bit was corrected by the files that it is about{aside}")
+    ]
 
 
 def _repair_summed_files(folder: RunFolder) -> list[Repair]:
@@ -227,9 +222,11 @@ def _repair_first_line(
     except HeaderDamaged:
         line = content[:MOST_CORRECTED].split(b"\n", 1)[0].strip()
         text = corrected(line, is_sealed)
-        if text is not None:
-            return _with_corrected_line(file, kind, content, text)
-        return _with_rebuilt_line(file, content, rebuild())
+        if text is None:
+            return _with_rebuilt_line(file, content, rebuild())
+        header = json.loads(text)
+        aside = _replace(file, encode_header(header) + content[int(header["offset"]) :])
+        return [Repair(file, f"a flipped bit in its first line was corrected by its CRC-32{aside}")]
     except (ValueError, LookupError, TypeError):
         return []
     line = encode_header(header)
@@ -237,16 +234,6 @@ def _repair_first_line(
         return []
     aside = _replace(file, line + content[len(line) :])
     return [Repair(file, f"the end of its first line was damaged, and was corrected{aside}")]
-
-
-def _with_corrected_line(file: Path, kind: str, content: bytes, text: bytes) -> list[Repair]:
-    with tempfile.TemporaryDirectory() as elsewhere:
-        line_alone = Path(elsewhere) / file.name
-        line_alone.write_bytes(text + b"\n")
-        header = read_header(line_alone, kind)
-    line = encode_header(header)
-    aside = _replace(file, line + content[int(header["offset"]) :])
-    return [Repair(file, f"a flipped bit in its first line was corrected by its CRC-32{aside}")]
 
 
 def _with_rebuilt_line(
