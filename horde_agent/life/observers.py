@@ -335,6 +335,8 @@ def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
     """Return median and mean online NMSRE and the number of nearly constant returns, or why there is no NMSRE yet."""
     if not (errors.n_tests >= 2).any():
         return "not yet: no question was tested twice"
+    if np.isnan(errors.online()).all():
+        return "none: the horizon is too short for these questions"
     diverged: list[int] = []
     if horde.diverged:
         diverged = np.flatnonzero(~sound_demons(horde)).tolist()

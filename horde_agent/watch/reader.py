@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.measures.nmsre import deviation_of
-from horde_agent.measures.returns import returns_along
+from horde_agent.measures.returns import persistent, returns_along
 from horde_agent.questions import QuestionColumns, columns_of_name
-from horde_agent.record import Phase, Stream, read_end, snapshots
+from horde_agent.record import Flag, Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.stop_request import stop_options
@@ -320,9 +320,11 @@ class RunReader:
             followed = rows["phase"] == Phase.BEHAVE
         followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
         n_terms = returns_along(np.ones(len(rows)), 1.0, followed)
-        all_returns = returns_along(
-            rows["observation"][:, channel].astype(np.float64), gamma, followed
-        )
+        readings = rows["observation"][:, channel].astype(np.float64)
+        # What is missing is that of the mean reading, so that no zero point changes the picture
+        missing = persistent(np.full(len(rows), readings.mean()), gamma)
+        missing[(rows["flags"] & Flag.TERMINATED) > 0] = 0.0
+        all_returns = returns_along(readings, gamma, followed, missing)
         all_returns[gamma**n_terms > FORGOTTEN] = np.nan
         is_there = np.isin(steps, rows["step"])
         # If a step has two rows, before and after a reset, the action belongs to the second.

@@ -565,10 +565,13 @@ def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str 
         "diverged": [diverged] if diverged else [],
     }
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    lines = [f"{n},{'' if v is None else v},{int(n == diverged)}" for n, v in nmsre.items()]
-    (folder / "questions.csv").write_text(
-        "\n".join(["name,nmsre,diverged", *lines]) + "\n", encoding="utf-8"
-    )
+    lines = ["name,nmsre,nmsre_of_persistence,diverged"]
+    for name, value in nmsre.items():
+        values = ","
+        if value is not None:
+            values = f"{value},{2.0 * value}"
+        lines.append(f"{name},{values},{int(name == diverged)}")
+    (folder / "questions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "learning_curve.csv").write_text(
         "step,mean_nmsre_online\n10,2.0\n20,\n30,1.0\n", encoding="utf-8"
     )
@@ -590,13 +593,16 @@ def words_of(page: Path) -> str:
 
 
 def test_questions_tested_in_both_runs_are_compared(runs: list[Path]) -> None:
-    """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b."""
+    """X halves, z is four times as bad, y is the same; one was not tested in a, one was set aside in b.
+
+    Persistence scores twice as much as each question.
+    """
     text = words_of(write_comparison(runs))
     assert "Of 3 questions tested in both runs, b answers 1 better and 1 worse than a" in text
     assert "the median ratio of NMSRE is 1.000. There is no interval" in text
     assert "Much better, or by chance question a b ratio a/g0/x 1.000 0.500 0.500" in text
     assert "Much worse, or by chance question a b ratio a/g0/z 0.200 0.800 4.000" in text
-    assert "a/g0 3 0.400 0.500" in text
+    assert "n a b persistence, a persistence, b a/g0 3 0.400 0.500 0.800 1.000" in text
     assert "odd" not in text
     assert "gone" not in text
 

@@ -57,12 +57,13 @@ _ROWS = (
 
 
 class FinishedRun(NamedTuple):
-    """A run to compare; `nmsre` and `group` by question, of tested ones that have not diverged."""
+    """A run to compare; `nmsre`, `persistence` and `group` by question, of tested ones that have not diverged."""
 
     name: str
     summary: dict[str, Any]
     config: dict[str, Any]
     nmsre: dict[str, float]
+    persistence: dict[str, float]  # the NMSRE of "the present reading lasts"
     group: dict[str, str]  # policy and time scale
     names: list[str]  # of all questions, in the order of the demons
     excursions: Path  # the table of test excursions, which a log has not
@@ -105,6 +106,7 @@ def _read(path: Path) -> FinishedRun:
             f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
         ) from None
     nmsre_by_name = {}
+    persistence_by_name = {}
     group_by_name = {}
     for question in questions:
         if not question.get("nmsre") or question.get("diverged") == "1":
@@ -112,6 +114,7 @@ def _read(path: Path) -> FinishedRun:
         name = question["name"]
         columns = columns_of(question)
         nmsre_by_name[name] = float(question["nmsre"])
+        persistence_by_name[name] = float(question.get("nmsre_of_persistence") or "nan")
         group_by_name[name] = columns.group or columns.family or name
     curves = {
         "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
@@ -123,6 +126,7 @@ def _read(path: Path) -> FinishedRun:
         summary=summary,
         config=folder.settings(),
         nmsre=nmsre_by_name,
+        persistence=persistence_by_name,
         group=group_by_name,
         names=[question["name"] for question in questions],
         excursions=folder.excursions,
@@ -223,7 +227,7 @@ def _pictures(runs: Sequence[FinishedRun]) -> str:
 
 
 def _families(runs: Sequence[FinishedRun]) -> str:
-    """Return the median NMSRE by policy and time scale."""
+    """Return the median NMSRE by policy and time scale, and beside it that of persistence on each run's tests."""
     shared = set.intersection(*(set(run.nmsre) for run in runs))
     groups: dict[str, list[str]] = {}
     for name in runs[0].nmsre:
@@ -236,20 +240,17 @@ def _families(runs: Sequence[FinishedRun]) -> str:
                 "p", "No question was tested at least twice in every run, so none can be compared."
             ),
         )
-    rows = [
-        [
-            group,
-            str(len(names)),
-            *(nmsre_text(median([run.nmsre[name] for name in names])) for run in runs),
-        ]
-        for group, names in groups.items()
-    ]
-    scores = [[run.nmsre[name] for name in shared] for run in runs]
-    rows.append(
-        ["all, median", str(len(shared)), *(nmsre_text(median(values)) for values in scores)]
-    )
-    rows.append(["all, mean", str(len(shared)), *(nmsre_text(fmean(values)) for values in scores)])
-    head = ["questions tested in all runs", "n", *(run.name for run in runs)]
+    scores = {run.name: run.nmsre for run in runs}
+    for run in runs:
+        scores[f"persistence, {run.name}"] = run.persistence
+    rows = []
+    for group, names in groups.items():
+        medians = [median([of_run[name] for name in names]) for of_run in scores.values()]
+        rows.append([group, str(len(names)), *map(nmsre_text, medians)])
+    for title, average in (("all, median", median), ("all, mean", fmean)):
+        averages = [average([of_run[name] for name in shared]) for of_run in scores.values()]
+        rows.append([title, str(len(shared)), *map(nmsre_text, averages)])
+    head = ["questions tested in all runs", "n", *scores]
     return section("Median NMSRE by family", table(head, rows))
 
 
