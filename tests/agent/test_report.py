@@ -694,6 +694,21 @@ def test_a_small_difference_that_is_clear_is_called_small(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_a_return_that_varies_once_is_left_out_of_the_draws_without_that_excursion(
+    tmp_path: Path,
+) -> None:
+    """Its variance is 0 there, and both NMSRE are infinite; the others give the interval."""
+    returns = RETURNS.copy()
+    returns[:, 3] = 0.0
+    returns[7, 3] = 1.0
+    first = run_of(tmp_path / "a", returns + ERRORS, returns, "gtd")
+    second = run_of(tmp_path / "b", returns + 0.8 * ERRORS, returns, "td")
+    text = words_of(write_comparison([first, second]))
+    assert median_interval(text) == [0.64, 0.64, 0.64]
+    assert "answers 4 better and 0 worse" in text
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_few_excursions_have_no_interval(tmp_path: Path) -> None:
     text = compared(tmp_path, RETURNS + 0.8 * ERRORS, RETURNS, n=9)
     assert "There is no interval, because not every policy has 10 recorded test excursions" in text

@@ -245,13 +245,14 @@ class _Draws:
             places.append((of_first, of_second))
 
         def log_ratios(counts: Floats) -> Floats:
-            return np.concatenate(
-                [
-                    other.log_nmsre(counts[:, of_second]) - one.log_nmsre(counts[:, of_first])
-                    for (one, other), (of_first, of_second) in zip(sums, places, strict=True)
-                ],
-                axis=1,
-            )
+            ratios = []
+            for (one, other), (of_first, of_second) in zip(sums, places, strict=True):
+                first = one.log_nmsre(counts[:, of_first])
+                second = other.log_nmsre(counts[:, of_second])
+                # Both are infinite if no return of the draw varies
+                with np.errstate(invalid="ignore"):
+                    ratios.append(second - first)
+            return np.concatenate(ratios, axis=1)
 
         n_products = 8 * sum(tests.squares.size for pair in pairs for tests in pair)
         n_draws = int(np.clip(_MOST_PRODUCTS / n_products, _FEWEST_RESAMPLES, N_RESAMPLES))
