@@ -244,6 +244,20 @@ def test_readings_are_computed_from_values_in_float64(tmp_path: Path) -> None:
     assert "Readings of 'x' are (value - 52.1234567) x 1000000000.0" in " ".join(table.notes)
 
 
+def test_a_range_that_float32_does_not_see_is_refused(tmp_path: Path) -> None:
+    """All are one float32, which is the range's low and high: read as one, the channel would be constant."""
+    file = csv_file(tmp_path, "x,y\n52.1234567,1\n52.12345671,2\n52.12345672,3\n")
+    keys = 'period_s = 1.0\n[[channel]]\ncolumn = "y"\n[[channel]]\ncolumn = "x"\n'
+    with pytest.raises(BadInput, match=r"write origin = 52\.1234567 in its"):
+        rows_of(open_table(file, Columns.of(parsed_toml(keys))))
+    # An unbounded channel has no range whose thousandth part could be lost
+    unbounded = Columns.of(parsed_toml(keys + "low = -inf\nhigh = inf\n"))
+    assert (
+        rows_of(open_table(file, unbounded))["observation"][:, 1].tolist()
+        == [np.float32(52.1234567)] * 3
+    )
+
+
 def test_whole_numbers_of_a_long_range_get_an_origin_and_a_scale(tmp_path: Path) -> None:
     """Counts from 2,000,000,001 to 2,100,100,001 need 27 binary digits even from the first one on."""
     counts = 2_000_000_001 + 1_001_000 * np.arange(101)

@@ -79,6 +79,15 @@ def test_rows_with_the_newest_first_are_refused(tmp_path: Path) -> None:
         learned(tmp_path / "run", times=times, missing="gap")
 
 
+def test_the_rounding_of_times_is_in_their_unit() -> None:
+    """float32 has steps of 8 ms after 28 hours; as 8 s, they would hide the gap of .1 s before row 100."""
+    times_ms = 1e8 + 10.0 * np.arange(N)
+    times_ms[100:] += 100.0
+    arrays = {"x": X, "t": times_ms.astype(np.float32)}
+    rows = rows_of(arrays, time="t", time_unit="ms", period_s=0.01)
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 100]
+
+
 def test_rounded_times_are_no_gaps(tmp_path: Path) -> None:
     """float32 has steps of .0078 s after 28 hours, so rows 10 ms apart seem to be .0078 or .0156 s apart."""
     times = (1e5 + np.arange(3_000) / 100).astype(np.float32)
@@ -427,6 +436,41 @@ def test_a_counter_without_a_number_is_refused_or_ends_nothing_in_a_dropped_row(
         assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 21, 40]
 
 
+def test_a_counter_that_stands_still_begins_an_episode_with_each_row() -> None:
+    """Episodes of 1, 1, 3 and 1 rows: steps 0, 0, 0, 1, 2, 0."""
+    table = limited(6)
+    table["step"] = np.array([0, 0, 0, 1, 2, 0])
+    rows = in_parts(table, 6, episode_step="step")
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1, 2, 5]
+    assert np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist() == [2, 3]
+
+
+def test_a_dropped_row_may_end_an_episode() -> None:
+    """Its reading is missing: the next row begins an episode, in which times start again, and follows no gap."""
+    table = limited(40)
+    table["x"][19] = np.nan
+    described = Columns(
+        (CHANNEL,), **LIMITED, truncated="truncated", time="t", period_s=0.1, missing="gap"
+    )
+    source = Table(lambda: chunks_of([table]), described, "t")
+    rows = np.concatenate([part.rows for part in source])
+    assert len(rows) == 39
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 19]
+    assert not any("follow a gap" in note for note in source.notes)
+
+
+def test_an_action_of_probability_zero_is_a_placeholder(tmp_path: Path) -> None:
+    """The last row of an episode has an observation and no action: written as action 0, b 0, it is none."""
+    i = np.arange(60)
+    ends = i % 20 == 19
+    table = {"x": i % 7, "a": np.where(ends, 0, i % 2), "b": np.where(ends, 0.0, 0.5), "done": ends}
+    file = csv_of(table, tmp_path / "t.csv")
+    columns = Columns.of(tomllib.loads(draft_columns(file)))
+    assert (columns.terminated, columns.convention) == ("done", None)
+    rows = np.concatenate([part.rows for part in open_table(file, columns)])
+    assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [19, 39, 59]
+
+
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
@@ -514,6 +558,31 @@ def test_marks_of_time_limits_and_counters_are_drafted(
     if "episode_step" in drafted:
         counter = drafted["episode_step"]
         assert f"# {counter} starts again 9 times in the first 200 rows: an episode" in text
+
+
+@pytest.mark.parametrize(
+    ("truncated", "both"),
+    [([19, 39], "truncated"), ([39, 59], "terminated"), ([59], None)],
+)
+def test_a_done_is_any_end_if_it_is_true_at_each_time_limit(
+    truncated: list[int], both: str | None, tmp_path: Path
+) -> None:
+    """`done` in rows 19 and 39: at each time limit, at one of two, at none."""
+    i = np.arange(60)
+    table = {"x": i % 7, "a": i % 2, "b": np.full(60, 0.5), "done": np.isin(i, [19, 39])}
+    file = csv_of(table | {"timeout": np.isin(i, truncated)}, tmp_path / "t.csv")
+    columns = Columns.of(tomllib.loads(draft_columns(file)))
+    assert (columns.terminated, columns.truncated, columns.both) == ("done", "timeout", both)
+
+
+def test_a_step_that_falls_a_little_is_no_counter(tmp_path: Path) -> None:
+    """It starts again near its smallest number, or it is in no order: then it is a reading."""
+    step = np.arange(60)
+    step[30:] -= 10
+    file = csv_of({"x": np.arange(60) % 7, "step": step}, tmp_path / "t.csv")
+    columns = Columns.of(tomllib.loads(draft_columns(file)))
+    assert (columns.step, columns.episode_step) == (None, None)
+    assert [channel.column for channel in columns.channel] == ["x", "step"]
 
 
 def test_marks_of_a_data_set_with_continuous_actions_are_of_transitions(tmp_path: Path) -> None:

@@ -225,13 +225,13 @@ def test_an_exported_run_teaches_what_its_record_teaches(
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == (0 if has_all else 2)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "mcap", "lerobot"])
+@pytest.mark.parametrize("kind", ["parquet", "mcap", "lerobot", "minari"])
 def test_an_origin_outlives_an_export(kind: str, tmp_path: Path) -> None:
-    """Tables have the values of the file, and a columns file with the origin; LeRobot's float32 holds readings.
+    """Tables have the values of the file, and a columns file with the origin; float32 of data sets holds readings.
 
     Learning from each gives the same weights. Without the origin, float32 would merge all latitudes.
     """
-    pytest.importorskip("mcap" if kind == "mcap" else "pyarrow")
+    pytest.importorskip({"mcap": "mcap", "minari": "minari"}.get(kind, "pyarrow"))
     table = tmp_path / "gps.csv"
     columns = tmp_path / "gps.toml"
     run = tmp_path / "gps"
@@ -248,7 +248,9 @@ def test_an_origin_outlives_an_export(kind: str, tmp_path: Path) -> None:
     if kind == "mcap":
         out = tmp_path / "gps.mcap"
         source = f"--data {out} --columns {tmp_path / 'gps-columns.toml'}"
-    if kind == "parquet":
+    elif kind == "minari":
+        source = "--minari horde/gps-v0"
+    elif kind == "parquet":
         source += f" --columns {out}-columns.toml"
     assert cli.main(f"export {run} --to {kind} --out {out}".split()) == 0
     second_run = tmp_path / "again"
