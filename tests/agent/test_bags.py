@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import struct
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -106,10 +107,14 @@ def test_an_old_value_is_a_gap_and_is_never_interpolated(tmp_path: Path) -> None
     assert np.flatnonzero(is_gap).tolist() == [0, 8]
 
 
-def test_a_pause_of_years_costs_no_time(tmp_path: Path) -> None:
-    times = [0.0, 0.1, 1e9, 1e9 + 0.1]
-    bag = json_bag(tmp_path, sent("/x", times, [1.0, 2.0, 3.0, 4.0]))
-    rows = rows_of(bag, 'period_s = 0.1\n[[channel]]\ntopic = "/x"\nfield = "data"\n')
+@pytest.mark.parametrize("episode", ["", 'episode = { topic = "/x", field = "episode" }\n'])
+def test_a_pause_of_years_costs_no_time(episode: str, tmp_path: Path) -> None:
+    """Also if the number of an episode holds for ever."""
+    messages = [
+        Recorded("/x", "Number", round(time_s * SECOND_NS), {"data": float(i + 1), "episode": 0})
+        for i, time_s in enumerate([0.0, 0.1, 1e9, 1e9 + 0.1])
+    ]
+    rows = rows_of(json_bag(tmp_path, iter(messages)), episode + X_EACH_TENTH)
     assert rows["observation"][-2:, 0].tolist() == [3.0, 4.0]
     assert len(rows) == 2 + 10 + 2
 
@@ -288,26 +293,31 @@ def test_rewards_between_two_rows_are_summed_and_without_one_it_is_0(tmp_path: P
 
 
 def test_a_reward_at_a_time_without_a_row_is_reported(tmp_path: Path) -> None:
+    """In a pause, and a period before the first row after it, which is not since the row before."""
     x = sent("/x", [0.0, 0.1, 0.2, 60.0, 60.1], [0.0] * 5)
-    paid = sent("/reward", [0.15, 30.0], [1.0, 5.0])
+    paid = sent("/reward", [0.15, 30.0, 59.9, 59.95], [1.0, 5.0, 7.0, 0.5])
     bag = json_bag(tmp_path, merge(x, paid, key=lambda message: message.time_ns))
-    columns = 'next_reward = { topic = "/reward", field = "data" }\n' + X_EACH_TENTH
-    table = open_bag_table(bag, columns_file(tmp_path, columns))
-    rows = np.concatenate([part.rows for part in table])
-    assert np.nansum(rows["reward"]) == 1.0
-    assert any("1 messages of /reward count in no row" in remark for remark in table.remarks)
+    for key, total, n_lost in (("next_reward", 1.0, 3), ("reward", 1.5, 2)):
+        columns = f'{key} = {{ topic = "/reward", field = "data" }}\n' + X_EACH_TENTH
+        table = open_bag_table(bag, columns_file(tmp_path, columns))
+        rows = np.concatenate([part.rows for part in table])
+        assert np.nansum(rows["reward"]) == total, key
+        remark = (
+            f"{n_lost} messages of /reward count in no row, because there is none at their time."
+        )
+        assert remark in table.remarks
 
 
 @pytest.mark.parametrize("convention", ["transition", "observation"])
 def test_a_done_that_is_sent_once_ends_one_row(convention: str, tmp_path: Path) -> None:
-    """50 ms after rows 19 and 39, with no message else. Held, it would end each row for a second.
+    """50 ms after rows 19 and 39, there twice, with no message else. Held, it would end each row for a second.
 
     Of the row's action, it ends the episode after row 19, and a terminal row is added. Of the
     observation, it is that of row 20.
     """
     _, messages = logged(0.02, 0.09)
     messages += [
-        Recorded("/done", "Bool", t * SECOND_NS // 100, {"data": True}) for t in (195, 395)
+        Recorded("/done", "Bool", t * SECOND_NS // 100, {"data": True}) for t in (195, 395, 396)
     ]
     columns = f"""
 convention = "{convention}"
@@ -445,6 +455,22 @@ def test_a_clock_that_jumps_back_is_a_gap_and_both_parts_are_read(tmp_path: Path
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 200]
     assert (np.diff(rows["t"]) > 0).all()
     assert "The clock jumps back once by 119.9 s, in /x" in table.remarks[0]
+
+
+@pytest.mark.parametrize("rows_at", ["", 'rows = "/x"\n'])
+def test_no_value_from_before_a_clock_jumped_back_is_used_after_it(
+    rows_at: str, tmp_path: Path
+) -> None:
+    """After the restart y comes .45 s late; until then there is no row, though its last value is younger than 100 s."""
+    columns = rows_at + X_EACH_TENTH
+    columns += '[[channel]]\ntopic = "/y"\nfield = "data"\nmax_age_s = 100.0\n'
+    first_y, second_y = sent("/y", [100.0, 0.45], [1.0, 2.0])
+    after = twenty_seconds(1000, 0)
+    messages = [first_y, *twenty_seconds(0, 100), *after[:5], second_y, *after[5:]]
+    rows = rows_of(json_bag(tmp_path, iter(messages)), columns)
+    is_after = rows["observation"][:, 0] >= 1000
+    assert rows["observation"][is_after, 0].tolist() == list(range(1005, 1200))
+    assert set(rows["observation"][is_after, 1].tolist()) == {2.0}
 
 
 def stamped(messages: Iterator[Recorded]) -> Iterator[Recorded]:
@@ -819,6 +845,27 @@ def test_a_damaged_sqlite_file_is_read_to_the_damage_or_refused(tmp_path: Path) 
         n_cut += bool(bag.cut)
     assert n_cut > 5
     assert n_refused > 30
+
+
+def test_a_message_of_no_topic_is_damage(tmp_path: Path) -> None:
+    """The reader joins messages with topics, so it would leave it out in silence."""
+    folder = write_sqlite(tmp_path, numbers_only(6.0))
+    (file,) = folder.glob("*.db3")
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE messages SET topic_id = 99 WHERE id = 40")
+    assert "185 of its 186 messages are of its topics" in open_bag(file).cut
+
+
+def test_a_file_with_fewer_messages_than_it_counts_is_damage(tmp_path: Path) -> None:
+    bag = json_bag(tmp_path, iter(twenty_seconds(0, 0)))
+    content = bytearray(bag.read_bytes())
+    count = struct.pack("<HQ", 1, 200)  # of the first channel
+    place = content.rindex(count)
+    content[place : place + len(count)] = struct.pack("<HQ", 1, 201)
+    bag.write_bytes(content)
+    opened = open_bag(bag)
+    assert len(list(opened.messages(["/x"]))) == 200
+    assert "lacks 1 of the 201 messages that it counts" in opened.cut
 
 
 def test_a_cell_of_another_type_is_damage(tmp_path: Path) -> None:

@@ -443,7 +443,7 @@ class _Rows:
         losses: Losses,
     ) -> None:
         self._losses = losses
-        self._span_ns = span_ns  # of amounts around a row; None: to the next one
+        self._span_ns = span_ns  # of amounts before a row; None: from the row before
         # One more: the last row waits for what follows it
         self._values = np.empty((BLOCK_ROWS + 1, len(fields)))
         self._times_ns = np.empty(BLOCK_ROWS + 1, dtype=np.int64)
@@ -530,11 +530,8 @@ class _Rows:
             elif i in self._in_force:
                 self._losses.n_in_force[source.topic] += 1
                 source.write(row, self._in_force[i])
-        end_ns = next_ns
-        if self._span_ns is not None:
-            end_ns = min(next_ns, self._pending + self._span_ns)
         for source in self._amounts_after:
-            source.write_amount(row, self._pending, end_ns)
+            source.write_amount(row, self._pending, next_ns)
             source.drop_amounts(next_ns)
         self._pending = None
         self.n_complete += 1
