@@ -129,18 +129,18 @@ class Bag:
             for name, topic in file.topics.items():
                 n_messages = topic.n_messages
                 if name in self.topics:
-                    self._refuse_mixture(topic, self.topics[name])
                     n_messages += self.topics[name].n_messages
                 self.topics[name] = topic._replace(n_messages=n_messages)
 
-    def _refuse_mixture(self, topic: Topic, earlier: Topic) -> None:
+    def _refuse_mixture(self, name: str) -> None:
         """Raise BadInput if two files encode the messages of a topic differently."""
-        for kind, earlier_kind in ((topic.encoding, earlier.encoding), (topic.type, earlier.type)):
-            if kind != earlier_kind:
-                raise BadInput(
-                    f"{self.path}: the messages of {topic.name} are {kind} in one file and {earlier_kind} in another: "
-                    "put them into different folders"
-                )
+        topics = [file.topics[name] for file in self._files if name in file.topics]
+        kinds = {f"{topic.type} ({topic.encoding})" for topic in topics}
+        if len(kinds) > 1:
+            raise BadInput(
+                f"{self.path}: the messages of {name} are {' in one file, and '.join(sorted(kinds))} in another: put "
+                "the files into different folders"
+            )
 
     @property
     def cut(self) -> str:
@@ -155,6 +155,8 @@ class Bag:
         one another instead.
         """
         names = list(topics)
+        for name in names:
+            self._refuse_mixture(name)
         files = [file for file in self._files if not file.topics.keys().isdisjoint(names)]
         files.sort(key=lambda file: file.start_ns)
         if _repeat_times(files, set(names)):

@@ -43,6 +43,8 @@ _NEEDS_PROTOBUF = (
 _MOST_SHOWN = 12
 _MOST_DRAFTED = 8
 """Elements of a long array that a first columns file names."""
+_MOST_NAMED = 64
+"""Elements with names that a first columns file names; of a longer array it names some by their places."""
 _MOST_BYTES = 64
 """A longer array of bytes is a picture or a cloud of points, no reading."""
 _NO_READINGS = ("header", "stamp", "timestamp")
@@ -373,6 +375,7 @@ def _naming(owner: Any, array: Any) -> list[Selector]:
         if not _NAMING.fullmatch(member):
             continue
         names = _names_of(owner, array, member)
-        if names and len(names) == len(array) == len(set(names)):
+        is_short = len(names) <= _MOST_NAMED
+        if names and is_short and len(names) == len(array) == len(set(names)):
             return [Selector(member, name) for name in names]
     return []

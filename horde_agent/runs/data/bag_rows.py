@@ -137,10 +137,7 @@ class Resampler:
 
     def blocks(self, messages: Iterable[Message], losses: Losses) -> Iterator[Block]:
         """Yield the rows of messages, which may be out of order by a second."""
-        span_ns = None
-        if self._rows_topic is None:
-            span_ns = self._period_ns
-        rows = _Rows(self._fields, self._decoders, span_ns, losses)
+        rows = _Rows(self._fields, self._decoders, losses)
         ordered = in_order(messages, _PAUSE_PERIODS * self._period_ns, losses)
         if self._rows_topic is None:
             row_times = self._at_period(ordered, rows)
@@ -183,14 +180,13 @@ class Resampler:
         """Receive messages, and yield the time of each of a topic when all until then were received."""
         due_ns: int | None = None
         for message, is_restart in messages:
-            is_row = message.topic == self._rows_topic
-            if due_ns is not None and (is_row or message.time_ns > due_ns):
+            if due_ns is not None and message.time_ns > due_ns:
                 yield due_ns
                 due_ns = None
             if is_restart:
                 rows.restart()
             rows.receive(message)
-            if is_row:
+            if message.topic == self._rows_topic:
                 due_ns = message.time_ns
         if due_ns is not None:
             yield due_ns
@@ -399,12 +395,12 @@ class _Source:
         for column, value in zip(self._fields, self._values, strict=True):
             row[column] = value
 
-    def write_amount(self, row: Floats, first_ns: int, end_ns: int) -> None:
-        """Write the amounts of the messages at times in [first_ns, end_ns) to a row, and forget these messages."""
+    def write_amount(self, row: Floats, end_ns: int) -> None:
+        """Write the amounts of the messages before a time to a row, and forget these messages."""
         total = np.zeros(len(self._fields))
         later_amounts = []
         for time_ns, values in self._amounts:
-            if not first_ns <= time_ns < end_ns:
+            if time_ns >= end_ns:
                 later_amounts.append((time_ns, values))
             elif self.kind == ANY:
                 total = np.maximum(total, values)
@@ -439,11 +435,9 @@ class _Rows:
         self,
         fields: Sequence[Field],
         decoders: Mapping[str, Decoder],
-        span_ns: int | None,
         losses: Losses,
     ) -> None:
         self._losses = losses
-        self._span_ns = span_ns  # of amounts before a row; None: from the row before
         # One more: the last row waits for what follows it
         self._values = np.empty((BLOCK_ROWS + 1, len(fields)))
         self._times_ns = np.empty(BLOCK_ROWS + 1, dtype=np.int64)
@@ -490,11 +484,8 @@ class _Rows:
             newest = source.fresh(time_ns)
             assert newest is not None
             source.write(row, newest)
-        first_ns = -(2**63)
-        if self._span_ns is not None:
-            first_ns = time_ns - self._span_ns + 1
         for source in self._amounts_at:
-            source.write_amount(row, first_ns, time_ns + 1)
+            source.write_amount(row, time_ns + 1)
         self._in_force = {}
         for i, source in enumerate(self._after):
             message = source.fresh(time_ns)
@@ -531,8 +522,7 @@ class _Rows:
                 self._losses.n_in_force[source.topic] += 1
                 source.write(row, self._in_force[i])
         for source in self._amounts_after:
-            source.write_amount(row, self._pending, next_ns)
-            source.drop_amounts(next_ns)
+            source.write_amount(row, next_ns)
         self._pending = None
         self.n_complete += 1
         self._losses.n_rows += 1
