@@ -146,8 +146,8 @@ class LearnConfig:
         log: The log to replay; or the folder of a run, to learn from again, off-policy, with its
             recorded action probabilities; or any robot's CSV or Parquet file, with --columns.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
-            known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, or a robot's bag,
-            described by --columns; or the folder of a LeRobot data set.
+            known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
+            a folder of bags, described by --columns; or the folder of a LeRobot data set.
         minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.

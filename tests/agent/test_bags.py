@@ -608,6 +608,26 @@ def test_without_an_index_the_order_of_the_file_must_be_that_of_time(tmp_path: P
         rows_of(bag, columns)
 
 
+def test_a_summary_without_types_is_no_index(tmp_path: Path) -> None:
+    """The types stand in the chunks, so the file is read from its front."""
+    from mcap.writer import Writer
+
+    path = tmp_path / "x.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file, repeat_schemas=False)
+        writer.start()
+        schema = writer.register_schema("own_msgs/msg/X", "ros2msg", b"float64 data")
+        channel = writer.register_channel("/x", "cdr", schema)
+        for i in range(5):
+            data = struct.pack("<4xd", float(i))
+            time_ns = i * SECOND_NS // 10
+            writer.add_message(
+                channel, log_time=time_ns, publish_time=time_ns, data=b"\0\1" + data[2:]
+            )
+        writer.finish()
+    assert rows_of(path, X_EACH_TENTH)["observation"][:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
 def test_a_file_in_no_order_is_sorted_as_far_as_memory_can_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -568,8 +568,11 @@ class _Mcap:
 
 
 def _is_index(summary: Any) -> bool:
-    """Return whether the summary of an MCAP file finds and counts its messages."""
+    """Return whether the summary of an MCAP file finds and counts its messages, and defines their types."""
     if summary is None or summary.statistics is None or not summary.chunk_indexes:
+        return False
+    schema_numbers = {channel.schema_id for channel in summary.channels.values()}
+    if not schema_numbers <= {0, *summary.schemas}:  # 0: a channel without a type
         return False
     return set(summary.statistics.channel_message_counts) <= set(summary.channels)
 
