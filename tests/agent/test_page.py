@@ -282,6 +282,7 @@ def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
         hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
         assert page.evaluate(hidden) == 0
+        assert page.is_hidden("#pen-section"), "the toy body has neither a picture nor a pose"
         parts = "[...document.querySelector('#demons button').childNodes].map((node) => node.textContent || '|')"
         assert "".join(page.evaluate(parts)).startswith("left/|saw-")
 
@@ -398,6 +399,7 @@ def test_a_simulated_life_is_shown_as_it_goes_on_and_stopped_by_keyboard(
             )
             inked = f"[...{pixels}].some(Boolean)"
             assert page.evaluate(inked)
+            assert page.is_visible("#pen-section")
             # Drawn only while on the screen
             page.evaluate("document.querySelector('#channels').scrollIntoView()")
             page.wait_for_function(

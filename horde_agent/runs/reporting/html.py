@@ -26,6 +26,7 @@ td { font-variant-numeric: tabular-nums; } .number { white-space: nowrap; }
 code { background: #f0f0ee; padding: 0 .25em; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem 2.2rem; } .tiles b { display: block; font-size: 1.25rem; }
 .tiles span { color: #666; font-size: .85rem; } .note { border-left: 3px solid #d1622b; padding-left: .7rem; }
+@media (min-width: 40rem) { wbr { display: none; } }
 @media (max-width: 40rem) {
   main { padding: .6rem; } section { padding: .8rem; } table { font-size: .8rem; }
   td, th { padding: .2rem .55rem .2rem 0; } h1 { overflow-wrap: anywhere; }

@@ -32,7 +32,13 @@ function canvas(id) {
 }
 
 // ---- pen: world metres to pixels, y up -------------------------------------------------------------------------------
+function hasPen() {
+  const { walls = [], outline = [] } = facts.picture || {};
+  return walls.length > 0 || outline.length > 0 || rows.some((row) => row.pose);
+}
 function drawPen() {
+  $("pen-section").hidden = !hasPen();
+  if ($("pen-section").hidden) return;
   const [g, w, h] = canvas("pen"), picture = facts.picture || {}, walls = picture.walls || [];
   const last = rows[rows.length - 1];
   const size = Math.max(1.08, ...walls.flat().map((v) => 1.08 * Math.abs(v))), unit = Math.min(w, h) / (2 * size);
