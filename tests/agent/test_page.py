@@ -282,7 +282,8 @@ def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
         hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
         assert page.evaluate(hidden) == 0
-        assert page.is_hidden("#pen-section"), "the toy body has neither a picture nor a pose"
+        # The toy body has neither a picture nor a pose
+        page.wait_for_selector("#pen-section", state="hidden")
         parts = "[...document.querySelector('#demons button').childNodes].map((node) => node.textContent || '|')"
         assert "".join(page.evaluate(parts)).startswith("left/|saw-")
 
