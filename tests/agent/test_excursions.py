@@ -357,6 +357,20 @@ def test_a_return_that_goes_on_beyond_the_horizon_names_the_horizon_that_it_need
     assert "no horizon is long enough" in why_not(wall, facts(share=1.0))
 
 
+def test_a_return_that_a_test_cannot_measure_has_no_score() -> None:
+    """Five steps leave .5^5 = 3 % of a return at gamma .5, and .9^5 = 59 % at .9, of which 5 % are left after 29."""
+    questions = nexting(FACE, (0.5, 0.9))
+    life = live(200, ToyBody(), SpyHorde(questions), excursions=WITHOUT)
+    errors = life.student.errors
+    nmsre_of_questions = errors.nmsre()
+    assert np.isfinite(nmsre_of_questions).tolist() == [True] * 3 + [False] * 3
+    np.testing.assert_array_equal(np.isfinite(errors.online()), np.isfinite(nmsre_of_questions))
+    tests = facts(horizon=HORIZON)._replace(share=errors.moments.share, n_tests=errors.n_tests)
+    (reason,) = not_scored(questions, nmsre_of_questions, tests)
+    assert reason["reason"] == "its return at gamma 0.9 has 59% beyond 5 steps: use --horizon 29"
+    assert reason["n"] == 3
+
+
 def test_tests_that_breaks_cut_short_name_the_horizon_that_half_of_them_reach() -> None:
     """Episodes of 12 steps: the stream breaks after 12, so no test of 50 steps is completed; they begin at any time.
 

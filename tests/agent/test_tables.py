@@ -473,10 +473,10 @@ def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> No
 def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Returns at gamma .9 run across several parts, and end at gaps; so does a prediction that is fed back."""
+    """Returns at gamma .9 run across several parts, and end at gaps; row 150 is the end of an episode."""
     monkeypatch.setattr(log_nexting, "MOST_ROWS", 5)
     rewards = np.random.default_rng(0).random(200).tolist()
-    flags = {20: Flag.GAP, 160: Flag.STALE}
+    flags = {20: Flag.GAP, 150: Flag.TERMINATED, 151: Flag.GAP, 160: Flag.STALE}
     stream = stream_of(rewards, flags)
     horde: Any = SpyHorde(nexting(FACE, (0.5, 0.9)))
     horde.predict = lambda *_: np.full(6, 0.3)
@@ -487,11 +487,13 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     actual = []
     for part in (stream[:140], stream[140:]):
         readings = part.rows["observation"][:, channel].astype(np.float64)
-        actual.append(partial_returns(readings, gamma, are_followed(part.rows["flags"])))
+        flags_of_part = part.rows["flags"]
+        is_terminal = (flags_of_part & Flag.TERMINATED) > 0
+        actual.append(partial_returns(readings, gamma, are_followed(flags_of_part), is_terminal))
     learned, held_out = actual
     is_learned = np.broadcast_to(are_followed(stream[:140].rows["flags"])[:, None], (140, 6))
-    is_scored = held_out.share <= 0.05
-    assert is_scored.sum(axis=0).tolist() == [50, 50, 50, 11, 11, 11]
+    is_scored = (held_out.share <= 0.05) & are_followed(flags_of_part)[:, None]
+    assert is_scored.sum(axis=0).tolist() == [49, 49, 49, 21, 21, 21]
     variance = held_out.variance(is_scored)
     np.testing.assert_allclose(score.variance, variance, rtol=1e-9)
     present = readings / (1.0 - gamma)

@@ -58,13 +58,16 @@ class PartialReturns(NamedTuple):
         return np.asarray(predictions - self.terms - self.share * predictions[self.end])
 
 
-def partial_returns(cumulants: ArrayLike, gamma: ArrayLike, follows: ArrayLike) -> PartialReturns:
+def partial_returns(
+    cumulants: ArrayLike, gamma: ArrayLike, follows: ArrayLike, is_terminal: ArrayLike
+) -> PartialReturns:
     """Return the returns of the rows of a stream up to the next row that no row follows, term by term.
 
     Args:
         cumulants: On reaching each row, shape (n_rows, n).
         gamma: Constant continuations, shape (n,).
         follows: Whether the next row follows, shape (n_rows,).
+        is_terminal: Whether a row is terminal, so that nothing comes after it, shape (n_rows,).
     """
     c = np.asarray(cumulants, dtype=np.float64)
     g = np.asarray(gamma, dtype=np.float64)
@@ -76,6 +79,8 @@ def partial_returns(cumulants: ArrayLike, gamma: ArrayLike, follows: ArrayLike) 
             end[t] += 1
             terms[t] += share[t] * c[end[t]]
             share[t] *= g
+        if np.asarray(is_terminal)[end[t]]:
+            share[t] = 0.0
     return PartialReturns(terms, share, end)
 
 
