@@ -127,9 +127,13 @@ def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_ba
     """Excursions of 5 steps from age 0 on, of which the fifth term would complete the first at age 5."""
     body = ToyBody(fault)
     horde = SpyHorde(toy_questions())
-    errors = live(steps, body, horde, excursions=ALWAYS).student.errors
+    student = live(steps, body, horde, excursions=ALWAYS).student
+    errors = student.errors
 
     assert body.drives[0] == discarded_at
+    expected = np.zeros(6)
+    expected[discarded_at - 1] = 1
+    np.testing.assert_array_equal(student.interrupted, [np.zeros(6), expected])
     assert (errors.n_discarded, errors.n_excursions) == (1, len(tested))
     reason = "a gap" if 3 in fault else "an action that was not applied"
     assert errors.discarded_by() == {reason: 1}

@@ -7,12 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from horde_agent.gvf import GVF, Channel, Reward
 from horde_agent.measures import excursion_table, two_pass_nmsre
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
 from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion, returns_along
+from horde_agent.measures.returns import (
+    PolicyUnderTest,
+    TestExcursion,
+    policies_under_test,
+    returns_along,
+)
 from horde_agent.measures.two_pass_nmsre import curves, dots, nmsre_along, policy_scores
+from horde_agent.policies import ConstantAction
 from horde_agent.record import RecordLost
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
@@ -131,6 +138,40 @@ def test_nmsre_by_hand(
     assert errors.n_tests.tolist() == n_tests
     np.testing.assert_array_equal(errors.nmsre(), scores)
     np.testing.assert_array_equal(errors.online_mean(), np.mean(scores[:2]))
+
+
+def test_persistence_is_scored_on_the_same_tests_and_the_mean_where_no_channel_is_summed() -> None:
+    """Gamma 1/4 and two terms, of a channel and of the reward, which is the same reading.
+
+    "The present reading lasts" predicts x / (3/4), less 1/16 of what it then predicts of the rest.
+    The mean return mu takes 1/16 of itself off, or nothing if the episode ends.
+    """
+    gamma = 0.25
+    action = ConstantAction(0, 3)
+    questions = [GVF("x", action, Channel(0), gamma), GVF("reward", action, Reward(), gamma)]
+    (policy,) = policies_under_test(questions)
+    errors = ReturnErrors([policy], n_demons=2)
+    readings = np.array([[1.0, 2.0, 4.0], [3.0, 0.0, 1.0], [2.0, 5.0, 3.0], [0.0, 1.0, 2.0]])
+    for step, (first, second, third) in enumerate(readings):
+        test = TestExcursion(policy, np.zeros(2), step, horizon=2, first=np.array([first]))
+        test.observe(np.array([second]), reward=second)
+        test.observe(np.array([third]), reward=third, terminated=step == 3)
+        errors.add(test)
+    terms = readings[:, 1] + gamma * readings[:, 2]
+    share = np.array([1 / 16, 1 / 16, 1 / 16, 0.0])
+    mean = terms.mean() / (1.0 - share.mean())
+    variance = (terms + share * mean).var()
+    predicted = (
+        (readings[:, 0] - share * readings[:, 2]) / (1.0 - gamma),
+        mean * (1.0 - share),
+    )
+    (scores,) = policy_scores(errors.table)
+    for i, prediction in enumerate(predicted):
+        trace = 0.0
+        for k, error in enumerate((prediction - terms) ** 2):
+            trace += (error - trace) / (10.0 if k else 1.0)
+        assert scores.last_persistence_nmsre()[i] == pytest.approx(trace / variance)
+    np.testing.assert_allclose(scores.variance, variance)
 
 
 def online_means(errors: ReturnErrors) -> np.ndarray:
