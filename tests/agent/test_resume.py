@@ -226,6 +226,20 @@ def test_questions_can_be_added_and_removed_when_resuming(
     assert not any(name.startswith("stop/") for name in names)
 
 
+def test_a_change_of_questions_that_a_short_resume_does_not_reach_is_said(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The drive in which the run was cut is repeated, and lasts beyond step 560."""
+    change = "--remove stop/*"
+    assert horde(f"resume {run} --steps 560 {change}") == 0
+    assert "the questions were not changed: the run ended at step 560" in caplog.text
+    assert summary_of(run)["n_questions"] == 24
+    caplog.clear()
+    assert horde(f"resume {run} --steps 650 {change}") == 0
+    assert summary_of(run)["n_questions"] == 16
+    assert "not changed" not in caplog.text
+
+
 def test_lost_files_of_excursions_of_changed_questions_are_written_again(
     run: Path, tmp_path: Path
 ) -> None:

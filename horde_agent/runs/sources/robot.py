@@ -43,6 +43,10 @@ _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
     "recording contains the new observations"
 )
+_NOT_CHANGED = (
+    "the questions were not changed: the run ended at step %d, before the recorded steps were all repeated; resume it "
+    "again with the same --add and --remove and more --steps"
+)
 REST_S = 1.5  # within which a stopped robot stands
 _OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those of random policies
 _log = logging.getLogger(__name__)
@@ -286,6 +290,8 @@ class RobotSource(Source):
                 fault = fault or error
         if self.recorder.differs_at is not None:
             _log.warning(_DIFFERS, self.recorder.differs_at)
+        if self.snapshot_writer.pending is not None:
+            _log.warning(_NOT_CHANGED, life.steps)
         ended = self._ended(fault)
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
