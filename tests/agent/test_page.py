@@ -282,10 +282,18 @@ def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
         hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
         assert page.evaluate(hidden) == 0
-        # The toy body has neither a picture nor a pose
-        page.wait_for_selector("#pen-section", state="hidden")
         parts = "[...document.querySelector('#demons button').childNodes].map((node) => node.textContent || '|')"
         assert "".join(page.evaluate(parts)).startswith("left/|saw-")
+
+
+def test_an_environment_without_a_picture_and_a_pose_has_no_pen(
+    browser: Any, tmp_path: Path
+) -> None:
+    """A robot was drawn in an empty pen. The toy body has a pose only in drives, which come later."""
+    lived(tmp_path / "run", 5)
+    with served(tmp_path / "run") as address, opened(browser, address) as page:
+        page.wait_for_selector("#pen-section", state="hidden")
+        assert page.is_visible("#health")
 
 
 def test_legends_without_a_cursor_show_no_dashes(browser: Any, many: Path) -> None:
