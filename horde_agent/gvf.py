@@ -15,7 +15,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from horde_agent.policies import Greedy, Policy, is_policy
-from horde_agent.types import AlgorithmName, Tiles, real_number, whole_number
+from horde_agent.types import Tiles, real_number, whole_number
 
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
@@ -185,7 +185,7 @@ class GVF:
     ends: bool = False
     tested: bool = True
     interest: float | StateFunction = 1.0
-    algorithm: AlgorithmName | str | None = None
+    algorithm: str | None = None
     offset: float | AutomaticOffset | None = None
     # Labels: without them it is the same question
     family: str = field(default="", compare=False)

@@ -8,7 +8,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,30 +30,6 @@ _MOST_DOTS = 32
 _KEY_AND_DOT = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:{_KEY_AND_DOT}){{{_MOST_DOTS + 1}}}")
 """A key of more than 32 dots: the standard library takes time proportional to the square of their number."""
-
-
-AlgorithmName = Literal[
-    "abtd",
-    "autostep",
-    "etd",
-    "greedy_gq",
-    "gtd",
-    "gtd2",
-    "htd",
-    "intentional_td",
-    "intentional_td_rmsprop",
-    "qrc",
-    "qrc_2025",
-    "swift_td",
-    "td",
-    "tdrc",
-    "tidbd",
-    "tree_backup",
-    "true_online_gtd",
-    "true_online_td",
-    "vtrace",
-]
-"""Names of the update rules, of the files in `kernels/rules`; an editor offers them."""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from horde_agent.gvf import GVF, MEAN, READING, AutomaticOffset
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
-from horde_agent.types import AlgorithmName, Floats, Tiles, real_number
+from horde_agent.types import Floats, Tiles, real_number
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
@@ -52,8 +52,8 @@ class LearnerConfig:
             engine; the span engine checks each weight that it writes.
         engine: "span", the fast engine, "plain", the reference, which supports all rules, or
             "auto": the fast engine if it supports the rule.
-        algorithm: The update rule: the name of its file in `kernels/rules`; "tdrc:beta=0.5" also
-            sets parameters.
+        algorithm: The update rule: the name of its file in `kernels/rules`, or "module:name" for
+            one of another module; "tdrc:beta=0.5" also sets parameters.
         parameters: Parameters of the update rule and of the trace rule (`c_bar`, `psi`) by name,
             such as {"beta": 0.5}; others have their defaults.
         offset: What each demon adds to theta.phi, in the unit of its answer: a number; "mean", the
@@ -89,7 +89,7 @@ class LearnerConfig:
     vector_mspbe: bool = True
     check_every: int = 1_000
     engine: Literal["auto", "span", "plain"] = "auto"
-    algorithm: AlgorithmName | str = "gtd"
+    algorithm: str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
     offset: float | AutomaticOffset = 0.0
     average: float = 0.0
@@ -197,10 +197,9 @@ class LearnerConfig:
                 raise ValueError(
                     f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {choices}"
                 )
-            if not rules.is_in(owners[key].RANGES[key], value):
-                raise ValueError(
-                    f"{name}: parameter {key} must be in {owners[key].RANGES[key]}, not {value!r}"
-                )
+            interval = owners[key].RANGES.get(key, "(-inf, inf)")
+            if not rules.is_in(interval, value):
+                raise ValueError(f"{name}: parameter {key} must be in {interval}, not {value!r}")
             self._warn_of(owners[key], key, value)
         if self.trace_bound > getattr(self.rule_parameters, "rho_bar", math.inf):
             raise ValueError(
@@ -291,10 +290,16 @@ def warn_once(text: str) -> None:
 def parse_algorithm(text: str) -> tuple[str, dict[str, float]]:
     """Return the name and the parameters of an update rule, written as "tdrc" or "tdrc:beta=0.5,...".
 
+    A rule of another module is written as "module:name" or "module:name:beta=0.5,...".
+
     Raises:
         ValueError: If a parameter is not written as name=number, or is there twice.
     """
     name, colon, settings = text.partition(":")
+    if "=" not in settings.partition(":")[0] and not rules.is_in_package(name):
+        rule_name, colon, settings = settings.partition(":")
+        if rule_name:
+            name = f"{name}:{rule_name}"
     parameters: dict[str, float] = {}
     if not colon:
         return name, parameters

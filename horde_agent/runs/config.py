@@ -158,7 +158,8 @@ class LearnConfig:
         trace_rule: How the eligibility trace is bounded: `clipped`, `capped`, `plain` (the paper's
             pseudo-code), `tree-backup` or `abtd`.
         w_rule: When the secondary weights decay: `every-step` or `importance-weighted`.
-        algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others.
+        algorithm: Update rule, with its parameters: `gtd`, `td`, `tdrc:beta=0.5` and others, or
+            `module:name`.
         step_size: Step size alpha of the primary weights, before the division by the number of
             active features.
         offset: Zero point of the predictions: `reading`, which follows a share of the reading; or

@@ -20,6 +20,7 @@ from horde_agent import (
     Uniform,
 )
 from horde_agent.kernels import rules
+from horde_agent.learning.rules import parse_algorithm
 
 N = 25
 N_ACTIVE = 4
@@ -49,7 +50,8 @@ def make(
         "engine": engine,
         **settings,
     }
-    rule = rules.rule(options.get("algorithm", "gtd").partition(":")[0])
+    name, _ = parse_algorithm(options.get("algorithm", "gtd"))
+    rule = rules.rule(name)
     if "w" not in rule.vectors:
         del options["secondary_ratio"]
     if rule.IGNORES_STEP_SIZE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from pathlib import Path
 
 import numpy as np
@@ -15,28 +14,13 @@ from horde_agent import (
     ConstantAction,
     Horde,
     Interface,
-    LearnerConfig,
     Life,
     StickyRandom,
     cli,
     learn_from,
 )
-from horde_agent.kernels import rules
-from horde_agent.types import AlgorithmName
 from tests.agent.doubles import ToyBody
 from tests.agent.shared import robot_interface
-
-
-def test_the_names_of_algorithms_that_an_editor_offers_are_those_of_the_update_rules() -> None:
-    assert typing.get_args(AlgorithmName) == rules.names()
-    for kind in (LearnerConfig, GVF):
-        offered = typing.get_args(typing.get_type_hints(kind)["algorithm"])
-        assert set(rules.names()) <= {name for one in offered for name in typing.get_args(one)}
-        assert str in offered, "for parameters and aliases"
-    question = GVF(
-        "q", ConstantAction(0, n_actions=2), Channel(0), continuation=0.5, algorithm="tdrc:beta=0.1"
-    )
-    assert question.algorithm == "tdrc:beta=0.1"
 
 
 def test_an_interface_shows_its_channels_actions_and_tiles() -> None:

@@ -14,7 +14,8 @@ A rule is a module with
         arithmetic on the span engine, where it is not that of TD(lambda): see `kernels/lanes.py`
 
 and, if it differs from the default in `_DEFAULTS`, any of the other names there. To add a rule, copy `gtd.py` to a new
-file in this folder; no registration is needed.
+file in this folder; no registration is needed. A class or a file elsewhere with these names is a rule, too, written as
+`module:name`: `kernels/own_rules.py`.
 
 Three of the published off-policy rules are TD(lambda) with another lambda_{t+1}, made by a *trace rule*, which any
 rule can use: see `kernels/trace_rules.py`.
@@ -30,6 +31,7 @@ from typing import Any
 from numba import prange
 from numba.extending import overload
 
+from horde_agent.kernels import own_rules
 from horde_agent.kernels._jit import INLINED_OPTIONS, INNER_OPTIONS, inner_kernel, outer_kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, skip
 from horde_agent.types import Bools
@@ -69,28 +71,22 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class Rule:
-    """A rule's module, with defaults for missing names.
+    """A rule's definition, with defaults for missing names.
 
     Args:
-        name: The name of its file.
-
-    Attributes:
-        name: The name.
+        name: The name of its file, or `module:name`.
+        definition: The module, or a class, with its names.
         parameters: The NamedTuple class of its parameters.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, definition: Any, parameters: Any) -> None:
         self.name = name
-        self._module = importlib.import_module(f"{__name__}.{name}")
-        self.parameters: Any = next(
-            of
-            for of in vars(self._module).values()
-            if isinstance(of, type) and of.__module__ == self._module.__name__
-        )
+        self.parameters = parameters
+        self._definition = definition
 
     def __getattr__(self, name: str) -> Any:
-        if hasattr(self._module, name):
-            return getattr(self._module, name)
+        if hasattr(self._definition, name):
+            return getattr(self._definition, name)
         if name in SPAN_KERNELS:
             return getattr(rule("td"), name)
         return _DEFAULTS[name]
@@ -120,6 +116,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
+def is_in_package(name: str) -> bool:
+    """Return whether a rule of this name, or with this alias, is in this folder."""
+    return ALIASES.get(name, name) in names()
+
+
 @functools.cache
 def rule(name: str) -> Rule:
     """Return a rule by its name or alias.
@@ -128,26 +129,44 @@ def rule(name: str) -> Rule:
         ValueError: If there is no rule of this name.
     """
     name = ALIASES.get(name, name)
-    if name not in names():
-        raise ValueError(f"algorithm must be one of {', '.join(names())}, not {name!r}")
-    return Rule(name)
+    if ":" in name:
+        definition, parameters = own_rules.load(name)
+        update_rule = Rule(name, definition, parameters)
+    elif name in names():
+        module = importlib.import_module(f"{__name__}.{name}")
+        update_rule = Rule(name, module, own_rules.parameters_in(module, module.__name__))
+    else:
+        raise ValueError(
+            f"algorithm must be one of {', '.join(names())}, or module:name, not {name!r}"
+        )
+    _RULES[update_rule.parameters] = update_rule
+    return update_rule
 
 
-@functools.cache
-def _rules() -> dict[type, Rule]:
-    """Return the rule of each class of parameters."""
-    return {rule(name).parameters: rule(name) for name in names()}
+_RULES: dict[type, Rule] = {}
+"""The rule of each class of parameters."""
+
+
+def _kernel_of(parameters: type, name: str) -> Any:
+    """Return a rule's kernel of this name."""
+    if (
+        parameters not in _RULES
+    ):  # no rule was named in this process: a kernel is called with parameters alone
+        for of_package in names():
+            rule(of_package)
+    return getattr(_RULES[parameters], name)
 
 
 def _by_rule(name: str, options: Any) -> Any:
     """Return a function that calls a rule's kernel of this name, the rule being that of the first argument."""
 
     def call(parameters: Any, *arguments: Any) -> Any:
-        return getattr(_rules()[type(parameters)], name)(parameters, *arguments)
+        return _kernel_of(type(parameters), name)(parameters, *arguments)
 
     @overload(call, jit_options=options, strict=False)
     def _compiled(parameters: Any, *arguments: Any) -> Any:  # noqa: ARG001
-        return getattr(_rules()[parameters.instance_class], name).py_func
+        kernel = _kernel_of(parameters.instance_class, name)
+        return getattr(kernel, "py_func", kernel)
 
     return call
 
