@@ -663,44 +663,68 @@ class _Ros:
         return topics
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics; raise BadInput if the clock jumps back."""
+        """Yield topic, time and bytes of the messages of some topics."""
         connections = [one for one in self._reader.connections if one.topic in topics]
         if not connections:
             return
         if self._restarted is None:
             clock = _ClockCheck()
-            for publisher, time_ns in self._in_file_order():
+            for publisher, time_ns in self._times():
                 clock.add(publisher, time_ns)
             self._restarted = clock.restarted
-        for connection in connections:
-            if connection.id in self._restarted:
-                raise BadInput(
-                    f"{self._path}: the clock of {connection.topic} jumps back within the file, as when a simulation "
-                    "restarts while it is recorded, and the messages before and after cannot be told apart: record "
-                    "each part as a bag of its own"
-                )
-        for connection, time_ns, data in _each(self._reader.messages(connections)):
-            # Its SQLite reader passes on cells of any type
+        if self._restarted.isdisjoint(one.id for one in connections):
+            messages = self._reader.messages(connections)
+        elif self._is_ros1:
+            messages = self._by_parts(connections)
+        else:
+            messages = self._as_stored(connections)
+        for connection, time_ns, data in _each(messages):
+            # SQLite stores any type in any column
             for cell, kind in ((time_ns, int), (data, bytes)):
                 if not isinstance(cell, kind):
                     raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
             yield connection.topic, time_ns, data
 
-    def _in_file_order(self) -> Iterator[tuple[int, int]]:
+    def _times(self) -> Iterator[tuple[int, int]]:
         """Yield the publisher and the time of each message as it stands in the file; of a compressed folder, none."""
         if self._is_ros1:
             for number, index in self._reader.indexes.items():
                 for entry in sorted(index, key=lambda one: (one.chunk_pos, one.offset)):
                     yield number, entry.time
         elif self._path.is_file():
-            uri = f"{self._path.resolve().as_uri()}?immutable=1"
-            with _reading():
-                database = sqlite3.connect(uri, uri=True)
-            with closing(database):
-                try:
-                    query = "SELECT topic_id, timestamp FROM messages ORDER BY id"
-                    for number, time_ns in _each(database.execute(query)):
-                        if isinstance(time_ns, int):
-                            yield number, time_ns
-                except Damage:  # `messages` says so
-                    return
+            try:
+                for number, time_ns in _each(self._selected("topic_id, timestamp")):
+                    if isinstance(time_ns, int):
+                        yield number, time_ns
+            except Damage:  # `messages` says so
+                return
+
+    def _as_stored(self, connections: Sequence[Any]) -> Iterator[tuple[Any, int, bytes]]:
+        """Yield the messages of a SQLite file in the order in which they were stored."""
+        publishers = {one.id: one for one in connections}
+        for number, time_ns, data in self._selected("topic_id, timestamp, data"):
+            if number in publishers:
+                yield publishers[number], time_ns, data
+
+    def _selected(self, cells: str) -> Iterator[Any]:
+        uri = f"{self._path.resolve().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            yield from database.execute(f"SELECT {cells} FROM messages ORDER BY id")
+
+    def _by_parts(self, connections: Sequence[Any]) -> Iterator[tuple[Any, int, bytes]]:
+        """Yield the messages of a ROS 1 bag, each part between two jumps of the clock in the order of time."""
+        whole_index = self._reader.indexes
+        entries = [(one.id, entry) for one in connections for entry in whole_index[one.id]]
+        entries.sort(key=lambda one: (one[1].chunk_pos, one[1].offset))
+        parts: list[dict[int, list[Any]]] = [{}]
+        for number, entry in entries:
+            earlier_entries = parts[-1].get(number, [])
+            if earlier_entries and entry.time < earlier_entries[-1].time - REORDERED_NS:
+                parts.append({})
+            parts[-1].setdefault(number, []).append(entry)
+        try:
+            for part in parts:
+                self._reader.indexes = {one.id: sorted(part.get(one.id, [])) for one in connections}
+                yield from self._reader.messages(connections)
+        finally:
+            self._reader.indexes = whole_index
