@@ -24,7 +24,7 @@ from horde_agent.kernels import rules
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
 from tests.agent import hordes
-from tests.agent.commands import QUESTIONS, refused, summary_of, toy
+from tests.agent.commands import refused, summary_of, toy
 from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
 from tests.agent.shared import REFERENCE, config_of
 
@@ -849,8 +849,7 @@ def test_a_run_records_the_rule_of_another_module_and_resumes_with_it(
     own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_own_rule(own_folder, 0.5)
-    (own_folder / "q.toml").write_text(QUESTIONS)
-    begin = "learn --steps 60 --snapshot-every 3s --algorithm own_rule:half_td --questions q.toml --out r"
+    begin = "learn --steps 60 --questions policies --algorithm own_rule:half_td --out r"
     assert toy(begin, monkeypatch) == 0
     assert 'algorithm = "own_rule:half_td"\n' in (own_folder / "r" / "config.toml").read_text()
     assert toy("resume r --steps 90", monkeypatch) == 0
