@@ -50,15 +50,15 @@ class ReturnErrors:
         moments: Of the returns so far.
         n_excursions: Completed tests: excursions, and stretches of the behaviour itself.
         n_discarded_by: Excursions that were discarded for each reason, by `Discard`, shape (5,).
-        n_repeated: Tests of a demon that were not scored because of stale frames
-            (`TestExcursion.is_repeated`), of all demons together.
+        n_repeated: Tests per demon that were not scored because of stale frames
+            (`TestExcursion.is_repeated`), shape (n_demons,).
         latest_mean: Mean online NMSRE after the last excursion; NaN until a demon was tested twice.
     """
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
         self.table = ExcursionTable(policies, n_demons)
         self.n_excursions = 0
-        self.n_repeated = 0
+        self.n_repeated: Integers = np.zeros(n_demons, dtype=np.int64)
         self.n_discarded_by: Integers = np.zeros(len(Discard), dtype=np.int64)
         self.latest_mean = float("nan")
         self.moments = ReturnMoments(n_demons)
@@ -109,6 +109,7 @@ class ReturnErrors:
         self.table.rearrange(old_index, policies)
         self.moments.rearrange(old_index)
         self._trace = np.where(old_index >= 0, self._trace[old_index], np.nan)
+        self.n_repeated = np.where(old_index >= 0, self.n_repeated[old_index], 0)
 
     def discard(self, reason: Discard) -> None:
         """Count an excursion that was discarded."""
@@ -120,7 +121,7 @@ class ReturnErrors:
         A demon without a finite prediction counts as not tested. A test of which stale frames left
         nothing is not appended.
         """
-        self.n_repeated += int(np.count_nonzero(test.is_repeated))
+        self.n_repeated[test.demons] += test.is_repeated
         if test.is_repeated.all():
             return
         is_known = np.isfinite(test.returns) & np.isfinite(test.predictions - test.remainder)

@@ -313,6 +313,7 @@ def facts(share: float = np.nan, horizon: int = 50, **further: Any) -> Excursion
             "horizon": horizon,
             "interrupted": never,
             "has_excursions": True,
+            "n_repeated": np.zeros(1, dtype=np.int64),
             **further,
         }
     )
@@ -328,7 +329,8 @@ def test_why_a_question_has_no_score() -> None:
     ]
     scores = np.array([0.5, np.nan, np.nan, np.nan, np.nan])
     nothing = np.full(5, np.nan)
-    tests = facts(share=0.0, has_excursions=False)._replace(share=nothing, n_tests=np.zeros(5))
+    zeros = np.zeros(5)
+    tests = facts(has_excursions=False)._replace(share=nothing, n_tests=zeros, n_repeated=zeros)
     reasons = {one["first"]: one["reason"] for one in not_scored(questions, scores, tests)}
     assert list(reasons) == ["rare", "asked not to", "of another", "left"]
     for reason, word in zip(
@@ -336,6 +338,9 @@ def test_why_a_question_has_no_score() -> None:
     ):
         assert word in reason
     assert why_not(questions[4], facts()) == reasons["rare"]
+    assert why_not(questions[4], facts(n_repeated=np.array([9]), n_tests=np.array([1]))) == (
+        "9 of 10 tests left out, because stale frames had too much of the return's weight: a longer period leaves more"
+    )
     life = live(0, ToyBody(), horde_of(questions, FACE), excursions=WITHOUT)
     assert [policy.demons.tolist() for policy in life.student.errors.policies] == [[4], [0, 1]]
 
@@ -365,7 +370,9 @@ def test_a_return_that_a_test_cannot_measure_has_no_score() -> None:
     nmsre_of_questions = errors.nmsre()
     assert np.isfinite(nmsre_of_questions).tolist() == [True] * 3 + [False] * 3
     np.testing.assert_array_equal(np.isfinite(errors.online()), np.isfinite(nmsre_of_questions))
-    tests = facts(horizon=HORIZON)._replace(share=errors.moments.share, n_tests=errors.n_tests)
+    tests = facts(horizon=HORIZON)._replace(
+        share=errors.moments.share, n_tests=errors.n_tests, n_repeated=errors.n_repeated
+    )
     (reason,) = not_scored(questions, nmsre_of_questions, tests)
     assert reason["reason"] == "its return at gamma 0.9 has 59% beyond 5 steps: use --horizon 29"
     assert reason["n"] == 3

@@ -168,7 +168,7 @@ def test_an_excursion_with_stale_frames_tests_the_questions_for_which_they_matte
     ]
     assert tested == n_tests
     assert errors.discarded_by() == reasons
-    assert errors.n_repeated == 6 - 3 * sum(n_tests)
+    assert errors.n_repeated.sum() == 6 - 3 * sum(n_tests)
     assert body.drives[0] == 20
     for outcome in errors.table.outcomes():
         assert outcome.returns[0, 1] == pytest.approx(1 / 7, abs=1e-7)

@@ -25,7 +25,7 @@ from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
 from horde_agent.runs.reporting.nmsre_ratio import trace_weights
 from horde_agent.runs.reporting.pictures import half_side, visited_share
-from horde_agent.runs.reporting.report import NO_PICTURES, write_report
+from horde_agent.runs.reporting.report import NO_PICTURES, discarded, write_report
 from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.toml import to_toml
@@ -389,6 +389,8 @@ def test_the_headline_says_what_the_summary_says(page: str) -> None:
         "Discarded: 15 of 336 test excursions (9 by a gap, 6 by stale frames). Shorter ones, as with --horizon 10, "
         "are interrupted less often." in page
     )
+    stale = discarded({"n_discarded": 3, "discarded_by": {"stale frames": 2, "a gap": 1}}, 7)
+    assert stale[0].endswith("A longer period, in which a new frame arrives, leaves more of them.")
     assert "Left out: 40 of 400 tests of questions, because stale frames" in page
     assert list(tiles).index("median NMSRE") < list(tiles).index("mean NMSRE")
     assert "variance below step^2 / 12" in page

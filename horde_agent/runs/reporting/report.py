@@ -19,6 +19,7 @@ from rich.console import Console
 from horde_agent.life.timing import duration
 from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import nmsre_text
+from horde_agent.measures.return_errors import DISCARDED_BY, Discard
 from horde_agent.measures.returns import MOST_REPEATED
 from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
@@ -372,9 +373,11 @@ def discarded(
     if n_lost and n_lost > least_share * n_all:
         reasons = details.get("discarded_by") or {}
         by_reason = ", ".join(f"{n:,} by {reason}" for reason, n in reasons.items())
+        remedy = "Shorter ones, as with --horizon 10, are interrupted less often."
+        if 2 * reasons.get(DISCARDED_BY[Discard.STALE], 0) > n_lost:
+            remedy = "A longer period, in which a new frame arrives, leaves more of them."
         sentences.append(
-            f"Discarded: {n_lost:,} of {n_all:,} test excursions ({by_reason}). Shorter ones, as with "
-            "--horizon 10, are interrupted less often."
+            f"Discarded: {n_lost:,} of {n_all:,} test excursions ({by_reason}). {remedy}"
         )
     n_lost = details.get("n_repeated") or 0
     n_all = n_lost + (details.get("n_tests_of_questions") or 0)

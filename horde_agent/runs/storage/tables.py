@@ -113,6 +113,7 @@ class ExcursionFacts(NamedTuple):
     horizon: int  # terms of a test
     interrupted: Integers  # as in `StreamLearner`
     has_excursions: bool  # whether the environment supports test excursions
+    n_repeated: Integers  # tests left out because of stale frames
 
 
 class _Results(NamedTuple):
@@ -145,6 +146,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         horizon=student.horizon,
         interrupted=student.interrupted,
         has_excursions=outcome.has_tests,
+        n_repeated=errors.n_repeated,
     )
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     scores = QuestionScores(nmsre, persistence, variance, errors.n_tests)
@@ -166,7 +168,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         "n_discarded": errors.n_discarded,
         "discarded_by": errors.discarded_by(),
         "n_tests_of_questions": int(errors.n_tests.sum()),
-        "n_repeated": errors.n_repeated,
+        "n_repeated": int(errors.n_repeated.sum()),
         "n_on_policy_tests": n_on_policy,
         "n_tested_less_than_twice": int((errors.n_tests < 2).sum()),
         "not_scored": not_scored(horde.questions, nmsre, tests),
@@ -373,6 +375,12 @@ def _why_not_scored(question: GVF, i: int, tests: ExcursionFacts) -> str:
         share = float(question.continuation) ** horizon
     if share > NEGLIGIBLE_SHARE:
         return _too_short(question, share, horizon)
+    if tests.n_repeated[i] > tests.n_tests[i]:
+        n_all = tests.n_repeated[i] + tests.n_tests[i]
+        return (
+            f"{tests.n_repeated[i]:,} of {n_all:,} tests left out, because stale frames had too much of the return's "
+            "weight: a longer period leaves more"
+        )
     interrupted = tests.interrupted[int(not is_on_policy)]
     if not interrupted.any():
         return "fewer than 2 complete tests with finite returns: more steps are needed"
