@@ -743,6 +743,23 @@ def test_no_echo_is_the_longest_range_and_too_near_the_shortest(
     assert rows["observation"][0].tolist() == np.float32(expected).tolist()
 
 
+def test_topics_of_actions_rewards_and_ends_are_keys_and_no_channels(tmp_path: Path) -> None:
+    """As a logger names them; `/state/b` of 3 is no probability, so it stays a reading."""
+    actions, messages = logged(0.02, 0.09)
+    messages += sent("/done", [1.95, 3.95], [1.0, 1.0])
+    messages += sent("/state/b", [0.1 * i for i in range(60)], [3.0] * 60)
+    messages.sort(key=lambda one: one.time_ns)
+    bag = json_bag(tmp_path, iter(messages))
+    text = draft_columns(bag)
+    table = tomllib.loads(text)
+    keys = {"action": "/action", "b": "/b", "next_reward": "/reward", "terminated": "/done"}
+    for key, topic in keys.items():
+        assert table[key] == {"topic": topic, "field": "data"}
+    assert fields_of(text) == ["/obs.data", "/state/b.data"]
+    rows = rows_of(bag, 'convention = "transition"\n' + text)
+    assert rows["action"][rows["action"] >= 0].tolist() == actions[:-1]
+
+
 def test_a_topic_that_was_sent_once_is_no_channel(tmp_path: Path) -> None:
     """It would leave 10 of 200 rows."""
     payload = Recorded("/payload", "Number", 0, {"data": 7.0})

@@ -20,6 +20,7 @@ from horde_agent.runs.data.bag_messages import (
 )
 from horde_agent.runs.data.bags import DEFAULT_MAX_AGE_S
 from horde_agent.runs.data.cells import shift_for
+from horde_agent.runs.data.columns import REWARD_NAMES, TERMINATED_NAMES, TRUNCATED_NAMES
 from horde_agent.runs.toml import toml_value
 from horde_agent.types import Floats
 
@@ -30,6 +31,30 @@ _COMMAND_TYPES = ("Twist", "TwistStamped")
 _COMMAND_BINS = {"linear.x": "[0.01]", "angular.z": "[-0.1, 0.1]"}
 
 
+_TOPIC_NAMES = {
+    "action": ("action", "actions"),
+    "b": ("b", "prob", "probability", "action_prob", "propensity"),
+    "next_reward": REWARD_NAMES,
+    "terminated": TERMINATED_NAMES,
+    "truncated": TRUNCATED_NAMES,
+    "episode": ("episode", "episode_id", "trajectory"),
+}
+"""Usual last parts of the names of topics that are no readings, in lower case, by key."""
+_EXAMPLES = {
+    "action": '{ topic = "/cmd_vel", field = "angular.z", bins = [-0.1, 0.1] }',
+    "next_reward": '{ topic = "/reward", field = "data" }',
+    "terminated": '{ topic = "/done", field = "data" }',
+    "truncated": '{ topic = "/time_limit", field = "data" }',
+    "episode": '{ topic = "/episode", field = "data" }',
+}
+_MEANINGS = {
+    "action": "the first one from a row on, or the one in force",
+    "next_reward": "the sum from a row to the next, of the row's action; `reward` if it led to the row",
+    "terminated": 'once at the end of an episode; convention = "transition" if after its last action',
+    "truncated": "at a time limit, likewise",
+    "episode": "its number, which holds until the next one",
+}
+_LARGEST_ACTION = 99
 _RANGE_MEMBERS = (("ranges", "range_min", "range_max"), ("range", "min_range", "max_range"))
 """Members of the messages of lasers and sonars: the readings, and their limits."""
 
@@ -99,10 +124,12 @@ def draft_bag_columns(path: Path) -> str:
     if bag.cut:
         lines.append(f"# The bag was cut off: {bag.cut}.")
     lines += ["# Topics:", *_topic_lines(bag, read_topics, unread), ""]
-    lines += _settings(read_topics, commands[:1])
+    roles = _roles(read_topics, has_command=bool(commands))
+    lines += _settings(read_topics, commands[:1], roles)
+    no_channels = {*commands[:1], *(known.topic.name for known in roles.values())}
     has_repeats = any(bag.topics[name].n_messages > 1 for name in read_topics)
     for name in sorted(read_topics):
-        if name in commands[:1]:
+        if name in no_channels:
             continue
         channel_lines = list(_channel_lines(read_topics[name]))
         if has_repeats and bag.topics[name].n_messages == 1:
@@ -156,7 +183,36 @@ def _topic_lines(bag: Bag, known: Mapping[str, _Known], unread: Mapping[str, str
         yield line
 
 
-def _settings(known: Mapping[str, _Known], commands: list[str]) -> Iterator[str]:
+def _roles(known: Mapping[str, _Known], *, has_command: bool) -> dict[str, _Known]:
+    """Return the topics with one number whose names and numbers say that they are no readings, by key."""
+    roles = {}
+    for name in sorted(known):
+        last_part = name.rpartition("/")[2].lower()
+        for key, usual_names in _TOPIC_NAMES.items():
+            is_free = key not in roles and not (key == "action" and has_command)
+            if is_free and last_part in usual_names and _fits(key, known[name]):
+                roles[key] = known[name]
+    return roles
+
+
+def _fits(key: str, known: _Known) -> bool:
+    """Return whether the first messages of a topic hold one number, which is what a key needs."""
+    if len(known.fields) != 1:
+        return False
+    values = known.values(known.fields[0])
+    is_whole = bool((values == np.floor(values)).all())
+    if key == "action":
+        return is_whole and bool(((values >= 0) & (values <= _LARGEST_ACTION)).all())
+    if key == "b":
+        return bool(((values > 0) & (values <= 1)).all())
+    if key in ("terminated", "truncated"):
+        return bool(np.isin(values, (0, 1)).all())
+    return is_whole or key != "episode"
+
+
+def _settings(
+    known: Mapping[str, _Known], commands: list[str], roles: Mapping[str, _Known]
+) -> Iterator[str]:
     intervals_s = [one.interval_s for one in known.values() if one.interval_s > 0]
     period_s = max(_LEAST_PERIOD_S, min(intervals_s, default=_LEAST_PERIOD_S))
     yield f"period_s = {_rounded(period_s)}  # time between two rows in seconds; required"
@@ -173,14 +229,32 @@ def _settings(known: Mapping[str, _Known], commands: list[str]) -> Iterator[str]
             yield f'    {{ topic = {toml_value(name)}, field = "{prefix}{field}", bins = {bins} }},'
         yield "]"
         yield '# actions = ["stop right", "stop", ...]  # their names'
-        yield 'b = "estimate"  # or { topic = "/b", field = "data" }, the probability of the action'
     else:
-        yield '# action = { topic = "/cmd_vel", field = "angular.z", bins = [-0.1, 0.1] }'
-        yield '# b = "estimate"  # or { topic = "/b", field = "data" }, the probability of the action'
-    yield '# next_reward = { topic = "/reward", field = "data" }  # the sum from a row to the next; 0 without one'
-    yield '# terminated = { topic = "/done", field = "data" }  # true once at the end of an episode'
-    yield '# episode = { topic = "/episode", field = "data" }'
+        yield _key_line("action", roles)
+    if "b" in roles:
+        yield f"b = {_source(roles['b'])}  # the probability of the action"
+    else:
+        prefix = "# "
+        if commands or "action" in roles:
+            prefix = ""
+        yield f'{prefix}b = "estimate"  # or {{ topic = "/b", field = "data" }}, the probability of the action'
+    for key in ("next_reward", "terminated", "truncated", "episode"):
+        yield _key_line(key, roles)
     yield '# missing = "gap"  # rows with a NaN are dropped; an error otherwise'
+
+
+def _key_line(key: str, roles: Mapping[str, _Known]) -> str:
+    """Return the line of a key: that of its topic, or an example behind #."""
+    if key in roles:
+        return f"{key} = {_source(roles[key])}  # {_MEANINGS[key]}"
+    return f"# {key} = {_EXAMPLES[key]}  # {_MEANINGS[key]}"
+
+
+def _source(known: _Known) -> str:
+    """Return a topic and its only field as the value of a key."""
+    topic = toml_value(known.topic.name)
+    field = toml_value(known.fields[0])
+    return f"{{ topic = {topic}, field = {field} }}"
 
 
 def _channel_lines(known: _Known) -> Iterator[str]:
