@@ -331,6 +331,8 @@ class StreamLearner:
         if phase is not self._phase:
             if phase is Phase.DOCK and self._phase is Phase.EXCURSION:
                 self._discard_test(Discard.DOCKING)
+            if phase is Phase.END and self._test is not None:
+                self.interrupted[int(self._phase is Phase.EXCURSION), self._test.n_terms] += 1
             self._test = None
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()

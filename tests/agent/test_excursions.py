@@ -11,12 +11,13 @@ from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
+from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.life import Life
 from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
-from horde_agent.record import NO_ACTION, Flag, Phase, Recorder
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs.storage.tables import ExcursionFacts, not_scored
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
@@ -376,6 +377,38 @@ def test_a_return_that_a_test_cannot_measure_has_no_score() -> None:
     (reason,) = not_scored(questions, nmsre_of_questions, tests)
     assert reason["reason"] == "its return at gamma 0.9 has 59% beyond 5 steps: use --horizon 29"
     assert reason["n"] == 3
+
+
+def test_episodes_shorter_than_the_horizon_name_the_horizon_that_half_of_the_tests_reach() -> None:
+    """Forty episodes of 12 steps, as a data set has them: each row is followed by one, but the last of an episode.
+
+    A life of a single episode needs more steps.
+    """
+
+    def student_of(n_episodes: int) -> StreamLearner:
+        recorder = Recorder(3)
+        for step in range(13 * n_episodes):
+            phase = Phase.BEHAVE
+            flags = Flag.NONE
+            if step % 13 == 12:
+                phase = Phase.END
+            if step % 13 == 0:
+                flags = Flag.GAP
+            row = Row(step, 0.1 * step, np.zeros(3, np.float32), 0, 1.0, phase, flags, (0.0,) * 3)
+            recorder.write(row)
+        horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+        return relearn(recorder.stream(), horde, FACE)
+
+    student = student_of(40)
+    assert student.interrupted.sum() == 10, (
+        "tests begin after 0, 50, ... 450 steps: 12, 10, 8, 6, 4, 2, 12, ... before an end"
+    )
+    reason = why_not(student.horde.questions[0], facts(interrupted=student.interrupted))
+    assert reason.endswith("half of them within 8 steps; use --horizon 8")
+    student = student_of(1)
+    assert student.interrupted.sum() == 1
+    reason = why_not(student.horde.questions[0], facts(interrupted=student.interrupted))
+    assert reason.endswith("more steps are needed")
 
 
 def test_tests_that_breaks_cut_short_name_the_horizon_that_half_of_them_reach() -> None:

@@ -382,7 +382,8 @@ def _why_not_scored(question: GVF, i: int, tests: ExcursionFacts) -> str:
             "weight: a longer period leaves more"
         )
     interrupted = tests.interrupted[int(not is_on_policy)]
-    if not interrupted.any():
+    # One of them may be that at the end of the life
+    if interrupted.sum() < 2:
         return "fewer than 2 complete tests with finite returns: more steps are needed"
     n_interrupted = int(interrupted.sum())
     usual = int(np.searchsorted(np.cumsum(interrupted), n_interrupted / 2))
