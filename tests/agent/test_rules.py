@@ -232,8 +232,8 @@ for name, (right, wrong) in json.loads(sys.argv[3]).items():
 """
 MISTAKES = {
     "none": ("", ""),
-    "a step's h": ("h=step.gamma * (1.0 - step.lam) * trace.w", "h=step.gamma * trace.w"),
-    "a step's q": ("q = by_w_rule(span, step.rho, step.w_phi)", "q = zero"),
+    "a step's h": ("(step.gamma * (1.0 - step.lam) * trace.w)", "(step.gamma * trace.w)"),
+    "a step's q": ("by_w_rule(span, step.rho, step.w_phi)", "zero"),
     "the sum of past steps": ("d=multiply_add(pending.d, u, sums.d)", "d=sums.d"),
     "the written weights": ("theta_next=-1.0 * pending.h", "theta_next=pending.h"),
 }
