@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -364,10 +363,12 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
 def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """Return the robot of resolved settings, or a description of the robot whose rows are learned from.
 
-    An environment that is imported for it is named: a folder of somebody else may name any module.
+    Raises:
+        BadInput: If the settings name an environment: a folder of somebody else may name any
+            module.
     """
     if config.env is not None:
-        print(f"importing the environment {config.env}, which {config.out} names", file=sys.stderr)
+        raise BadInput(f"the environment {config.env} is not imported to describe it")
     if config.backend == "replay" and is_life(run_of(config.log)):
         life = RunFolder(Path(str(run_of(config.log)))).life
         return HeaderEnv(read_header(started_files(life)[0], FORMAT))

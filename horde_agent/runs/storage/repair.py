@@ -3,8 +3,8 @@
     settings, questions, tables      one flipped bit, by the SHA-256 in sums.sha256 or in a snapshot
     sums.sha256                      one flipped bit, by the files that its lines are about
     events                           one flipped bit of a line, by its CRC-32
-    first line of a recording        one flipped bit, by its CRC-32; any other damage, by the settings, the questions
-                                     and the other files of the recording
+    first line of a recording        one flipped bit, by its CRC-32; any other damage, by another file of the recording,
+                                     a snapshot, or the settings and questions; no environment is imported for it
     a missing file of excursions     written without excursions, which can be learned again from the recording
 
 A file is replaced at once, and the damaged one is kept beside it as `damaged-NAME`.
@@ -55,6 +55,8 @@ MakeEnv = Callable[[LearnConfig], gymnasium.Env[Any, Any]]
 """Makes the robot of resolved settings, or its description; nothing is opened."""
 
 _ASIDE = "damaged-"
+_NO_HEADER = (BadInput, ValueError, LookupError, TypeError, ImportError, OSError)
+"""Errors by which a header cannot be made from other files."""
 _OF_FILE = ("first", "offset", "crc")
 """Keys of a header that differ between the files of a recording."""
 
@@ -246,7 +248,7 @@ def _with_rebuilt_line(
     if records is None and not is_without:
         return []  # other records, or none of them is sound
     aside = _replace(file, encode_header(dict(header)) + (records or b""))
-    message = f"its first line was written again from the settings and the questions{aside}"
+    message = f"its first line was written again by what the run's other files say{aside}"
     return [Repair(file, message)]
 
 
@@ -259,13 +261,6 @@ def _changes(folder: RunFolder) -> list[dict[str, Any]]:
             continue
         return changes
     return []
-
-
-class _Headers(NamedTuple):
-    """Headers of a run's recordings, without `first`."""
-
-    life: dict[str, Any]
-    excursions: dict[str, dict[str, Any]]  # by the name of the file
 
 
 class _ExpectedHeaders:
@@ -282,9 +277,9 @@ class _ExpectedHeaders:
 
     def of_life(self, file: Path) -> dict[str, Any] | None:
         """Return the header of a file of rows, from another file of them or from the settings."""
-        header = self._header_of_another(file)
-        if header is None and self._built is not None:
-            header = self._built.life
+        header = self._header_of_another(file) or _header_of_snapshot(self._folder)
+        if header is None:
+            header = self._life
         if header is None:
             return None
         first = self._first_of(file, header)
@@ -297,12 +292,15 @@ class _ExpectedHeaders:
         """Return the header of a file of excursions, from the settings and questions."""
         return self.excursions.get(file.name)
 
-    @property
+    @cached_property
     def excursions(self) -> dict[str, dict[str, Any]]:
-        """Headers of all files of excursions, by name; none if they are unknown."""
-        if self._built is None:
+        """Headers of all files of excursions, by name; none if they are unknown. Rows must have a sound first line."""
+        try:
+            header = read_header(started_files(self._folder.life)[0], LIFE)
+            with tempfile.TemporaryDirectory() as elsewhere:
+                return _headers_of_excursions(self._folder, header, Path(elsewhere))
+        except _NO_HEADER:
             return {}
-        return self._built.excursions
 
     def _header_of_another(self, file: Path) -> dict[str, Any] | None:
         """Return the header of another file of rows, or of the run that this one replayed."""
@@ -331,17 +329,26 @@ class _ExpectedHeaders:
         return None
 
     @cached_property
-    def _built(self) -> _Headers | None:
-        """Headers of a run with the same settings and questions, without a step; None if none can be made."""
+    def _life(self) -> dict[str, Any] | None:
+        """Header of rows of a run with the same settings, without a step; None if none can be made."""
         try:
             with tempfile.TemporaryDirectory() as elsewhere:
-                return _built_headers(self._folder, Path(elsewhere), self._make_env)
-        except (BadInput, ValueError, LookupError, TypeError, ImportError, OSError):
+                return _header_of_life(self._folder, Path(elsewhere), self._make_env)
+        except _NO_HEADER:
             return None
 
 
-def _built_headers(folder: RunFolder, elsewhere: Path, make_env: MakeEnv) -> _Headers:
-    """Begin recordings with a run's settings and questions in an empty folder, and return their headers."""
+def _header_of_snapshot(folder: RunFolder) -> dict[str, Any] | None:
+    """Return the header of a run's rows in its newest readable snapshot; None without one."""
+    for path in snapshots.found(folder.checkpoint):
+        with suppress(snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
+            header: dict[str, Any] = snapshots.read_manifest(path)["facts"]["recording"]
+            return header
+    return None
+
+
+def _header_of_life(folder: RunFolder, elsewhere: Path, make_env: MakeEnv) -> dict[str, Any]:
+    """Begin a recording with a run's settings in an empty folder, and return its header."""
     recorded = open_recorded(folder)
     config = recorded.single_horde_settings
     question_file = None
@@ -353,13 +360,9 @@ def _built_headers(folder: RunFolder, elsewhere: Path, make_env: MakeEnv) -> _He
         run = make_run(env, config, twin, question_file, recorded=recorded.replayed)
         life, _ = new_life([env] * config.robots, run)
         with closing(life):
-            n_inputs = len(run.interface.channels)
             facts = recording_facts(run, env, has_tests=_has_tests(env, life))
-            Recorder(n_inputs, twin.life, facts).close()
-            life.student.errors.table.record_to(twin.excursions)
-            change(life, run.interface, folder, _changes(folder))
-    headers = {file.name: read_header(file, EXCURSIONS) for file in record_files(twin.excursions)}
-    return _Headers(life=read_header(twin.life, LIFE), excursions=headers)
+    Recorder(len(run.interface.channels), twin.life, facts).close()
+    return read_header(twin.life, LIFE)
 
 
 def _has_tests(env: gymnasium.Env[Any, Any], life: Life) -> bool:
@@ -367,3 +370,20 @@ def _has_tests(env: gymnasium.Env[Any, Any], life: Life) -> bool:
     if isinstance(env, HeaderEnv):
         return hasattr(env, "manoeuvre_frames")
     return bool(life.excursions.policies)
+
+
+def _headers_of_excursions(
+    folder: RunFolder, header: dict[str, Any], elsewhere: Path
+) -> dict[str, dict[str, Any]]:
+    """Begin files of excursions with a run's settings and questions in an empty folder, and return their headers.
+
+    `header` is that of its rows.
+    """
+    recorded = open_recorded(folder)
+    run = recorded.rebuild_elsewhere(header, elsewhere)
+    life, _ = new_life([HeaderEnv(header) for _ in range(recorded.config.robots)], run)
+    with closing(life):
+        life.student.errors.table.record_to(run.folder.excursions)
+        change(life, run.interface, folder, _changes(folder))
+    files = record_files(run.folder.excursions)
+    return {file.name: read_header(file, EXCURSIONS) for file in files}

@@ -153,6 +153,8 @@ class SnapshotWriter(LifeHooks):
             "asked": dict(self._asked),
             "n_resumes": self._n_resumes,
         }
+        if "channels" in self._recorder.header:  # else the rows were recorded before
+            facts["recording"] = self._recorder.header  # for `repair`
         if isinstance(life.horde, ShardedHorde):
             facts["entry"] = life.horde.at
         return life.steps, state, facts
