@@ -372,11 +372,16 @@ def write_scores(path: Path, scores: Sequence[Score], policies: Sequence[str]) -
 def summary_of(path: Path) -> str:
     """Return a sentence on a table of scores, for the notes of a run."""
     lines = read_csv(path)
-    judged = [float(line["nmsre"]) for line in lines if line["is_judged"] == "1"]
+    judged = [line for line in lines if line["is_judged"] == "1"]
     sentence = (
         f"{len(judged):,} of {len(lines):,} off-policy questions are scored on the last 30 % of the "
         f"rows, by importance sampling, with the weights that had not learned from them"
     )
     if judged:
-        sentence += f": the median NMSRE is {nmsre_text(median(judged))}"
+        scores = [float(line["nmsre"]) for line in judged]
+        of_persistence = [float(line["nmsre_of_persistence"]) for line in judged]
+        sentence += (
+            f": the median NMSRE is {nmsre_text(median(scores))}, that of persistence "
+            f"{nmsre_text(median(of_persistence))}"
+        )
     return f"{sentence} ({path.name})."

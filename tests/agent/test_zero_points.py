@@ -39,7 +39,7 @@ HORIZON = 300
 """Terms of a test: .99^300 is .049."""
 SCALES = {"x": (0.0, 1.0), "1000 + x": (1000.0, 1.0), "Kelvin": (273.125, 10.0)}
 PHI = 0.75
-N = 8_000
+N = 6_000
 Value = Callable[[Floats, float], Floats]
 
 
@@ -214,7 +214,7 @@ def test_a_constant_or_a_unit_changes_no_score(form: str) -> None:
 def test_a_perfect_predictor_scores_0_and_persistence_does_not(form: str, scale: str) -> None:
     """On a ring, on which the next reading is certain."""
     offset, unit = SCALES[scale]
-    x = np.tile(RING, 720)
+    x = np.tile(RING, 500)
     scores = FORMS[form](offset + unit * x, scaled(of_ring, offset, unit))
     np.testing.assert_allclose(scores.nmsre, 0.0, atol=1e-9)
     assert (scores.persistence > 0.5).all()
@@ -230,7 +230,7 @@ def test_the_best_prediction_of_an_autoregression_scores_what_its_noise_explains
     s = 1.0 / (1.0 - gamma**2)
     v = 1.0 / (1.0 - PHI**2)
     total = s + PHI**2 * v
-    scores = FORMS[form](autoregression(24_000), of_autoregression)
+    scores = FORMS[form](autoregression(20_000), of_autoregression)
     np.testing.assert_allclose(scores.nmsre[:4], s / total, rtol=0.1)
     persistence = (s + v * (1.0 - PHI) ** 2 / (1.0 - gamma) ** 2) / total
     np.testing.assert_allclose(scores.persistence[:4], persistence, rtol=0.12)
@@ -238,7 +238,7 @@ def test_the_best_prediction_of_an_autoregression_scores_what_its_noise_explains
 
 def test_a_reward_of_1_is_worth_its_time_scale() -> None:
     """1 / (1 - gamma) each time: nothing varies. A right prediction scores 0, one that is off by a hundredth 1."""
-    readings = np.ones(2_000)
+    readings = np.ones(1_300)
     for form in ("excursions", "on-policy tests", "log"):
         assert FORMS[form](readings, lambda x, gamma: x / (1.0 - gamma)).nmsre.tolist() == [0.0] * 6
         scores = FORMS[form](readings, lambda x, gamma: 1.01 * x / (1.0 - gamma))
