@@ -426,3 +426,5 @@ def test_tests_that_breaks_cut_short_name_the_horizon_that_half_of_them_reach() 
     near = "0 complete tests of 50 steps: 20 were interrupted by gaps or ends of episodes, half of them within 5 steps"
     assert why_not(questions[0], tests) == f"{near}; use --horizon 5"
     assert why_not(questions[-1], tests) == f"{near}, but its return needs 29"
+    few = tests._replace(n_tests=np.array([500]), share=np.array([0.9**50]))
+    assert "interrupted" not in why_not(questions[-1], few), "most tests were completed"

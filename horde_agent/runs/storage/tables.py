@@ -139,7 +139,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         demons = course.policy.demons
         persistence[demons] = course.last_persistence_nmsre()
         variance[demons] = course.variance
-        share[demons] = course.moments.share
+        share[demons] = np.where(course.n_tests > 0, course.moments.share, np.nan)
     tests = ExcursionFacts(
         n_tests=errors.n_tests,
         share=share,
@@ -373,6 +373,15 @@ def _why_not_scored(question: GVF, i: int, tests: ExcursionFacts) -> str:
     share = float(tests.share[i])
     if math.isnan(share) and not callable(question.continuation):
         share = float(question.continuation) ** horizon
+    needed = 1.0
+    if share > NEGLIGIBLE_SHARE:
+        needed = horizon_needed(share, horizon)
+    elif not callable(question.continuation):
+        needed = n_terms_needed(float(question.continuation))
+    interrupted = tests.interrupted[int(not is_on_policy)]
+    # One of them may be that at the end of the life
+    if interrupted.sum() >= 2 and interrupted.sum() > tests.n_tests[i]:
+        return _interrupted(interrupted, int(tests.n_tests[i]), needed)
     if share > NEGLIGIBLE_SHARE:
         return _too_short(question, share, horizon)
     if tests.n_repeated[i] > tests.n_tests[i]:
@@ -381,21 +390,21 @@ def _why_not_scored(question: GVF, i: int, tests: ExcursionFacts) -> str:
             f"{tests.n_repeated[i]:,} of {n_all:,} tests left out, because stale frames had too much of the return's "
             "weight: a longer period leaves more"
         )
-    interrupted = tests.interrupted[int(not is_on_policy)]
-    # One of them may be that at the end of the life
-    if interrupted.sum() < 2:
-        return "fewer than 2 complete tests with finite returns: more steps are needed"
+    return "fewer than 2 complete tests with finite returns: more steps are needed"
+
+
+def _interrupted(interrupted: Integers, n_tests: int, needed: float) -> str:
+    """Return that tests were interrupted, by their terms, and the horizon that half of them reach, if it suffices."""
     n_interrupted = int(interrupted.sum())
-    usual = int(np.searchsorted(np.cumsum(interrupted), n_interrupted / 2))
+    usual = max(int(np.searchsorted(np.cumsum(interrupted), n_interrupted / 2)), 1)
     broken = (
-        f"{tests.n_tests[i]} complete tests of {horizon} steps: {n_interrupted:,} were interrupted by gaps or ends "
-        f"of episodes, half of them within {max(usual, 1)} steps"
+        f"{n_tests} complete tests of {len(interrupted) - 1} steps: {n_interrupted:,} were interrupted by gaps or ends "
+        f"of episodes, half of them within {usual} steps"
     )
-    needed = 1.0
-    if not callable(question.continuation):
-        needed = n_terms_needed(float(question.continuation))
-    if max(usual, 1) >= needed:
-        return f"{broken}; use --horizon {max(usual, 1)}"
+    if usual >= needed:
+        return f"{broken}; use --horizon {usual}"
+    if math.isinf(needed):
+        return f"{broken}, but its return has no end"
     return f"{broken}, but its return needs {needed:.0f}"
 
 
