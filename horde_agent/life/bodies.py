@@ -120,6 +120,7 @@ def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
 
     Raises:
         ImportError: If there is no such module.
+        ValueError: If no such environment is registered.
     """
     module, colon, _ = env_id.partition(":")
     folder = os.getcwd()
@@ -127,6 +128,13 @@ def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
         sys.path.append(folder)
     try:
         return gymnasium.make(env_id, disable_env_checker=True)
+    except gymnasium.error.UnregisteredEnv as error:
+        advice = (
+            "`python -c 'import gymnasium; gymnasium.pprint_registry()'` lists the installed ones"
+        )
+        if not colon:
+            advice += "; of a module that registers it: MODULE:Id-v0"
+        raise ValueError(f"no environment {env_id!r}: {str(error).rstrip('.')}; {advice}") from None
     except ModuleNotFoundError as error:
         missing = getattr(error.__cause__, "name", None) or error.name
         if missing not in (module, module.partition(".")[0]):  # but one that it imports

@@ -198,7 +198,10 @@ SETTINGS = [
     Case("learn --robot create2 --physics bullet", "Create 2"),
     Case("learn --env CartPole-v1 --physics planar", "the body of CartPole-v1 has its own"),
     Case("learn --env CartPole-v1 --robot create2", "leave out --robot create2"),
-    Case("learn --env NoSuchThing-v0", "NoSuchThing"),
+    Case(
+        "learn --env NoSuchThing-v0",
+        ["no environment 'NoSuchThing-v0'", "doesn't exist; `python -c", "MODULE:Id-v0"],
+    ),
     Case("learn --env CartPole-v1 --backend replay", "has its own body"),
     Case("learn --backend gymnasium", "needs --env ID"),
     Case("learn --env CartPole-v1 --realtime", "no clock to keep"),
