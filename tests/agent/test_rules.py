@@ -25,7 +25,7 @@ from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
 from horde_agent.learning import rules as learning_rules
 from tests.agent import hordes
 from tests.agent.commands import refused, summary_of, toy
-from tests.agent.hordes import N_ACTIONS, RandomLife, ask, make
+from tests.agent.hordes import BEHAVIOUR, N_ACTIONS, RandomLife, ask, make
 from tests.agent.shared import REFERENCE, config_of
 
 ONE = np.zeros(1, dtype=np.int64)
@@ -629,6 +629,105 @@ def test_each_question_learns_by_its_own_rule(mode: Any) -> None:
     for i, horde in enumerate(alone):
         np.testing.assert_allclose(mixed.weights()[0][i], horde.weights()[0][0], rtol=0, atol=1e-12)
         np.testing.assert_allclose(mixed.predictions[i], horde.predictions[0], rtol=0, atol=1e-12)
+
+
+def uneven(name: str, algorithm: str, policy: Any, scale: float, **more: Any) -> GVF:
+    """Return a question whose outcome depends on the state, with a signal of another size than those of others."""
+    return ask(
+        name,
+        policy,
+        lambda observation, _: scale * observation[0],
+        0.9,
+        outcome=lambda observation, _: scale * (observation[1] - 0.5),
+        algorithm=algorithm,
+        **more,
+    )
+
+
+def questions_of_rules(first: str, second: str) -> dict[str, list[GVF]]:
+    """Return three questions of each rule; the second one of the second rule diverges with large steps."""
+    interest = {}
+    if rules.rule(second).HAS_INTEREST:
+        interest = {"interest": lambda observation, _: 2.0 * observation[2]}
+    constant = ConstantAction(1, N_ACTIONS)
+    return {
+        first: [uneven(f"{first} {k}", first, BEHAVIOUR, 1_000.0 + k) for k in range(3)],
+        second: [
+            uneven(f"{second} 0", second, BEHAVIOUR, 1.0, **interest),
+            uneven(f"{second} 1", second, constant, 1.0, lam=1.0, **interest),
+            uneven(f"{second} 2", second, BEHAVIOUR, 2.0, **interest),
+        ],
+    }
+
+
+MIXED = [
+    pytest.param("td", "etd", "plain", "eager", 0.2),
+    pytest.param("gtd", "tdrc", "auto", "eager", 0.5),
+    pytest.param("gtd", "tdrc", "auto", "deferred", 0.5),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "engine", "mode", "step_size"), MIXED)
+def test_several_rules_in_one_horde_learn_what_each_learns_alone_to_the_bit(
+    first: str, second: str, engine: str, mode: Any, step_size: float
+) -> None:
+    """Outcomes and interests change with the state; one demon diverges, which is not the first of its rule.
+
+    The signals of the first rule are a thousand times as large, and so are the bounds of its weights: with
+    these the other rule's demon would diverge later. Another question of each rule is added in between, so
+    that averages have different ages.
+    """
+    by_rule = questions_of_rules(first, second)
+    settings: Any = {
+        "engine": engine,
+        "mode": mode,
+        "average": 100.0,
+        "check_every": 1,
+        "algorithm": second,
+        "step_size": step_size,
+        "trace_rule": "plain",
+    }
+    together = make([*by_rule[first], *by_rule[second]], **settings)
+    alone = [make(questions, **settings) for questions in by_rule.values()]
+    life = RandomLife(together, *alone, p_break=0.02)
+    life.run(150)
+    late = [uneven(f"late {rule}", rule, BEHAVIOUR, 3.0) for rule in (first, second)]
+    together.add(late)
+    for horde, question in zip(alone, late, strict=True):
+        horde.add([question])
+    life.run(450)
+    demons = [np.array([0, 1, 2, 6]), np.array([3, 4, 5, 7])]
+    reasons: dict[str, str] = {}
+    for horde, of_rule in zip(alone, demons, strict=True):
+        np.testing.assert_array_equal(together.weights(of_rule), horde.weights())
+        averaged = together.averaged_weights(of_rule)
+        np.testing.assert_array_equal(averaged, horde.averaged_weights())
+        np.testing.assert_array_equal(together.predictions[of_rule], horde.predictions)
+        np.testing.assert_array_equal(together.td_error[of_rule], horde.td_error)
+        np.testing.assert_array_equal(together.mspbe_scalar[of_rule], horde.mspbe_scalar)
+        reasons |= horde.divergence_reason
+    assert together.divergence_reason == reasons
+    assert list(reasons) == [f"{second} 1"]
+    assert "above their bound" in reasons[f"{second} 1"]
+
+
+def test_the_interest_of_a_step_is_that_of_the_state_left() -> None:
+    """One step of ETD at gamma 0 from a state of interest 2 to one of interest 0 moves theta by 2 alpha delta."""
+    question = ask(
+        "q",
+        BEHAVIOUR,
+        Channel(1),
+        0.0,
+        algorithm="etd",
+        interest=lambda observation, _: observation[0],
+    )
+    horde = make([question], "plain", algorithm="etd", step_size=0.4)
+    tiles = np.arange(hordes.N_ACTIVE)
+    horde.begin(np.array([2.0, 0.0]), tiles)
+    horde.learn(0, 1.0, np.array([0.0, 3.0]), tiles)
+    assert horde.predict(tiles) == pytest.approx(2.0 * 0.4 * 3.0, rel=1e-12)
+    horde.learn(0, 1.0, np.array([2.0, 9.0]), tiles)
+    assert horde.predict(tiles) == pytest.approx(2.0 * 0.4 * 3.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("others", [[], ["tdrc"]])
