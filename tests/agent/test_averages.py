@@ -205,6 +205,46 @@ def test_averages_begin_late_and_become_rare_and_fall_on_whole_batches() -> None
     assert long.next_at == 169_984
 
 
+def test_averages_that_begin_again_have_the_intervals_of_new_ones() -> None:
+    """The first averages after step 100,032 are 64 steps apart; as of a life of that age they would be 6,208."""
+    averages = WeightAverages(horizon=1e9, n_demons=1)
+    averages.restart(100_032)
+    steps = []
+    for _ in range(3):
+        steps.append(averages.next_at)
+        averages.advance(averages.next_at)
+    assert steps == [101_056, 101_120, 101_184]
+
+
+DEFAULTS: list[dict[str, Any]] = [
+    {"average": 10_000.0},
+    {"average": 10_000.0, "rarity": True, "offset": "reading"},
+]
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+@pytest.mark.parametrize("settings", DEFAULTS)
+def test_predictions_follow_from_the_first_steps_on(settings: dict[str, Any], mode: Any) -> None:
+    """One state, the next reading alternates between 1 and 3: after 100 steps predictions are about 2.
+
+    The first average is of step 960. Read from an empty one, predictions would be 0 until then; just
+    after it, an average that counted the steps before as zeros would be too small.
+    """
+    horde = Horde(
+        [GVF("next", BEHAVIOUR, Channel(0), 0.0)],
+        n_features=1,
+        n_active=1,
+        config=LearnerConfig(step_size=0.05, **settings),
+        mode=mode,
+    )
+    tiles = np.zeros(1, dtype=np.int64)
+    horde.begin(np.ones(1), tiles)
+    for step in range(1, 1_200):
+        horde.learn(0, 1.0, np.full(1, 1.0 + 2.0 * (step % 2)), tiles)
+        if step >= 100:
+            assert horde.predictions[0] == pytest.approx(2.0, abs=0.15)
+
+
 @IN_ALL
 def test_given_weights_are_their_own_average(engine: Any, mode: Any) -> None:
     horde = make(questions(), engine, mode, average=HORIZON)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_agent import Horde
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.policies import ConstantAction, PolicyFunction
 from tests.agent.hordes import (
@@ -460,3 +461,31 @@ def test_the_sum_of_probabilities_is_checked_only_every_64_steps() -> None:
 
     after(640, make([ask("x", Table(Watched(SOUND)))]))
     assert len(checks) == 1 + 10
+
+
+@BOTH
+def test_a_restored_horde_asks_no_policy_that_was_invalid_before(engine: Any) -> None:
+    """The policy is invalid from step 30 on: its demon diverged, and its function is called no more."""
+    n_calls = [0]
+
+    def counted(observation: np.ndarray, tiles: np.ndarray) -> list[float]:
+        n_calls[0] += 1
+        if observation[3] >= 30:
+            return [1.0, 1.0, 1.0]
+        return leaning(observation, tiles)
+
+    def new() -> Horde:
+        return make([ask("sound"), ask("x", PolicyFunction(counted, N_ACTIONS))], engine)
+
+    horde = new()
+    life = RandomLife(horde)
+    life.run(100)
+    assert horde.diverged == ["x"]
+    restored = new()
+    restored.restore(horde.state())
+    life.hordes = (horde, restored)
+    n_calls[0] = 0
+    life.run(140)
+    assert n_calls == [0]
+    assert restored.divergence_reason == horde.divergence_reason
+    np.testing.assert_array_equal(restored.weights(), horde.weights())

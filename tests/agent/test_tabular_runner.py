@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from horde_agent.problems.classics import baird, collision, random_walk
-from horde_agent.problems.markov import Problem
+from horde_agent.problems.markov import Problem, SmallMDP, one_question
 from horde_agent.problems.rooms import rooms
 from horde_agent.reproduce import rooms as rooms_experiment
 from horde_agent.reproduce import tdrc
@@ -35,6 +35,23 @@ ALPHA_W = 2.0**-3
 LAM = 0.5
 BETA = 0.4
 Update = Callable[..., None]
+
+
+def test_the_error_of_values_is_weighted_by_the_root_of_the_visits() -> None:
+    """A chain left twice as often in one state as in the other: sqrt(2/3 e_0^2 + 1/3 e_1^2).
+
+    The state stays for a second step, or leaves with probability 1/2: it is left 2 times, the next once.
+    Weighted by the visits themselves, errors of 3 and 6 would give sqrt(4/9 9 + 1/9 36).
+    """
+    transition = np.array([[[0.5, 0.5], [0.0, 0.0]]])
+    mdp = SmallMDP(transition, np.array([[1.0, 1.0]]), np.array([1.0, 0.0]))
+    always = np.ones((2, 1))
+    questions = one_question(mdp, always, 1.0)
+    problem = Problem(mdp, ["on"], always, np.eye(2), questions)
+    error = value_error(problem)
+    theta = np.array([3.0 + 3.0, 1.0 + 6.0])  # values of 2 steps in the first state, then 1
+    root_mean_square = np.linalg.norm(error.M[0] @ theta - error.m[0])
+    assert root_mean_square == pytest.approx(np.sqrt(2 / 3 * 9.0 + 1 / 3 * 36.0), rel=1e-12)
 
 
 def errors_of(

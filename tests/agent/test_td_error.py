@@ -44,6 +44,26 @@ def test_the_cumulant_is_the_squared_td_error_before_the_update(engine: Any) -> 
         assert horde.predict(TILES)[1] == pytest.approx(expected, rel=1e-9)
 
 
+@BOTH
+def test_the_td_error_has_the_offset_of_the_reading_at_the_state_left(engine: Any) -> None:
+    """A signal that lasts, and offsets that follow its reading, kappa being nearly 1: v(s) has s's own reading.
+
+    With the reading of the state reached, the value before would change by its difference.
+    """
+    latest = GVF("latest", BEHAVIOUR, TDError("light"), 0.0, lam=0.0)
+    horde = make([LIGHT, latest], engine, step_size=1.0, secondary_ratio=0.0, offset="reading")
+    rng = np.random.default_rng(0)
+    light = np.zeros(1)
+    horde.begin(light, TILES)
+    for step in range(800):
+        light = 0.99 * light + rng.normal(size=1)
+        horde.learn(0, 1.0, light, TILES)
+        if step >= 700:
+            expected = horde.td_error[0] ** 2
+            assert horde.predict(TILES, light)[1] == pytest.approx(expected, rel=1e-8)
+    assert horde.reading_shares[0] > 0.5
+
+
 def test_the_td_error_of_a_question_about_the_reward_has_the_reward() -> None:
     """The observation has one channel, which is 5; the reward is 0 or 1."""
     value = GVF("value", BEHAVIOUR, Reward(), GAMMA, lam=0.0)
