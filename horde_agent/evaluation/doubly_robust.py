@@ -35,6 +35,7 @@ def doubly_robust(
     gamma: float,
     continues: Floats,
     through_q: Floats | None = None,
+    spread: float = 0.0,
 ) -> Mean:
     """Return the estimate, unbiased if the ratios are exact.
 
@@ -44,6 +45,7 @@ def doubly_robust(
         gamma: Discount, in [0, 1].
         continues: As of `td_errors`, shape (n,).
         through_q: Influence of each episode through Q, with mean 0, shape (n_episodes,).
+        spread: Standard deviation of the error by what the ridge of Q holds back.
     """
     episodes = target.episodes
     delta = td_errors(target, function, gamma, continues)
@@ -51,7 +53,7 @@ def doubly_robust(
     numbers = function.v[episodes.first_row] + corrections
     if through_q is not None:
         numbers = numbers + through_q
-    return Mean(numbers)
+    return Mean(numbers, spread)
 
 
 def weighted_error_weight(target: Target, gamma: float) -> Floats:
@@ -69,6 +71,7 @@ def weighted_doubly_robust(
     gamma: float,
     continues: Floats,
     through_q: Floats | None = None,
+    spread: float = 0.0,
 ) -> Ratios:
     """Return the estimate with the corrections of each step divided by its total weight.
 
@@ -80,4 +83,4 @@ def weighted_doubly_robust(
     numbers = function.v[target.episodes.first_row]
     if through_q is not None:
         numbers = numbers + through_q
-    return Ratios(weight * correction, weight, discount, numbers)
+    return Ratios(weight * correction, weight, discount, numbers, spread)

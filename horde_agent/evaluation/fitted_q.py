@@ -1,11 +1,19 @@
 """The fitted Q function of a target policy, linear in the tiles of each action: LSTDQ with a ridge.
 
-    q(s, a) = theta_a . phi(s),   A theta = c
-    A = sum_k phi_k (phi_k - gamma sum_a pi(a|s_{k+1}) phi(s_{k+1}, a))' + ridge I,   c = sum_k phi_k r_{k+1}
+    q(s, a) = theta_a . phi(s) + theta_0,   A theta = c
+    A = sum_k phi_k (phi_k - gamma sum_a pi(a|s_{k+1}) phi(s_{k+1}, a))' + ridge I',   c = sum_k phi_k r_{k+1}
 
-The ridge shrinks theta; solving again with c + ridge theta takes most of that back, where there are
-data. The Q that an estimate corrects has a larger ridge, so that an action seen once or twice stays
-near 0: noise of Q adds to the error of the corrected estimate.
+Each phi ends with 1, the feature of the level theta_0 of all states and actions, which the ridge
+leaves alone (I' is 0 there): a value of 1 / (1 - gamma) everywhere is exact. The ridge shrinks the
+other numbers towards 0; solving again with c + ridge I' theta takes most of that back, where there
+are data. The Q that an estimate corrects has a larger ridge, so that an action seen once or twice
+stays near the level: noise of Q adds to the error of the corrected estimate.
+
+What the ridge still holds back, no draw of episodes shows: after N refinements the error of theta is
+-(A^-1 ridge I')^(N+1) theta. With theta of mean 0 and the variance of the numbers that were learned,
+it gives the estimate that Q corrects a standard deviation, its `spread`: nearly 0 where actions were
+seen often, or where the corrections balance the error, large where the policy takes actions that the
+data hardly have.
 
 Features that no row has are left out. More than `MOST_FEATURES` are hashed: a tile becomes one of
 fewer features with a random sign, which keeps inner products in the mean. If episodes were
@@ -102,7 +110,7 @@ class QFunction:
 
 @dataclass
 class _System:
-    """Sums of LSTDQ over some transitions: A of shape (d, d), c of shape (d,)."""
+    """Sums of LSTDQ over some transitions: A of shape (d, d), c of shape (d,); the level is the last unknown."""
 
     A: Floats
     c: Floats
@@ -115,22 +123,32 @@ class CrossFit(NamedTuple):
         function: The Q of each row.
         influence: Influence of each episode on each of some estimates through the Q of the other
             folds, with mean 0, shape (n_estimates, n_episodes).
+        spread: Standard deviation of the error of each estimate by what the ridge holds back, shape
+            (n_estimates,).
     """
 
     function: QFunction
     influence: Floats
+    spread: Floats
 
 
 class _Solution(NamedTuple):
-    """The unknowns, shape (d,), the inverse of A with its ridge, (d, d), and the ridge."""
+    """The unknowns, shape (d,), the inverse of A with its ridge, (d, d), and the ridge of each unknown, (d,)."""
 
     theta: Floats
     inverse: Floats
-    ridge: float
+    ridge: Floats
 
     def adjoint(self, gradient: Floats) -> Floats:
         """Return by how much a change of c changes gradient . theta, shape (d,)."""
         return _refined(self.inverse.T, gradient, self.ridge)
+
+    def held_back(self, gradient: Floats) -> Floats:
+        """Return what the ridge takes from gradient . theta per unit of each number of theta, shape (d,)."""
+        change = gradient
+        for _ in range(N_REFINEMENTS + 1):
+            change = self.ridge * (self.inverse.T @ change)
+        return np.asarray(change)
 
 
 @dataclass(frozen=True)
@@ -160,8 +178,8 @@ class FittedQ:
 
     @property
     def n_unknown(self) -> int:
-        """Number of unknowns, d."""
-        return self.features.n_features * self.target.episodes.n_actions
+        """Number of unknowns, d: one per feature and action, and the level."""
+        return self.features.n_features * self.target.episodes.n_actions + 1
 
     def continues(self) -> Floats:
         """Return 1 for transitions after which the value goes on, 0 for the last one, shape (n,)."""
@@ -186,17 +204,27 @@ class FittedQ:
                 rows = episodes.row[part]
                 phi = self.features.dense(rows)
                 following = self.features.dense(rows + 1)
+                reward = episodes.reward[part]
+                discount = self.gamma * goes_on[part]
                 system.A[block, block] += phi.T @ phi
-                system.c[block] += phi.T @ episodes.reward[part]
-                share = self.gamma * goes_on[part, None] * self.target.probabilities[rows + 1]
+                system.A[block, -1] += phi.T @ (1.0 - discount)
+                system.A[-1, block] += phi.sum(axis=0)
+                system.A[-1, -1] += (1.0 - discount).sum()
+                system.c[block] += phi.T @ reward
+                system.c[-1] += reward.sum()
+                share = discount[:, None] * self.target.probabilities[rows + 1]
                 for other in range(episodes.n_actions):
                     columns = slice(other * n_features, (other + 1) * n_features)
-                    system.A[block, columns] -= phi.T @ (share[:, other, None] * following)
+                    expected = share[:, other, None] * following
+                    system.A[block, columns] -= phi.T @ expected
+                    system.A[-1, columns] -= expected.sum(axis=0)
         return system
 
-    def _solved(self, folds: Sequence[int], ridge: float) -> _Solution:
-        """Return theta and the inverse of A with its ridge, of some folds."""
-        A = ridge * np.eye(self.n_unknown)
+    def _solved(self, folds: Sequence[int], strength: float) -> _Solution:
+        """Return theta and the inverse of A with a ridge of some strength, of some folds."""
+        ridge = np.full(self.n_unknown, strength)
+        ridge[-1] = 0.0
+        A = np.diag(ridge)
         c = np.zeros(self.n_unknown)
         for fold in folds:
             A += self._systems[fold].A
@@ -207,8 +235,9 @@ class FittedQ:
     def _function(self, theta: Floats, rows: Integers) -> QFunction:
         index = self.features.index[rows]
         sign = self.features.sign[rows]
-        by_action = theta.reshape(-1, self.features.n_features)
+        by_action = theta[:-1].reshape(-1, self.features.n_features)
         q = np.column_stack([(weights[index] * sign).sum(axis=1) for weights in by_action])
+        q += theta[-1]
         return QFunction(q, (q * self.target.probabilities[rows]).sum(axis=1))
 
     def cross_fitted(self, weights: Sequence[Floats] = ()) -> CrossFit:
@@ -230,6 +259,8 @@ class FittedQ:
         q = np.zeros((len(all_rows), episodes.n_actions))
         v = np.zeros(len(all_rows))
         influence = np.zeros((len(weights), episodes.n_episodes))
+        held_back = np.zeros((len(weights), self.n_unknown))
+        squares = []
         coefficients = [self._coefficients(weight) for weight in weights]
         numbers = range(len(self._systems))
         for fold in numbers:
@@ -240,10 +271,15 @@ class FittedQ:
             q[rows] = function.q[rows]
             v[rows] = function.v[rows]
             is_other = self.fold != fold
-            for psi, coefficient in zip(influence, coefficients, strict=True):
-                adjoint = solution.adjoint(self._gradient(coefficient, rows))
-                psi += is_other * self._influence(adjoint, function)
-        return CrossFit(QFunction(q, v), influence - influence.mean(axis=1, keepdims=True))
+            squares.append(_mean_square(solution.theta[:-1]))
+            for number, coefficient in enumerate(coefficients):
+                gradient = self._gradient(coefficient, rows)
+                adjoint = solution.adjoint(gradient)
+                influence[number] += is_other * self._influence(adjoint, function)
+                held_back[number] += solution.held_back(gradient)
+        centred = influence - influence.mean(axis=1, keepdims=True)
+        spread = np.sqrt(np.mean(squares) * (held_back**2).sum(axis=1))
+        return CrossFit(QFunction(q, v), centred, spread)
 
     def _coefficients(self, weight: Floats) -> Floats:
         """Return the derivative of mean v(s_0) + sum_k weight_k delta_k by q of each row, (n_rows, n_actions)."""
@@ -266,6 +302,7 @@ class FittedQ:
         for column in coefficients[rows].T:
             summands = column[:, None] * sign
             blocks.append(np.bincount(index.ravel(), summands.ravel(), self.features.n_features))
+        blocks.append(np.array([coefficients[rows].sum()]))
         return np.concatenate(blocks)
 
     def _influence(self, adjoint: Floats, function: QFunction) -> Floats:
@@ -288,14 +325,22 @@ class FittedQ:
         first = episodes.first_row
         phi = self.features.dense(first)
         shares = self.target.probabilities[first]
-        mean = np.concatenate([(share[:, None] * phi).mean(axis=0) for share in shares.T])
+        mean = np.concatenate([(share[:, None] * phi).mean(axis=0) for share in shares.T] + [[1.0]])
         start = function.v[first]
         value = float(start.mean())
         psi = start - value + self._influence(solution.adjoint(mean), function)
         return Linearised(value, psi - psi.mean())
 
 
-def _refined(inverse: Floats, right_hand: Floats, ridge: float) -> Floats:
+def _mean_square(theta: Floats) -> float:
+    """Return the mean square of the numbers that were learned: of a feature never seen it is 0."""
+    learned = theta[theta != 0.0]
+    if not len(learned):
+        return 0.0
+    return float((learned**2).mean())
+
+
+def _refined(inverse: Floats, right_hand: Floats, ridge: Floats) -> Floats:
     """Return inverse @ right_hand, of shape (d,), with most of the shrinkage by the ridge taken back."""
     solution = inverse @ right_hand
     for _ in range(N_REFINEMENTS):

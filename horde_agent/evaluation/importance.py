@@ -16,11 +16,16 @@ Source: Precup, Sutton & Singh (2000), "Eligibility traces for off-policy policy
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from horde_agent.evaluation.episodes import Target
 from horde_agent.evaluation.intervals import Mean, Ratios
 from horde_agent.types import Floats
+
+_LEAST_OTHERS = 1e-6  # probability of the actions that were not taken, where b is rounded to 1
+_LARGEST_LOG = 600.0
 
 
 def ordinary(target: Target, gamma: float) -> Mean:
@@ -78,15 +83,75 @@ def effective_size(weight: Floats) -> float:
     return float(scaled.sum() ** 2 / (scaled**2).sum())
 
 
-def per_decision_size(target: Target, gamma: float) -> float:
-    """Return the mean effective sample size of the weights at each step, where the rewards fall.
+def expected_squares(target: Target) -> Floats:
+    """Return the expected square of an episode's product of ratios up to and with each step, shape (longest,).
 
-    A step counts by its share of the sum of gamma^t |r|, or of gamma^t without rewards.
+    The heavier weights are, the more rarely are they seen: products of the recorded ratios alone look
+    best where the heaviest are missing. One step's ratios are seen often, so that the expected
+    product is the product over the steps of the mean square of one ratio; after its end, an episode
+    has ratios of 1. An action that was never taken shows in b alone: of the others than the one that
+    was taken in a state, the squares sum to (1 - pi)^2 / (1 - b) at least (Cauchy-Schwarz), and
+    exactly if there is one other.
     """
-    weight, reward = by_step(target, target.episodes.reward)
-    discount = gamma ** np.arange(weight.shape[1])
+    episodes = target.episodes
+    pi = target.probabilities[episodes.row, episodes.action]
+    square_of_others = (1.0 - pi) ** 2 / np.maximum(1.0 - episodes.b, _LEAST_OTHERS)
+    square = pi * target.ratio + square_of_others
+    n_running = np.bincount(episodes.step, minlength=episodes.longest)
+    n_ended = episodes.n_episodes - n_running
+    squares = np.bincount(episodes.step, square, episodes.longest)
+    if episodes.n_actions > 2:
+        recorded = np.bincount(episodes.step, target.ratio**2, episodes.longest)
+        squares = np.maximum(squares, recorded)
+    mean_square = np.maximum((squares + n_ended) / episodes.n_episodes, 1.0)
+    return np.asarray(np.exp(np.minimum(np.cumsum(np.log(mean_square)), _LARGEST_LOG)))
+
+
+class Sizes(NamedTuple):
+    """Effective sample sizes of a policy's weights, in episodes.
+
+    Attributes:
+        whole: Of the products of all ratios of an episode.
+        by_step: Of the products up to and with each step, shape (longest,).
+    """
+
+    whole: float
+    by_step: Floats
+
+    def per_decision(self, importance: Floats) -> float:
+        """Return the size of an estimate whose steps count by importance, shape (longest,); 0 if one is unknown.
+
+        Errors of the steps add: the mean is a harmonic one.
+        """
+        counts = importance > 0.0
+        if (self.by_step[counts] <= 0.0).any():
+            return 0.0
+        return float(importance.sum() / (importance[counts] / self.by_step[counts]).sum())
+
+
+def recorded_sizes(target: Target) -> Sizes:
+    """Return Kish's sizes of the weights as they were recorded."""
+    weight, _ = by_step(target, target.episodes.reward)
+    sizes = np.array([effective_size(column) for column in weight.T])
+    return Sizes(effective_size(target.final_weight), sizes)
+
+
+def expected_sizes(target: Target) -> Sizes:
+    """Return the sizes that are expected of as many episodes, n / E[w^2], because E[w] = 1."""
+    sizes = target.episodes.n_episodes / expected_squares(target)
+    return Sizes(float(sizes[-1]), sizes)
+
+
+def smaller_sizes(first: Sizes, second: Sizes) -> Sizes:
+    """Return the smaller one of two sizes each."""
+    return Sizes(min(first.whole, second.whole), np.minimum(first.by_step, second.by_step))
+
+
+def step_importance(target: Target, gamma: float) -> Floats:
+    """Return the sum of gamma^t |r| over the episodes at each step, of gamma^t without rewards, shape (longest,)."""
+    _, reward = by_step(target, target.episodes.reward)
+    discount = gamma ** np.arange(reward.shape[1])
     importance = discount * np.abs(reward).sum(axis=0)
     if importance.sum() <= 0.0:
-        importance = discount
-    sizes = np.array([effective_size(column) for column in weight.T])
-    return float((importance * sizes).sum() / importance.sum())
+        return np.asarray(discount, dtype=np.float64)
+    return np.asarray(importance)

@@ -8,6 +8,10 @@ If few episodes carry most of the error, the draws lack those that were not reco
 the skewness but too little of the spread, Student's t with fewer degrees of freedom the spread but
 not the skewness. "wider" takes at each end the one that is farther from the value.
 
+An estimate may have an error that no draw shows, of a known standard deviation, its spread (of a
+fitted Q where its ridge holds it back). Its reach, `_CAUTION` times as far as that of a normal number,
+is added to that of the draws as independent errors are, by squares.
+
 Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 to 14 and 22;
     Satterthwaite (1946) for the degrees of freedom.
 """
@@ -28,6 +32,10 @@ METHODS = ("percentile", "bca", "studentised", "wider")
 N_RESAMPLES = 2_000
 _CELLS = 4_000_000  # numbers of a block of draws
 _NORMAL = NormalDist()
+_CAUTION = 1.5
+"""Factor of the spread: it is made of numbers that the ridge shrank. With 1, the intervals of 3 of 36 settings cover
+less than 90 % of the values, with 1.5 and with 2 those of one; without a spread 10.
+"""
 _N_ANGLES = 20_000  # of the integral of Student's t
 
 
@@ -77,12 +85,38 @@ class Estimate(ABC):
         """The estimate of the same value whose interval is given: itself, unless its draws miss an error."""
         return self
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an error that no draw shows."""
+        return 0.0
+
+
+class Unknown(Estimate):
+    """The estimate from n episodes of which none says anything: its value is NaN."""
+
+    def __init__(self, n_episodes: int) -> None:
+        self._n_episodes = n_episodes
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of episodes."""
+        return self._n_episodes
+
+    def values(self, counts: Floats) -> Floats:
+        """Return NaN for each draw, shape (n_draws,)."""
+        return np.full(len(counts), np.nan)
+
+    def influence(self) -> Floats:
+        """Return NaN for each episode, shape (n_episodes,)."""
+        return np.full(self._n_episodes, np.nan)
+
 
 class Mean(Estimate):
-    """The mean of a number per episode, shape (n_episodes,)."""
+    """The mean of a number per episode, shape (n_episodes,), with a spread."""
 
-    def __init__(self, numbers: Floats) -> None:
+    def __init__(self, numbers: Floats, spread: float = 0.0) -> None:
         self._numbers = numbers
+        self._spread = spread
 
     @property
     def n_episodes(self) -> int:
@@ -97,6 +131,11 @@ class Mean(Estimate):
         """Return the deviation of each episode, shape (n_episodes,)."""
         return np.asarray(self._numbers - self._numbers.mean())
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an error that no draw shows."""
+        return self._spread
+
 
 class Ratios(Estimate):
     """A weighted sum of ratios of means: sum_t factor_t (sum_i x_it / sum_i w_it), and a mean of numbers.
@@ -108,11 +147,18 @@ class Ratios(Estimate):
         weight: w, of the same shape.
         factor: Of each step, shape (n_steps,).
         numbers: Of which the mean is added, shape (n_episodes,); nothing when None.
+        spread: Standard deviation of an error that no draw shows.
     """
 
     def __init__(
-        self, numerator: Floats, weight: Floats, factor: Floats, numbers: Floats | None = None
+        self,
+        numerator: Floats,
+        weight: Floats,
+        factor: Floats,
+        numbers: Floats | None = None,
+        spread: float = 0.0,
     ) -> None:
+        self._spread = spread
         self._numerator = numerator
         self._weight = weight
         self._factor = factor
@@ -137,6 +183,11 @@ class Ratios(Estimate):
         residual = self._numerator - self._weight * ratio
         by_step = _ratio(residual, np.broadcast_to(total, residual.shape)) * self.n_episodes
         return np.asarray(by_step @ self._factor + self._numbers - self._numbers.mean())
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an error that no draw shows."""
+        return self._spread
 
     def standard_errors(self, counts: Floats) -> Floats:
         """Return the standard error in each draw, with the ratios of the draw, shape (n_draws,)."""
@@ -225,6 +276,11 @@ class Difference(Estimate):
         """Return the influence of each episode, shape (n_episodes,)."""
         return self._first.influence() - self._second.influence()
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an error that no draw shows, of either."""
+        return float(np.hypot(self._first.spread, self._second.spread))
+
 
 class Resampler:
     """Draws of n episodes with replacement, the same for each estimate.
@@ -301,7 +357,19 @@ class Draws(NamedTuple):
 
 
 def interval_of(estimate: Estimate, draws: Draws, method: str, level: float) -> Interval:
-    """Return the interval of an estimate from its draws, by one of `METHODS`."""
+    """Return the interval of an estimate from its draws, by one of `METHODS`, widened by its spread."""
+    ends = _interval_of_draws(estimate, draws, method, level)
+    reach = _CAUTION * estimate.spread * _NORMAL.inv_cdf(0.5 * (1.0 + level))
+    if reach <= 0.0:
+        return ends
+    value = estimate.value
+    below = max(value - ends.low, 0.0)
+    above = max(ends.high - value, 0.0)
+    return Interval(float(value - np.hypot(below, reach)), float(value + np.hypot(above, reach)))
+
+
+def _interval_of_draws(estimate: Estimate, draws: Draws, method: str, level: float) -> Interval:
+    """Return the interval of an estimate from its draws alone."""
     tail = 0.5 * (1.0 - level)
     if method == "studentised":
         return _studentised(estimate, draws, tail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,10 +18,14 @@ from horde_agent.evaluation.episodes import Episodes, Target
 from horde_agent.evaluation.fitted_q import FittedQ, folds_of
 from horde_agent.evaluation.horde_value import horde_values
 from horde_agent.evaluation.importance import (
+    by_step,
     effective_size,
+    expected_sizes,
     ordinary,
     per_decision,
-    per_decision_size,
+    recorded_sizes,
+    smaller_sizes,
+    step_importance,
     weighted,
     weighted_per_decision,
 )
@@ -30,10 +34,13 @@ from horde_agent.evaluation.intervals import (
     Biased,
     Difference,
     Estimate,
+    Interval,
     Mean,
     Resampler,
+    Unknown,
 )
-from horde_agent.evaluation.verdict import Evidence, WeightShare, verdict, weight_share
+from horde_agent.evaluation.shown import cells, head, html_table
+from horde_agent.evaluation.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
 from horde_agent.types import Floats
 
 STRETCH = "stretch"
@@ -41,15 +48,16 @@ FITTED = "fitted"
 TRUNCATED = (STRETCH, FITTED)
 """What follows a truncation: nothing, so that the return is that of the stretch; or the fitted Q's value."""
 LABELS = {
-    "ois": "ordinary importance sampling",
+    "wdr": "weighted doubly robust",
+    "dr": "doubly robust",
+    "cwpdis": "weighted per-decision importance sampling",
     "pdis": "per-decision importance sampling",
     "wis": "weighted importance sampling",
-    "cwpdis": "weighted per-decision importance sampling",
-    "dr": "doubly robust",
-    "wdr": "weighted doubly robust",
+    "ois": "ordinary importance sampling",
     "fqe": "fitted Q",
     "gvf": "GVF of the Horde",
 }
+BEHAVIOUR = "logged behaviour"
 HEADLINE = "wdr"
 """The estimator of the verdict: of small error in each problem of docs/results/evaluate.csv."""
 BIASED = ("fqe", "gvf")
@@ -106,11 +114,13 @@ class EvaluationConfig:
 
 
 class EstimateLine(NamedTuple):
-    """One estimate of a policy's value.
+    """One estimate of a policy's value; NaN if no episode says anything of it.
 
     `effective_size` is that of the episodes' weights for ordinary and weighted importance sampling,
     of the weights at each step for per-decision and doubly robust ones, and of the ratios of single
-    steps, as a share of the episodes, for the fitted Q and the GVF.
+    steps, as a share of the episodes, for the fitted Q and the GVF. Weights count as heavy as b lets
+    expect, if the heaviest were not seen. Below `verdict.ENOUGH` there is no interval: its ends are
+    NaN.
 
     The interval of a fitted Q and of a GVF is that of the value, after the doubly robust correction:
     theirs may lie outside of it. `standard_error` is that of the estimate itself, without its bias,
@@ -152,6 +162,16 @@ class Evaluation(NamedTuple):
     behaviour: EstimateLine  # mean return of the logged episodes
     judgements: Sequence[Judgement]
 
+    def _repr_html_(self) -> str:
+        """Return a table and the verdict of each policy, for a notebook."""
+        parts = []
+        for judgement in self.judgements:
+            rows = [[LABELS[line.estimator], *cells(line)] for line in judgement.lines]
+            rows.append([BEHAVIOUR, *cells(self.behaviour)])
+            caption = f"{judgement.policy}: {judgement.verdict}"
+            parts.append(html_table(caption, head(self.config.level), rows))
+        return "".join(parts)
+
 
 def judge(targets: Sequence[Target], config: EvaluationConfig) -> Evaluation:
     """Return the judgement of each policy on the same episodes.
@@ -169,7 +189,8 @@ def judge(targets: Sequence[Target], config: EvaluationConfig) -> Evaluation:
         method=config.method,
     )
     logged = Mean(episodes.returns(config.gamma))
-    behaviour = _line("logged", logged, resampler, float(episodes.n_episodes))
+    n_episodes = float(episodes.n_episodes)
+    behaviour = _line("logged", logged, resampler, LineSizes(n_episodes, n_episodes))
     gvf_values: list[float | None] = [None] * len(targets)
     if "gvf" in config.estimators:
         continues = config.truncated == FITTED
@@ -201,11 +222,15 @@ def estimates_of(
             fold=folds_of(episodes.n_episodes, rng),
         )
         weights = [error_weight(target, gamma), weighted_error_weight(target, gamma)]
-        function, through_q = fitted.cross_fitted(weights)
+        function, through_q, spread = fitted.cross_fitted(weights)
         continues = fitted.continues()
-        estimates["dr"] = doubly_robust(target, function, gamma, continues, through_q[0])
-        corrected = weighted_doubly_robust(target, function, gamma, continues, through_q[1])
+        corrected = weighted_doubly_robust(
+            target, function, gamma, continues, through_q=through_q[1], spread=spread[1]
+        )
         estimates["wdr"] = corrected
+        estimates["dr"] = doubly_robust(
+            target, function, gamma, continues, through_q=through_q[0], spread=spread[0]
+        )
         value = fitted.value()
         estimates["fqe"] = Biased(value.value, value.influence(), corrected)
         if gvf_value is not None:
@@ -217,7 +242,30 @@ def estimates_of(
     estimates["pdis"] = per_decision(extended, gamma)
     estimates["wis"] = weighted(extended, gamma)
     estimates["cwpdis"] = weighted_per_decision(extended, gamma)
-    return {key: estimates[key] for key in LABELS if key in config.estimators and key in estimates}
+    keys = [key for key in LABELS if key in config.estimators and key in estimates]
+    for key in _unknown_keys(extended, keys):
+        estimates[key] = Unknown(episodes.n_episodes)
+    return {key: estimates[key] for key in keys}
+
+
+def _unknown_keys(target: Target, keys: Collection[str]) -> list[str]:
+    """Return the estimators of which no episode has a weight that counts.
+
+    Weighted per-decision importance sampling needs a weight at each step with a reward. Doubly robust
+    forms and the fitted Q need one at the first step: without, no action of the policy was taken.
+    """
+    episodes = target.episodes
+    weight, reward = by_step(target, episodes.reward)
+    has_weight = np.asarray((weight > 0.0).any(axis=0))
+    has_reward = np.asarray((reward != 0.0).any(axis=0))
+    has_reward[0] |= not has_reward.any()
+    unknown = {
+        "ois": not has_weight[-1],
+        "wis": not has_weight[-1],
+        "pdis": not (has_weight & has_reward).any(),
+        "cwpdis": not has_weight[has_reward].all(),
+    }
+    return [key for key in keys if unknown.get(key, not has_weight[0])]
 
 
 def _with_values_at_truncations(target: Target, v: Floats, gamma: float) -> Target:
@@ -240,23 +288,58 @@ def _with_values_at_truncations(target: Target, v: Floats, gamma: float) -> Targ
     return Target(target.name, longer, target.probabilities)
 
 
+class LineSizes(NamedTuple):
+    """Effective sizes of an estimate.
+
+    Attributes:
+        shown: Beside the estimate.
+        of_interval: By which it has an interval: that of another estimate's weights if the interval is.
+    """
+
+    shown: float
+    of_interval: float
+
+
+def sizes_of(target: Target, gamma: float) -> dict[str, LineSizes]:
+    """Return the effective sizes of each estimator, in episodes."""
+    episodes = target.episodes
+    sizes = smaller_sizes(recorded_sizes(target), expected_sizes(target))
+    stepwise = sizes.per_decision(step_importance(target, gamma))
+    single = effective_size(target.ratio) * episodes.n_episodes / episodes.n_transitions
+    by_key = dict.fromkeys(LABELS, LineSizes(stepwise, stepwise))
+    by_key |= dict.fromkeys(("ois", "wis"), LineSizes(sizes.whole, sizes.whole))
+    return by_key | dict.fromkeys(BIASED, LineSizes(single, stepwise))
+
+
 def evidence_of(target: Target, config: EvaluationConfig) -> Evidence:
     """Return the facts about the ratios by which a policy can be judged or not."""
     episodes = target.episodes
-    sizes = (effective_size(target.final_weight), per_decision_size(target, config.gamma))
+    judged_by = _judged_by(config.estimators)
+    importance = step_importance(target, config.gamma)
+    recorded = recorded_sizes(target)
+    expected = expected_sizes(target)
+    sizes = [recorded.per_decision(importance), expected.per_decision(importance)]
+    if judged_by == "wis":
+        sizes = [recorded.whole, expected.whole]
     deviations = episodes.sums(target.ratio - 1.0)
     returns = episodes.returns(config.gamma)
     only_return = None
     if (returns == returns[0]).all():
         only_return = float(returns[0])
     return Evidence(
-        effective_size=max(sizes),
+        recorded_size=sizes[0],
+        expected_size=sizes[1],
         share=weight_share(target.final_weight),
         mean_ratio=float(target.ratio.mean()),
         mean_ratio_error=float(np.sqrt((deviations**2).sum()) / episodes.n_transitions),
         level=config.level,
         only_return=only_return,
     )
+
+
+def _judged_by(keys: Collection[str]) -> str | None:
+    """Return the estimator of the verdict, None if none of those can give one."""
+    return next((key for key in (HEADLINE, "cwpdis", "wis") if key in keys), None)
 
 
 def _judgement(
@@ -266,19 +349,15 @@ def _judgement(
     resampler: Resampler,
     config: EvaluationConfig,
 ) -> Judgement:
-    episodes = target.episodes
-    whole = effective_size(target.final_weight)
-    stepwise = per_decision_size(target, config.gamma)
-    single = effective_size(target.ratio) * episodes.n_episodes / episodes.n_transitions
-    sizes = {"ois": whole, "wis": whole, "fqe": single, "gvf": single}
+    sizes = sizes_of(target, config.gamma)
     lines = []
     for key, estimate in estimates.items():
-        lines.append(_line(key, estimate, resampler, sizes.get(key, stepwise)))
+        lines.append(_line(key, estimate, resampler, sizes[key]))
     difference = None
-    judged_by = next((key for key in (HEADLINE, "cwpdis", "wis") if key in estimates), None)
+    judged_by = _judged_by(estimates)
     if judged_by is not None and config.truncated == STRETCH:
         estimate = Difference(estimates[judged_by], logged)
-        difference = _line(judged_by, estimate, resampler, sizes.get(judged_by, stepwise))
+        difference = _line(judged_by, estimate, resampler, sizes[judged_by])
     evidence = evidence_of(target, config)
     judged = verdict(evidence, difference)
     return Judgement(
@@ -292,13 +371,15 @@ def _judgement(
     )
 
 
-def _line(key: str, estimate: Estimate, resampler: Resampler, size: float) -> EstimateLine:
-    ends = resampler.interval(estimate)
+def _line(key: str, estimate: Estimate, resampler: Resampler, sizes: LineSizes) -> EstimateLine:
+    ends = Interval(np.nan, np.nan)
+    if sizes.of_interval >= ENOUGH:
+        ends = resampler.interval(estimate)
     return EstimateLine(
         estimator=key,
         value=estimate.value,
         low=ends.low,
         high=ends.high,
         standard_error=estimate.standard_error,
-        effective_size=size,
+        effective_size=sizes.shown,
     )

@@ -9,7 +9,11 @@ import numpy as np
 from horde_agent.types import Floats
 
 ENOUGH = 20.0
-"""Smallest effective sample size, in episodes, from which a policy is judged."""
+"""Smallest effective sample size, in episodes, from which an estimate has an interval, and a policy a verdict.
+
+In 134 settings of two to fifteen steps, intervals of 95 % by weighted per-decision importance sampling cover 54 % of
+the values below a size of 2, 82 % from 5 to 10, 89 % from 10 to 20, and 93 % from 20 on.
+"""
 MOST_WEIGHT = 0.9
 """Share of the weight that is looked for in as few episodes as possible."""
 _MOST_ERRORS = 5.0  # of the mean ratio from 1, in standard errors
@@ -27,7 +31,8 @@ class WeightShare(NamedTuple):
 class Evidence(NamedTuple):
     """Facts of which a verdict is made."""
 
-    effective_size: float  # the larger one of whole episodes and of single steps
+    recorded_size: float  # effective size of the weights as they were recorded, in episodes
+    expected_size: float  # that which b lets expect of as many episodes
     share: WeightShare
     mean_ratio: float  # of pi / b, expected to be 1
     mean_ratio_error: float  # its standard error
@@ -81,7 +86,7 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
     deviation = abs(evidence.mean_ratio - 1.0)
     if not share.n_heaviest:
         return Verdict(f"{cannot}: it would have ended none of the episodes as logged", False)
-    if evidence.effective_size < ENOUGH:
+    if evidence.recorded_size < ENOUGH:
         sentence = (
             f"{cannot}: {share.share:.0%} of the weight is in {share.n_heaviest:,} of "
             f"{share.n_episodes:,} episodes"
@@ -91,6 +96,12 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
         sentence = (
             f"{cannot}: its ratios pi/b have the mean {evidence.mean_ratio:.3g}, expected 1, so it "
             "takes actions that the behaviour never takes, or b is wrong"
+        )
+        return Verdict(sentence, False)
+    if evidence.expected_size < ENOUGH:
+        sentence = (
+            f"{cannot}: by their b, {share.n_episodes:,} episodes are worth {evidence.expected_size:,.2g} of its own, "
+            f"expected {ENOUGH:g}, so that what it does most differently was hardly seen"
         )
         return Verdict(sentence, False)
     if evidence.only_return is not None:

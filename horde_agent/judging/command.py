@@ -168,6 +168,12 @@ def _evaluated(
             "episodes, of which --truncated fitted needs the value: use --truncated stretch, or add a row with that "
             "state"
         )
+    is_endless = not data.episodes.is_terminated.any()
+    if config.truncated == FITTED and config.gamma == 1.0 and is_endless:
+        raise BadInput(
+            f"no episode of {data.name} terminates, so a value after a truncation is infinite at gamma = 1: choose "
+            "--gamma below 1, or --truncated stretch"
+        )
     targets = [target_of(policy, data, name) for name, policy in policy_of.items()]
     return _Evaluated(judge(targets, config), data)
 
@@ -196,7 +202,7 @@ def evaluate(
 
     Returns:
         `judgements`, one per policy, each with `lines`, `verdict` and `can_judge`; and `behaviour`,
-        the mean logged return.
+        the mean logged return. A notebook shows it as tables.
 
     Raises:
         BadInput: If rewards, actions or their probabilities are missing, or a policy does not fit

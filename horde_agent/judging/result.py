@@ -11,12 +11,14 @@ from typing import Any
 from rich.table import Table as TerminalTable
 
 from horde_agent.evaluation.judgement import (
+    BEHAVIOUR,
     BIASED,
     LABELS,
     EstimateLine,
     Evaluation,
     Judgement,
 )
+from horde_agent.evaluation.shown import cells, head, number_text, sentence
 from horde_agent.evaluation.verdict import ENOUGH
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.runs.config import BadInput
@@ -37,8 +39,9 @@ EXPLANATIONS = (
     "errors that it makes. Fitted Q and GVF use no products of ratios: their error is that of the "
     "tiles, which no resampling shows. So their interval is that of the weighted doubly robust "
     "estimate.",
-    f"The effective size is (sum w)^2 / sum w^2, in episodes; below {ENOUGH:g} a policy is not "
-    "judged.",
+    "The effective size is (sum w)^2 / sum w^2, in episodes, or the number of episodes over the "
+    "expected square of w, which b shows, if that is smaller: then the heaviest weights were not seen. "
+    f"Below {ENOUGH:g} an estimate has no interval, and the policy no verdict.",
 )
 
 
@@ -114,27 +117,15 @@ def remarks(judgement: Judgement) -> list[str]:
 
 def terminal_table(evaluation: Evaluation, judgement: Judgement) -> TerminalTable:
     """Return the estimates of a policy as a table of the terminal."""
-    level = f"{evaluation.config.level:.0%}"
     table = TerminalTable(title=judgement.policy, title_justify="left", box=None)
-    table.add_column("estimator")
-    for head in ("value", f"{level} from", "to", "effective size"):
-        table.add_column(head, justify="right")
+    label, *numbers = head(evaluation.config.level)
+    table.add_column(label)
+    for text in numbers:
+        table.add_column(text, justify="right")
     for line in judgement.lines:
-        table.add_row(LABELS[line.estimator], *_cells(line))
-    table.add_row("logged behaviour", *_cells(evaluation.behaviour), style="dim")
+        table.add_row(LABELS[line.estimator], *cells(line))
+    table.add_row(BEHAVIOUR, *cells(evaluation.behaviour), style="dim")
     return table
-
-
-def _cells(line: EstimateLine) -> list[str]:
-    size = f"{line.effective_size:,.1f}"
-    return [number_text(line.value), number_text(line.low), number_text(line.high), size]
-
-
-def number_text(value: float) -> str:
-    """Return a number with four digits, "-" if it is unknown."""
-    if math.isnan(value):
-        return "-"
-    return f"{value:.4g}"
 
 
 # ---- the page ----------------------------------------------------------------------------------------
@@ -170,15 +161,13 @@ def _summary(evaluation: Evaluation, data: RecordedData) -> str:
 
 
 def _section(evaluation: Evaluation, judgement: Judgement) -> str:
-    level = f"{evaluation.config.level:.0%}"
-    lines = [[_short_label(line.estimator), *_cells(line)] for line in judgement.lines]
-    lines.append(["logged behaviour", *_cells(evaluation.behaviour)])
-    head = ["estimator", "value", f"{level} from", "to", "effective size"]
-    verdict = html.element("p", judgement.verdict[0].upper() + judgement.verdict[1:] + ".")
+    lines = [[_short_label(line.estimator), *cells(line)] for line in judgement.lines]
+    lines.append([BEHAVIOUR, *cells(evaluation.behaviour)])
+    verdict = html.element("p", sentence(judgement.verdict))
     if not judgement.can_judge:
-        verdict = html.notes([judgement.verdict[0].upper() + judgement.verdict[1:] + "."])
+        verdict = html.notes([sentence(judgement.verdict)])
     picture = drawing(evaluation.behaviour, judgement.lines)
-    table = html.table(head, lines)
+    table = html.table(head(evaluation.config.level), lines)
     below = "".join(html.element("p", text) for text in remarks(judgement))
     return html.section(judgement.policy, verdict, picture, table, below)
 
@@ -208,7 +197,7 @@ def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
         'stroke-dasharray="3 3"/>'
     )
     for k, line in enumerate(shown):
-        label = "logged behaviour"
+        label = BEHAVIOUR
         colour = "#7a7a7a"
         if line is not behaviour:
             label = _short_label(line.estimator)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from horde_agent.evaluation import horde_value
 from horde_agent.evaluation.doubly_robust import (
     doubly_robust,
     error_weight,
@@ -16,14 +17,19 @@ from horde_agent.evaluation.episodes import Episodes, Target
 from horde_agent.evaluation.fitted_q import FittedQ, QFunction, folds_of
 from horde_agent.evaluation.importance import (
     effective_size,
+    expected_sizes,
+    expected_squares,
     ordinary,
     per_decision,
-    per_decision_size,
+    recorded_sizes,
+    step_importance,
     weighted,
     weighted_per_decision,
 )
 from horde_agent.evaluation.intervals import (
     METHODS,
+    Difference,
+    Estimate,
     Linearised,
     Mean,
     Ratios,
@@ -32,9 +38,16 @@ from horde_agent.evaluation.intervals import (
 )
 from horde_agent.evaluation.judgement import EvaluationConfig, estimates_of, judge
 from horde_agent.evaluation.verdict import Evidence, verdict, weight_share
-from tests.bench.evaluate_coverage import collision, four_rooms, measure, random_walk
+from tests.bench.evaluate_coverage import (
+    collision,
+    four_rooms,
+    measure,
+    random_walk,
+    rare_steps,
+)
 
 GAMMA = 0.5
+UNLEARNED = ("wdr", "dr", "cwpdis", "pdis", "wis", "ois", "fqe")
 START = 0
 MIDDLE = 1
 END = 2
@@ -74,7 +87,147 @@ def test_importance_sampling_of_two_steps_by_hand() -> None:
     assert weighted_per_decision(target, GAMMA).value == pytest.approx(2.0 + GAMMA * 8.0)
     assert effective_size(target.final_weight) == pytest.approx(1.0)
     # The rewards are 10 in the first step, and 20 / 2 in the second one: sizes 2 and 1
-    assert per_decision_size(target, GAMMA) == pytest.approx(1.5)
+    importance = step_importance(target, GAMMA)
+    assert recorded_sizes(target).per_decision(importance) == pytest.approx(2 / (1 / 2 + 1 / 1))
+    # Each step has E[rho^2] = 1 / b = 2
+    np.testing.assert_allclose(expected_squares(target), [2.0, 4.0])
+    assert expected_sizes(target).per_decision(importance) == pytest.approx(2 / (2 / 3 + 4 / 3))
+
+
+def test_effective_sizes_are_those_that_b_lets_expect() -> None:
+    """Of two_steps(): by step 3 / 2 and 3 / 4, both with rewards of 10; of whole episodes 3 / 4.
+
+    As recorded they are 2, 1 and 1. The six ratios 2, 2, 2, 0, 0, 2 have the size 4, of 3 in 6 episodes.
+    """
+    config = EvaluationConfig(gamma=GAMMA, n_resamples=50, estimators=UNLEARNED)
+    lines = judge([two_steps()], config).judgements[0].lines
+    sizes = {line.estimator: line.effective_size for line in lines}
+    stepwise = 2 / (2 / 3 + 4 / 3)
+    assert sizes == pytest.approx(
+        dict.fromkeys(("wdr", "dr", "cwpdis", "pdis"), stepwise)
+        | {"wis": 0.75, "ois": 0.75, "fqe": 2.0}
+    )
+
+
+def test_a_difference_to_itself_has_no_error() -> None:
+    """And that of two means has the error of the mean difference; as independent ones they would have more."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=30)
+    second = first + 0.1 * rng.normal(size=30)
+    assert Difference(Mean(first), Mean(first)).standard_error == 0.0
+    expected = Mean(first - second).standard_error
+    assert Difference(Mean(first), Mean(second)).standard_error == pytest.approx(expected)
+
+
+def test_the_gvf_follows_the_policy_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The action that has the state's number pays 1, and the policy takes it: its value at gamma = 0 is 1.
+
+    With the probabilities of another row, or of the first one, it would be about 1/2.
+    """
+    monkeypatch.setattr(horde_value, "UPDATES", 4_000)
+    rng = np.random.default_rng(0)
+    state = rng.integers(2, size=(300, 4))
+    action = rng.integers(2, size=(300, 3))
+    episodes = Episodes(
+        length=np.full(300, 3),
+        tiles=state.reshape(-1, 1),
+        n_features=2,
+        n_actions=2,
+        action=action.ravel(),
+        b=np.full(900, 0.5),
+        reward=(action == state[:, :3]).astype(np.float64).ravel(),
+        is_terminated=np.ones(300, dtype=bool),
+    )
+    target = Target("paid", episodes, np.eye(2)[state.ravel()])
+    values = horde_value.horde_values([target], 0.0, continues_truncated=False)
+    assert values[0] == pytest.approx(1.0, abs=0.02)
+
+
+def rare_actions(n_episodes: int, length: int, probabilities: list[float], b: float) -> Target:
+    """Episodes of one state in which the first action was always taken, with probability b."""
+    n = n_episodes * length
+    episodes = Episodes(
+        length=np.full(n_episodes, length),
+        tiles=np.zeros((n + n_episodes, 1), dtype=np.int64),
+        n_features=1,
+        n_actions=len(probabilities),
+        action=np.zeros(n, dtype=np.int64),
+        b=np.full(n, b),
+        reward=np.random.default_rng(0).normal(size=n),
+        is_terminated=np.ones(n_episodes, dtype=bool),
+    )
+    return Target("rare", episodes, np.tile(probabilities, (n + n_episodes, 1)))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "b", "square"),
+    [
+        ([0.9, 0.1], 0.97, 0.81 / 0.97 + 0.01 / 0.03),
+        ([0.8, 0.1, 0.1], 0.9, 0.64 / 0.9 + 2 * 0.01 / 0.05),
+        ([0.9, 0.1], 0.9, 1.0),
+    ],
+)
+def test_b_shows_weights_that_were_never_seen(
+    probabilities: list[float], b: float, square: float
+) -> None:
+    """Only the first action was taken: all weights are alike, and the recorded size is 100 of 100.
+
+    But E[rho^2] = sum_a pi(a)^2 / b(a), with the other actions' b alike. With pi = b it is 1.
+    """
+    target = rare_actions(100, 5, probabilities, b)
+    assert recorded_sizes(target).whole == pytest.approx(100.0)
+    expected = square ** np.arange(1, 6)
+    np.testing.assert_allclose(expected_squares(target), expected)
+    assert expected_sizes(target).whole == pytest.approx(100.0 / expected[-1])
+
+
+def test_recorded_ratios_count_among_three_actions() -> None:
+    """With b = .8, .15, .05 and pi = .2, .2, .6: E[rho^2] = .05 + .267 + 7.2; by the b taken alone less than 5."""
+    rng = np.random.default_rng(0)
+    b = np.array([0.8, 0.15, 0.05])
+    pi = np.array([0.2, 0.2, 0.6])
+    action = rng.choice(3, size=4_000, p=b)
+    single = rare_actions(4_000, 1, pi.tolist(), 0.8)
+    target = replace(single, episodes=replace(single.episodes, action=action, b=b[action]))
+    assert expected_squares(target)[0] == pytest.approx((pi**2 / b).sum(), rel=0.1)
+
+
+def test_an_episode_that_has_ended_has_a_ratio_of_1() -> None:
+    """Of two episodes one ends after a step: E[w^2] = 2, and 2 (2 + 1) / 2. Else it would be 4, or 2 / 2 per step."""
+    episodes = Episodes(
+        length=np.array([1, 2]),
+        tiles=np.zeros((5, 1), dtype=np.int64),
+        n_features=1,
+        n_actions=2,
+        action=np.ones(3, dtype=np.int64),
+        b=np.full(3, 0.5),
+        reward=np.ones(3),
+        is_terminated=np.ones(2, dtype=bool),
+    )
+    target = Target("right", episodes, np.tile([0.0, 1.0], (5, 1)))
+    np.testing.assert_allclose(expected_squares(target), [2.0, 3.0])
+
+
+def test_a_policy_none_of_whose_actions_was_taken_is_unknown() -> None:
+    """All weights are 0: its value is no number, where it would be 0."""
+    target = rare_actions(30, 2, [0.0, 1.0], 0.5)
+    judged = judge([target], EvaluationConfig(n_resamples=50, estimators=UNLEARNED)).judgements[0]
+    assert not judged.can_judge
+    for line in judged.lines:
+        assert np.isnan([line.value, line.low, line.high]).all()
+
+
+def test_per_decision_values_need_a_weight_at_each_step_with_a_reward() -> None:
+    """Of two_steps() without episode 0, the first step has a weight, the second none."""
+    target = two_steps().part(np.array([1, 2]))
+    values = estimates_of(target, EvaluationConfig(gamma=GAMMA, estimators=UNLEARNED))
+    assert np.isnan([values[key].value for key in ("cwpdis", "wis", "ois")]).all()
+    assert values["pdis"].value == pytest.approx(2 * 2 / 2)
+    # A reward of 0 in the second step leaves nothing unknown
+    reward = target.episodes.reward * np.array([1.0, 0.0, 1.0, 0.0])
+    unpaid = replace(target, episodes=replace(target.episodes, reward=reward))
+    values = estimates_of(unpaid, EvaluationConfig(gamma=GAMMA, estimators=UNLEARNED))
+    assert values["cwpdis"].value == pytest.approx(2.0)
 
 
 def test_an_episode_that_has_ended_keeps_its_weight() -> None:
@@ -166,6 +319,146 @@ def test_a_truncated_episode_is_a_stretch_or_goes_on() -> None:
         assert fitted[key].value == pytest.approx(2.0, abs=1e-4)
 
 
+@pytest.mark.parametrize("n_episodes", [2, 40])
+def test_a_value_after_truncations_has_no_bias_by_the_ridge(n_episodes: int) -> None:
+    """A state that returns to itself with reward 1, cut after 3 steps, gamma = .9: 10.
+
+    With a ridge on all numbers it would be 4.7 after 2 episodes, and 9.96 after 40.
+    """
+    n = 3 * n_episodes
+    episodes = Episodes(
+        length=np.full(n_episodes, 3),
+        tiles=np.zeros((n + n_episodes, 1), dtype=np.int64),
+        n_features=1,
+        n_actions=1,
+        action=np.zeros(n, dtype=np.int64),
+        b=np.ones(n),
+        reward=np.ones(n),
+        is_terminated=np.zeros(n_episodes, dtype=bool),
+    )
+    target = Target("only", episodes, np.ones((n + n_episodes, 1)))
+    config = EvaluationConfig(gamma=0.9, truncated="fitted", estimators=UNLEARNED)
+    for estimate in estimates_of(target, config).values():
+        assert estimate.value == pytest.approx(10.0, abs=1e-6)
+
+
+def test_the_gvf_goes_on_after_a_truncation_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that returns to itself with reward 1, cut after 5 steps, gamma = 1/2.
+
+    Going on: 2. Ending: 1 + 1/2 of four fifths of the value, so 5/3, and less just after an end.
+    """
+    monkeypatch.setattr(horde_value, "UPDATES", 4_000)
+    episodes = Episodes(
+        length=np.full(200, 5),
+        tiles=np.zeros((1_200, 1), dtype=np.int64),
+        n_features=1,
+        n_actions=1,
+        action=np.zeros(1_000, dtype=np.int64),
+        b=np.ones(1_000),
+        reward=np.ones(1_000),
+        is_terminated=np.zeros(200, dtype=bool),
+    )
+    target = Target("only", episodes, np.ones((1_200, 1)))
+    goes_on = horde_value.horde_values([target], 0.5, continues_truncated=True)
+    ends = horde_value.horde_values([target], 0.5, continues_truncated=False)
+    assert goes_on[0] == pytest.approx(2.0, abs=0.01)
+    assert ends[0] < 1.7
+
+
+def test_what_the_ridge_holds_back_is_a_spread_of_the_estimate() -> None:
+    """Two states pay 0 and 2 for the first action, the level is 1 and the learned numbers are -1 and 1.
+
+    The second action, which the policy takes half of the time, was never taken: two numbers of that
+    size would change the value by 1/4 each; and so would the two of the first action, by what of them
+    is the level, which the second action shares. Of four independent ones that is 1/2. Taken often,
+    it is nothing.
+    """
+    n = 400
+    state = np.arange(n) % 2
+    episodes = Episodes(
+        length=np.ones(n, dtype=np.int64),
+        tiles=np.column_stack([state, np.full(n, 2)]).reshape(-1, 1),
+        n_features=3,
+        n_actions=2,
+        action=np.zeros(n, dtype=np.int64),
+        b=np.full(n, 0.5),
+        reward=2.0 * state,
+        is_terminated=np.ones(n, dtype=bool),
+    )
+    unseen = Target("half", episodes, np.full((2 * n, 2), 0.5))
+    both = replace(episodes, action=np.arange(n) // 2 % 2)
+    well_seen = replace(unseen, episodes=both)
+    assert spread_of(unseen) == pytest.approx(0.5, rel=0.02)
+    assert spread_of(well_seen) < 1e-3
+
+
+def spread_of(target: Target) -> float:
+    """Return the spread of the weighted doubly robust estimate."""
+    config = EvaluationConfig(estimators=("wdr",))
+    return estimates_of(target, config)["wdr"].spread
+
+
+def test_a_spread_widens_an_interval_as_an_independent_error() -> None:
+    numbers = np.random.default_rng(0).normal(3.0, 2.0, 400)
+    resampler = Resampler(400, 1)
+    ends = resampler.interval(Mean(numbers))
+    wider = resampler.interval(Mean(numbers, spread=0.1))
+    reach = 1.5 * 1.959964 * 0.1
+    value = numbers.mean()
+    assert value - wider.low == pytest.approx(np.hypot(value - ends.low, reach))
+    assert wider.high - value == pytest.approx(np.hypot(ends.high - value, reach))
+    assert Difference(Mean(numbers, spread=0.3), Mean(numbers, spread=0.4)).spread == 0.5
+
+
+class SampleVariance(Estimate):
+    """The variance of numbers, shape (n,)."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+
+    @property
+    def n_episodes(self) -> int:
+        """Number of numbers."""
+        return len(self._numbers)
+
+    def values(self, counts: np.ndarray) -> np.ndarray:
+        """Return the variance in each draw."""
+        mean = counts @ self._numbers / self.n_episodes
+        return counts @ self._numbers**2 / self.n_episodes - mean**2
+
+    def influence(self) -> np.ndarray:
+        """Return the influence of each number."""
+        squares = (self._numbers - self._numbers.mean()) ** 2
+        return squares - squares.mean()
+
+
+def test_intervals_of_a_variance_are_those_of_the_textbook() -> None:
+    """Spatial data of 26 children: 171.5; 90 % by percentiles 100.8 to 233.9, by BCa 115.8 to 259.6.
+
+    With an acceleration of opposite sign BCa would end at 239.
+
+    Source: Efron & Tibshirani (1993), tables 14.1 and 14.2.
+    """
+    text = "48 36 20 29 42 42 20 42 22 41 45 14 6 0 33 28 34 4 32 24 47 41 24 26 30 41"
+    variance = SampleVariance(np.array(text.split(), dtype=np.float64))
+    assert variance.value == pytest.approx(171.5, abs=0.05)
+    ends = {}
+    for method in ("percentile", "bca"):
+        resampler = Resampler(26, 0, n_resamples=20_000, level=0.9, method=method)
+        ends[method] = resampler.interval(variance)
+    assert ends["percentile"] == pytest.approx((100.8, 233.9), abs=4.0)
+    assert ends["bca"] == pytest.approx((115.8, 259.6), abs=4.0)
+
+
+def test_a_draw_of_one_episode_alone_has_no_error() -> None:
+    """Numbers 1 and 3: drawn twice each, the error of their mean is 0; about the mean of both it would be .71."""
+    weight = np.ones((2, 1))
+    estimate = Ratios(np.zeros((2, 1)), weight, np.ones(1), np.array([1.0, 3.0]))
+    counts = np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    np.testing.assert_allclose(estimate.standard_errors(counts), [0.0, np.sqrt(0.5), 0.0])
+    assert estimate.standard_error == pytest.approx(np.sqrt(0.5))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_intervals_of_a_mean_are_those_of_the_normal_distribution(method: str) -> None:
     numbers = np.random.default_rng(0).normal(3.0, 2.0, 400)
@@ -221,6 +514,27 @@ def test_intervals_with_few_rewarded_episodes_cover_the_value() -> None:
     assert float(by_key["wdr"]["coverage_studentised"]) < 54 / 60
 
 
+def test_a_policy_is_not_judged_where_its_heavy_weights_were_never_seen() -> None:
+    """The behaviour steps up with probability .03, the target with .24, for 15 steps: E[w^2] is 2.5^15 = 10^6.
+
+    The recorded weights look as if 200 episodes were 51, and their intervals cover 57 % of the
+    values, by weighted importance sampling 48 %.
+    """
+    lines = measure("rare", rare_steps(0.24, 15, 200), 10, seed=1, n_gvf_repetitions=0)
+    assert {line["share_judged"] for line in lines} == {"0"}
+
+
+def test_intervals_cover_the_value_of_actions_that_were_hardly_taken() -> None:
+    """Of 50 episodes of two steps, some three have a step up: 40 of 40 intervals cover the value.
+
+    Without the spread 35 do.
+    """
+    lines = measure("rare", rare_steps(0.12, 2, 50), 40, seed=1, n_gvf_repetitions=0)
+    by_key = {line["estimator"]: line for line in lines}
+    for key in ("dr", "wdr", "fqe"):
+        assert float(by_key[key]["coverage_wider"]) >= 37 / 40
+
+
 def aliased_states(n_episodes: int) -> Target:
     """Episodes of two steps with rewards 0 and then 1 or 3, whose two states have the same tile; on-policy."""
     last_rewards = np.where(np.arange(n_episodes) % 2, 1.0, 3.0)
@@ -262,7 +576,7 @@ def test_the_influence_through_q_is_the_change_by_an_episode() -> None:
     n = episodes.n_episodes
     fold = np.arange(n) % 2
     fitted = FittedQ(target, 1.0, continues_truncated=False, fold=fold)
-    function, influence = fitted.cross_fitted([error_weight(target, 1.0)])
+    function, influence, _ = fitted.cross_fitted([error_weight(target, 1.0)])
     removed = int(np.abs(influence[0]).argmax())
     remaining = np.delete(np.arange(n), removed)
     fewer = FittedQ(
@@ -316,11 +630,37 @@ def test_weight_in_few_episodes_is_no_judgement() -> None:
     weight = np.append(np.full(397, 1.0), [4000.0, 5000.0, 4000.0])
     share = weight_share(weight)
     assert share.n_heaviest == 3
-    evidence = Evidence(effective_size(weight), share, 1.0, 0.1, 0.95)
+    evidence = Evidence(
+        recorded_size=effective_size(weight),
+        expected_size=100.0,
+        share=share,
+        mean_ratio=1.0,
+        mean_ratio_error=0.1,
+        level=0.95,
+    )
     assert verdict(evidence, None) == (
         "these data cannot judge this policy: 97% of the weight is in 3 of 400 episodes",
         False,
     )
+    unseen = evidence._replace(recorded_size=300.0, expected_size=7.9)
+    assert verdict(unseen, None) == (
+        "these data cannot judge this policy: by their b, 400 episodes are worth 7.9 of its own, expected 20, so that "
+        "what it does most differently was hardly seen",
+        False,
+    )
+
+
+def test_few_episodes_have_no_interval() -> None:
+    """From 20 effective ones on; three would give ends as far as 1e8."""
+    numbers = rare_actions(20, 1, [0.5, 0.5], 0.5)
+    config = EvaluationConfig(estimators=("wdr", "wis"), n_resamples=50)
+    enough = judge([numbers], config)
+    few = judge([numbers.part(np.arange(19))], config)
+    for evaluation, is_known in ((enough, True), (few, False)):
+        lines = [evaluation.behaviour, *evaluation.judgements[0].lines]
+        for line in lines:
+            assert np.isfinite([line.low, line.high]).tolist() == [is_known, is_known]
+            assert np.isfinite(line.value)
 
 
 def test_an_action_that_the_behaviour_lacks_is_no_judgement() -> None:

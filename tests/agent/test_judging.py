@@ -26,7 +26,7 @@ from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.tables import Table
 
-FAST = ["ois", "pdis", "wis", "cwpdis", "dr", "wdr", "fqe"]
+FAST = ["wdr", "dr", "cwpdis", "pdis", "wis", "ois", "fqe"]
 COLUMNS = """
 period_s = 1.0
 action = "a"
@@ -166,6 +166,58 @@ def test_the_gvf_of_the_horde_is_among_the_estimates(
     assert judged.line("gvf").value == pytest.approx(judged.line("fqe").value, abs=0.1)
     assert judged.line("gvf").low < judged.line("gvf").high
     assert judged.line("gvf").low == judged.line("fqe").low
+
+
+def test_a_notebook_shows_a_table_and_the_verdict(folder: Path) -> None:
+    """Names come from users: they are escaped."""
+    evaluation = evaluate(
+        folder / "log.csv",
+        {"<b>half</b>": _half, "never": "constant:left"},
+        columns=folder / "columns.toml",
+        estimators=("wdr", "wis"),
+        n_resamples=50,
+    )
+    shown = evaluation._repr_html_()
+    assert shown.count("<table>") == shown.count("</table>") == 2
+    first = evaluation.judgements[0]
+    assert f"<caption>&lt;b&gt;half&lt;/b&gt;: {first.verdict}</caption>" in shown
+    assert "<b>" not in shown
+    for line in (*first.lines, evaluation.behaviour):
+        assert f"<td>{line.value:.4g}</td>" in shown
+    assert shown.index("weighted doubly robust") < shown.index("weighted importance sampling")
+
+
+def _half(observation: np.ndarray) -> list[float]:
+    return [0.5, 0.5]
+
+
+def test_a_policy_of_which_nothing_is_known_is_called_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log always goes right, by b = 1/2."""
+    rows = [(k // 3, 1, 1.0 + k % 2) for k in range(60)]
+    columns = described(tmp_path, TOP + OWN_REWARD + X)
+    words = ["evaluate", str(table_of(tmp_path, rows)), "--columns", str(columns)]
+    words += ["--policy", "constant:left", "--out", str(tmp_path / "out"), "--resamples", "50"]
+    assert main([*words, "--estimators", "wdr", "ois"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"ordinary importance sampling +unknown +- +- +0\.0", shown)
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [line["value"] for line in result["policies"][0]["estimates"]] == [None, None]
+    assert not result["policies"][0]["can_judge"]
+
+
+def test_a_value_after_truncations_needs_an_end_or_a_discount(tmp_path: Path) -> None:
+    rows = stream([B, B, E, B, B, E], [Flag.GAP, 0, 0, Flag.GAP, 0, 0], [0, 1, 2, 0, 3, 4])
+    assert recorded_data("rows", rows, HEADER).n_unknown_ends == 0
+    columns = TOP + LED_HERE + 'convention = "observation"\n' + X
+    with pytest.raises(BadInput, match="so a value after a truncation is infinite at gamma = 1"):
+        evaluate(
+            table_of(tmp_path, [(0, 1, 0.0), (0, 1, 2.0), (1, 1, 0.0), (1, 1, 4.0)]),
+            "uniform",
+            columns=described(tmp_path, columns),
+            truncated="fitted",
+        )
 
 
 def test_a_value_outside_of_its_interval_is_remarked_with_the_reason(folder: Path) -> None:
@@ -487,7 +539,7 @@ def test_a_value_after_the_last_action_needs_its_state(tmp_path: Path) -> None:
         (["--policy", "uniform", "--gamma", "1.1"], "gamma must be in [0, 1], not 1.1"),
         (["--policy", "uniform", "--truncated", "no"], "truncated must be stretch or fitted"),
         (["--policy", "uniform", "--horizon", "0"], "--horizon must be at least 1"),
-        (["--policy", "uniform", "--estimators", "best"], "estimators must be among ois"),
+        (["--policy", "uniform", "--estimators", "best"], "estimators must be among wdr"),
         (["--policy", "uniform", "--policy", "uniform"], "--policy uniform is there twice"),
         (["--policy", "uniform", "--resamples", "1000000000"], "n_resamples must be from 50 to"),
         (["--policy", "uniform", "--seed", "-1"], "seed must be at least 0, not -1"),

@@ -16,6 +16,7 @@ from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.learning.values import PolicyTable
+from horde_agent.parametric import Gaussian
 from horde_agent.policies import (
     Behaviour,
     ConstantAction,
@@ -39,6 +40,41 @@ def test_a_constant_action_and_a_uniform_policy() -> None:
         ConstantAction(2, 5).probabilities(NOWHERE, NO_TILES), [0, 0, 1, 0, 0]
     )
     np.testing.assert_array_equal(Uniform(4).probabilities(NOWHERE, NO_TILES), [0.25] * 4)
+
+
+def test_the_ratio_of_a_gaussian_is_that_of_densities() -> None:
+    """At one standard deviation from each mean: the standard normal's density .2419707, over .5 and over 2.
+
+    Without the standard deviations it would be the same with any of them.
+    """
+    policy = Gaussian(mean=[1.0, -3.0], std=[0.5, 2.0], channels=[0, 2], b=1)
+    observation = np.array([1.5, 0.1, -5.0])
+    density = (0.24197072 / 0.5) * (0.24197072 / 2.0)
+    assert policy.ratio(observation, NO_TILES) == pytest.approx(density / 0.1, rel=1e-6)
+    narrow = Gaussian(mean=[1.0], std=[0.25], channels=[0], b=1)
+    assert narrow.ratio(observation, NO_TILES) == pytest.approx(0.05399097 / 0.25 / 0.1, rel=1e-6)
+
+
+def test_the_mean_ratio_of_a_gaussian_under_the_behaviour_is_1() -> None:
+    """The behaviour is N(0, 2), the target N(tile, .5): the integral of b rho, by a sum over a grid."""
+    policy = Gaussian(mean=lambda _, tiles: [float(tiles[0])], std=[0.5], channels=[0], b=1)
+    actions = np.arange(-10.0, 10.0, 0.01)
+    densities = np.exp(-0.125 * actions**2) / np.sqrt(8.0 * np.pi)
+    tiles = np.array([1])
+    ratios = [policy.ratio(np.array(pair), tiles) for pair in zip(actions, densities, strict=True)]
+    assert (densities * ratios).sum() * 0.01 == pytest.approx(1.0, abs=1e-3)
+    assert (densities * ratios * actions).sum() * 0.01 == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_gibbs_policy_takes_actions_of_large_parameters_less() -> None:
+    """Two actions, three features, of which 0 and 2 are active: sums 1 + 2 and 1, so e^-3 : e^-1.
+
+    With a plus sign the first action would have .88, with the third feature left out .5.
+    """
+    policy = Gibbs(2, 3, index=np.array([0, 1, 2, 3]), value=np.array([1.0, 7.0, 2.0, 1.0]))
+    probabilities = policy.probabilities(NOWHERE, np.array([0, 2]))
+    expected = np.exp([-3.0, -1.0]) / np.exp([-3.0, -1.0]).sum()
+    np.testing.assert_allclose(probabilities, expected)
 
 
 def test_behaviour_has_no_probabilities_of_its_own() -> None:

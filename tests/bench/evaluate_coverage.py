@@ -2,9 +2,10 @@
 
     python tests/bench/evaluate_coverage.py [PROBLEM ...] [--repetitions N] [--seed N] [--out FILE.csv]
 
-Five small problems have exact values; those of CartPole, MountainCar and the planar Critterbot are
+Seven small problems have exact values; those of CartPole, MountainCar and the planar Critterbot are
 means of many episodes under the policy itself. Coverages are those of all repetitions, bias and
-error those of the `n_values` in which the estimator ran. `share_judged` of them have a verdict.
+error those of the `n_values` in which the estimator ran. `share_judged` of them have a verdict. In
+`share_shown` the estimator has an interval; `coverage_shown` is that of these, by the method "wider".
 
 Intervals and the ridge of the Q that is corrected were chosen by rooms of 200 episodes and CartPole,
 with the seeds 1 and 1,001; the table has the seed 5,200.
@@ -26,8 +27,8 @@ import numpy as np
 from horde_agent.evaluation.episodes import Episodes, Target
 from horde_agent.evaluation.horde_value import horde_values
 from horde_agent.evaluation.intervals import METHODS, Estimate, Interval, Resampler, interval_of
-from horde_agent.evaluation.judgement import EvaluationConfig, estimates_of, evidence_of
-from horde_agent.evaluation.verdict import verdict
+from horde_agent.evaluation.judgement import EvaluationConfig, estimates_of, evidence_of, sizes_of
+from horde_agent.evaluation.verdict import ENOUGH, verdict
 from horde_agent.problems import classics
 from horde_agent.problems.markov import SmallMDP
 from horde_agent.problems.rooms import rooms
@@ -49,6 +50,8 @@ COLUMNS = (
     "bias",
     "rmse",
     *(f"coverage_{method}" for method in METHODS),
+    "share_shown",
+    "coverage_shown",
 )
 
 
@@ -176,6 +179,25 @@ def four_rooms(*, high_variance: bool, n_episodes: int = 200) -> Setting:
     start = inside / inside.sum()
     mdp = SmallMDP(problem.mdp.transition, question.reward, start)
     return small(mdp, problem.behaviour, target, 0.9, n_episodes, longest=6)
+
+
+def rare_steps(share: float, longest: int, n_episodes: int) -> Setting:
+    """Return a walk on five places, from the middle, in which the behaviour steps up with probability .03.
+
+    The target steps up with another probability; one step in ten goes the other way. A step is
+    paid by its place, 0 to 1.
+    """
+    n_states = 5
+    places = np.arange(n_states)
+    up = np.zeros((n_states, n_states))
+    up[places, np.minimum(places + 1, n_states - 1)] += 0.9
+    up[places, np.maximum(places - 1, 0)] += 0.1
+    down = up[::-1, ::-1]
+    reward = np.tile(places / (n_states - 1), (2, 1))
+    mdp = SmallMDP(np.array([down, up]), reward, np.eye(n_states)[2])
+    behaviour = np.tile([0.97, 0.03], (n_states, 1))
+    target = np.tile([1.0 - share, share], (n_states, 1))
+    return small(mdp, behaviour, target, 1.0, n_episodes, longest)
 
 
 # ---- environments, whose values are means of many episodes -----------------------------------------------
@@ -360,6 +382,8 @@ PROBLEMS: dict[str, Callable[[], Setting]] = {
     "high-variance rooms": lambda: four_rooms(high_variance=True),
     "rooms, 1,000 episodes": lambda: four_rooms(high_variance=False, n_episodes=1_000),
     "high-variance rooms, 1,000 episodes": lambda: four_rooms(high_variance=True, n_episodes=1_000),
+    "rare steps, 2": lambda: rare_steps(0.12, 2, 200),
+    "rare steps, 15": lambda: rare_steps(0.12, 15, 200),
     "CartPole": cart_pole,
     "MountainCar": mountain_car,
     "Critterbot": critterbot,
@@ -367,11 +391,20 @@ PROBLEMS: dict[str, Callable[[], Setting]] = {
 
 
 class Tally:
-    """Values and covered intervals of one estimator."""
+    """Values and covered intervals of one estimator, and those of the method "wider" that are shown."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
+        self.is_shown_covered: list[bool] = []
         self.is_covered: dict[str, list[bool]] = {method: [] for method in METHODS}
+
+    def add(self, intervals: list[Interval], true_value: float, *, is_shown: bool) -> None:
+        """Add the intervals by each of `METHODS` in one repetition."""
+        for method, ends in zip(METHODS, intervals, strict=True):
+            is_covered = ends.low <= true_value <= ends.high
+            self.is_covered[method].append(is_covered)
+            if is_shown and method == "wider":
+                self.is_shown_covered.append(is_covered)
 
 
 def measure(
@@ -392,6 +425,7 @@ def measure(
         if repetition < n_gvf_repetitions:
             gvf_value = horde_values([target], setting.gamma, continues_truncated=False)[0]
         n_judged += verdict(evidence_of(target, config), None).can_judge
+        sizes = sizes_of(target, setting.gamma)
         resampler = Resampler(target.episodes.n_episodes, repetition, n_resamples=N_RESAMPLES)
         intervals: dict[Estimate, list[Interval]] = {}
         estimates = estimates_of(target, config, gvf_value)
@@ -402,12 +436,12 @@ def measure(
                 intervals[judged] = [interval_of(judged, draws, m, LEVEL) for m in METHODS]
             tally = tallies.setdefault(key, Tally())
             tally.values.append(estimate.value)
-            for method, ends in zip(METHODS, intervals[judged], strict=True):
-                tally.is_covered[method].append(ends.low <= setting.true_value <= ends.high)
+            is_shown = sizes[key].of_interval >= ENOUGH
+            tally.add(intervals[judged], setting.true_value, is_shown=is_shown)
         if gvf_value is None:
             tally = tallies.setdefault("gvf", Tally())
-            for method, ends in zip(METHODS, intervals[estimates["wdr"]], strict=True):
-                tally.is_covered[method].append(ends.low <= setting.true_value <= ends.high)
+            is_shown = sizes["gvf"].of_interval >= ENOUGH
+            tally.add(intervals[estimates["wdr"]], setting.true_value, is_shown=is_shown)
     lines = []
     for key, tally in tallies.items():
         errors = np.array(tally.values) - setting.true_value
@@ -427,6 +461,10 @@ def measure(
             line["rmse"] = f"{np.sqrt((errors**2).mean()):.3g}"
         for method in METHODS:
             line[f"coverage_{method}"] = f"{np.mean(tally.is_covered[method]):.3f}"
+        line["share_shown"] = f"{len(tally.is_shown_covered) / n_repetitions:.3g}"
+        line["coverage_shown"] = ""
+        if tally.is_shown_covered:
+            line["coverage_shown"] = f"{np.mean(tally.is_shown_covered):.3f}"
         lines.append(line)
     return lines
 
