@@ -34,6 +34,19 @@ def resident_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def available_memory() -> int | None:
+    """Return the bytes of memory that are free for use, or None if the system does not report it."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = file.readlines()
+    except OSError:
+        return None
+    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    if available:
+        return 1024 * int(available[0])
+    return None
+
+
 def handle_ctrl_c_of_imports() -> None:
     """End the command `horde` at Ctrl-C until it handles signals itself; do nothing in any other program."""
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -30,8 +30,10 @@ REWARD = "reward"
 """What names and tables of questions call the reward."""
 BEHAVIOUR = "behaviour"
 UNIFORM = "uniform"
-MOST_QUESTIONS = 100_000
+MOST_QUESTIONS = 1_000_000
 """Of a question file, in which a typing error is more likely than more; Python has no such limit."""
+MOST_GAMMAS = 1_000
+"""Of a family."""
 CONTROL_FAMILY = "control"
 """Family of the questions of `[[control]]` tables."""
 _CONTROL_KEYS = ("name", "gamma", "channel", "reward", "lam", "tested", "algorithm", "offset")
@@ -421,6 +423,10 @@ def _family(
         for name in _list(entry, where, "policies")
     }
     gammas = _list(entry, where, "gammas")
+    if len(gammas) > MOST_GAMMAS:
+        raise ValueError(
+            f"{where}: gammas has {len(gammas):,} numbers, expected at most {MOST_GAMMAS:,}"
+        )
     asks_reward = _asks_reward(entry, where)
     channels: list[int] = []
     if not asks_reward or "channels" in entry or "groups" in entry:

@@ -31,7 +31,7 @@ from horde_agent.bench.workload import SIMULATOR, recorded
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
-from horde_agent.processes import resident_bytes
+from horde_agent.processes import available_memory, resident_bytes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import unwritable, writable
 
@@ -410,18 +410,6 @@ class Bench:
 def _as_many(n: int, worst_ms: float) -> int:
     """Return how many demons would take 95 ms in their slowest step, where n take `worst_ms`; a multiple of 1,000."""
     return max(_PROBE, int(n * 0.95e3 * STEP_S / worst_ms) // 1_000 * 1_000)
-
-
-def available_memory() -> int | None:
-    """Return the bytes of memory that are free for use, or None if the system does not report it."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    if available:
-        return 1024 * int(available[0])
-    return None
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from horde_agent import cli, learn_from
 from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import cells
+from horde_agent.runs.data import cells, files
 from horde_agent.runs.data.columns import ChannelColumn, Columns
 from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.files import SUFFIXES, chunks_of, columns_in, open_table, read_files
@@ -566,6 +566,20 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
         cli.main(f"learn --data {file} --columns {columns} --out {tmp_path / 'run'}".split()) == 2
     )
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_npz_file_larger_than_the_free_memory_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight megabytes of zeros in a file of some kB."""
+    file = tmp_path / "zeros.npz"
+    np.savez_compressed(file, x=np.zeros(1_000_000))
+    assert file.stat().st_size < 20_000
+    monkeypatch.setattr(files, "available_memory", lambda: 5_000_000)
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", None)
+    for read in (lambda: list(read_files([file], ["x"])), lambda: columns_in(file)):
+        with pytest.raises(BadInput, match=r"zeros.npz has 0.008 GB unpacked, but 0.005 GB of me"):
+            read()
 
 
 PYARROW_ERRORS = ("ArrowNotImplementedError", "ArrowException")

@@ -189,7 +189,7 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
         (FAMILY + FAMILY, "twice"),
         (
             FAMILY.replace("[0.5]", str([number / 4_000 for number in range(2_000)])),
-            "1 policies, 2,000 gammas and 5. channels are 1..,000 questions, expected at most 100,000",
+            "gammas has 2,000 numbers, expected at most 1,000",
         ),
         ("", "at least one"),
         ("family = [", "not a TOML file"),
@@ -211,6 +211,12 @@ def test_the_families_of_a_file_ask_a_limited_number_of_questions(
     assert len(read(tmp_path / "q.toml", two)[0]) == 2 * n_of_family
     with pytest.raises(ValueError, match="it asks more than"):
         read(tmp_path / "q.toml", two + FAMILY.replace("0.5", "0.7"))
+    monkeypatch.setattr(questions, "MOST_QUESTIONS", n_of_family - 1)
+    with pytest.raises(
+        ValueError,
+        match=r"1 policies, 1 gammas and 5. channels are 5. questions, expected at most 5.",
+    ):
+        read(tmp_path / "q.toml", FAMILY)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.processes import available_memory
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.cells import as_numbers, from_texts, with_decimal_points
 from horde_agent.runs.data.columns import Columns
@@ -85,7 +86,7 @@ def columns_in(file: Path, form: CsvForm = FOUND_FORM) -> list[str]:
     with _readable(file):
         suffix = file.suffix.lower()
         if suffix == ".npz":
-            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            with _opened_npz(file) as arrays:
                 return [name for name in arrays.files if arrays[name].ndim]
         if suffix == ".parquet":
             parquet = imported("pyarrow.parquet", NEEDS_PYARROW)
@@ -171,8 +172,22 @@ def _wanted(names: Sequence[str], there: Sequence[str]) -> tuple[list[str], list
     return list(dict.fromkeys(columns)), lacking
 
 
-def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
+@contextmanager
+def _opened_npz(file: Path) -> Iterator[Any]:
+    """Yield the arrays of an npz file, by name; raise BadInput if they do not fit into the free memory."""
+    free = available_memory()
     with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        n_bytes = sum(member.file_size for member in arrays.zip.infolist())
+        if free is not None and n_bytes > free:
+            raise BadInput(
+                f"{file} has {n_bytes / 1e9:,.3g} GB unpacked, but {free / 1e9:,.3g} GB of memory are free: write it "
+                "as Parquet, which is read in parts"
+            )
+        yield arrays
+
+
+def _read_npz(file: Path, names: Sequence[str]) -> Iterator[Chunk]:
+    with _opened_npz(file) as arrays:
         columns, lacking = _wanted(names, arrays.files)
         _refuse_lacking(file, lacking, arrays.files)
         refuse_twice(str(file), [name for name in arrays.files if name in columns])
