@@ -244,3 +244,18 @@ def test_a_reward_of_1_is_worth_its_time_scale() -> None:
         scores = FORMS[form](readings, lambda x, gamma: 1.01 * x / (1.0 - gamma))
         assert scores.nmsre.tolist() == [1.0] * 6
         assert scores.persistence.tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize("form", ["excursions", "log", "held-out rows"])
+def test_returns_of_tiny_units_are_not_constant(form: str) -> None:
+    """Readings of 2^-30, with a variance of 1e-18, score what they do in units of 1, and not 1 or nothing."""
+    x = autoregression(3_000)
+    unit = 2.0**-30
+
+    def value(reading: Floats, gamma: Floats) -> Floats:
+        return 1.1 * of_autoregression(reading, gamma)
+
+    scores = FORMS[form](x, value)
+    tiny = FORMS[form](unit * x, scaled(value, 0.0, unit))
+    np.testing.assert_allclose(tiny.nmsre, scores.nmsre, rtol=1e-9)
+    assert (np.abs(scores.nmsre - 1.0) > 1e-3).all()

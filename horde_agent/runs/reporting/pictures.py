@@ -390,7 +390,8 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
         "Predictions and returns",
         "predictions.png",
         "One dot per test excursion in the second half of the run: the prediction at its start and the measured "
-        f"discounted sum of the scaled reading, at the longest time scale; at most {MOST_DOTS:,} dots per policy, "
+        "discounted sum of the scaled reading, both without what comes after the test, at the longest time scale; "
+        f"at most {MOST_DOTS:,} dots per policy, "
         "evenly spaced. On the dotted line, prediction and return are equal.",
     )
 
