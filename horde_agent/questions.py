@@ -313,7 +313,7 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     (false; true adds a question about the variance of each one's return). Each `[[control]]` table
     is a question that finds a policy: `name`, `gamma`, and `channel` or `reward = true`, and it may
     have `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables;
-    docs/questions.md describes every field.
+    docs/questions.md describes every field. A file asks at most `MOST_QUESTIONS` questions.
 
     Raises:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy,

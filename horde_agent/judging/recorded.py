@@ -22,7 +22,8 @@ from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, run_of
-from horde_agent.runs.data.columns import OBSERVATION, REWARD_NAMES
+from horde_agent.runs.data.cells import NO_SHIFT, Shift
+from horde_agent.runs.data.columns import OBSERVATION, REWARD_NAMES, SHIFTS
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.sources.data_set import open_data
 from horde_agent.runs.storage.folder import RunFolder
@@ -172,7 +173,7 @@ def recorded_data(
         horizon: As of `read_recorded`.
     """
     interface = Interface.of(HeaderEnv(header))
-    reward = _rewards(name, rows, interface)
+    reward = _rewards(name, rows, interface, header)
     pieces = _pieces(name, rows, horizon)
     index = np.concatenate([np.arange(a, b) for a, b in zip(pieces.first, pieces.end, strict=True)])
     is_last = np.zeros(len(index), dtype=bool)
@@ -224,15 +225,18 @@ def _seen_channels(interface: Interface) -> list[int]:
     ]
 
 
-def _rewards(name: str, rows: NDArray[Any], interface: Interface) -> Floats:
-    """Return the reward that led to each row, NaN if unknown, shape (n_rows,)."""
+def _rewards(
+    name: str, rows: NDArray[Any], interface: Interface, header: Mapping[str, Any]
+) -> Floats:
+    """Return the reward that led to each row, in its own unit, NaN if unknown, shape (n_rows,)."""
     if _REWARD_FIELD in (rows.dtype.names or ()):
         recorded = rows[_REWARD_FIELD].astype(np.float64)
         if not np.isnan(recorded).all():
             return recorded
     for i, channel in enumerate(interface.names):
         if channel.lower() in REWARD_NAMES:
-            return np.asarray(rows["observation"][:, i].astype(np.float64))
+            shift = Shift(*header.get(SHIFTS, {}).get(channel, NO_SHIFT))
+            return shift.values(rows["observation"][:, i])
     raise BadInput(
         f"{name} has no reward, whose sum is the value of a policy: name its column by `next_reward` in the columns "
         f"file, or a channel {' or '.join(REWARD_NAMES)}; there are {', '.join(interface.names)}"

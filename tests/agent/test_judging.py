@@ -418,6 +418,20 @@ def test_the_reward_of_the_last_action_before_a_time_limit_is_in_a_return(
     assert evaluation.episodes.is_terminated.tolist() == [False, False]
 
 
+def test_a_reward_with_an_origin_and_a_scale_counts_in_its_own_unit(tmp_path: Path) -> None:
+    """Its readings are (r - 1,000) x 10; two returns of 2,003 and 2,007, where readings sum to 30 and 70."""
+    rows = [(0, 1, 1001.0), (0, 1, 1002.0), (1, 1, 1003.0), (1, 0, 1004.0)]
+    columns = TOP + X + MOVED_CHANNEL + "origin = 1000.0\nscale = 10.0\n"
+    evaluation = evaluate(
+        table_of(tmp_path, rows),
+        "uniform",
+        columns=described(tmp_path, columns),
+        estimators=("wis",),
+        n_resamples=50,
+    )
+    assert evaluation.behaviour.value == pytest.approx(2005.0)
+
+
 def test_an_episode_may_be_one_row(tmp_path: Path) -> None:
     """Right pays 3 and left 1: the log's value is 2, the target's 3. Nothing follows any of the rows."""
     rows = [(k, k % 2, 1.0 + 2.0 * (k % 2)) for k in range(8)]
