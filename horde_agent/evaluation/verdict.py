@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -86,6 +87,11 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
     deviation = abs(evidence.mean_ratio - 1.0)
     if not share.n_heaviest:
         return Verdict(f"{cannot}: it would have ended none of the episodes as logged", False)
+    if share.n_episodes < ENOUGH:
+        sentence = (
+            f"{cannot}: there are {share.n_episodes:,} episodes, expected {ENOUGH:g} at least"
+        )
+        return Verdict(sentence, False)
     if evidence.recorded_size < ENOUGH:
         sentence = (
             f"{cannot}: {share.share:.0%} of the weight is in {share.n_heaviest:,} of "
@@ -99,9 +105,12 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
         )
         return Verdict(sentence, False)
     if evidence.expected_size < ENOUGH:
+        size = f"{math.floor(10.0 * evidence.expected_size) / 10.0:g}"  # 19.96 is not called 20
+        if evidence.expected_size < 0.1:
+            size = "less than 0.1"
         sentence = (
-            f"{cannot}: by their b, {share.n_episodes:,} episodes are worth {evidence.expected_size:,.2g} of its own, "
-            f"expected {ENOUGH:g}, so that what it does most differently was hardly seen"
+            f"{cannot}: by their b, {share.n_episodes:,} episodes are worth {size} of its own, expected {ENOUGH:g}, "
+            "so that what it does most differently was hardly seen"
         )
         return Verdict(sentence, False)
     if evidence.only_return is not None:

@@ -323,7 +323,7 @@ def test_a_truncated_episode_is_a_stretch_or_goes_on() -> None:
 def test_a_value_after_truncations_has_no_bias_by_the_ridge(n_episodes: int) -> None:
     """A state that returns to itself with reward 1, cut after 3 steps, gamma = .9: 10.
 
-    With a ridge on all numbers it would be 4.7 after 2 episodes, and 9.96 after 40.
+    With a ridge on all numbers `wdr` would be 4.52 after 2 episodes, and 9.90 after 40.
     """
     n = 3 * n_episodes
     episodes = Episodes(
@@ -642,12 +642,15 @@ def test_weight_in_few_episodes_is_no_judgement() -> None:
         "these data cannot judge this policy: 97% of the weight is in 3 of 400 episodes",
         False,
     )
-    unseen = evidence._replace(recorded_size=300.0, expected_size=7.9)
+    unseen = evidence._replace(recorded_size=300.0, expected_size=19.96)
     assert verdict(unseen, None) == (
-        "these data cannot judge this policy: by their b, 400 episodes are worth 7.9 of its own, expected 20, so that "
+        "these data cannot judge this policy: by their b, 400 episodes are worth 19.9 of its own, expected 20, so that "
         "what it does most differently was hardly seen",
         False,
     )
+
+    never_seen = evidence._replace(recorded_size=300.0, expected_size=1e-9)
+    assert "400 episodes are worth less than 0.1 of its own" in verdict(never_seen, None).sentence
 
 
 def test_few_episodes_have_no_interval() -> None:
@@ -661,6 +664,9 @@ def test_few_episodes_have_no_interval() -> None:
         for line in lines:
             assert np.isfinite([line.low, line.high]).tolist() == [is_known, is_known]
             assert np.isfinite(line.value)
+    assert few.judgements[0].verdict == (
+        "these data cannot judge this policy: there are 19 episodes, expected 20 at least"
+    )
 
 
 def test_an_action_that_the_behaviour_lacks_is_no_judgement() -> None:
