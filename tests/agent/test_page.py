@@ -282,6 +282,11 @@ def test_the_table_of_questions_has_all_its_columns_on_a_narrow_screen(
         page.wait_for_function("() => document.querySelectorAll('#demons tr').length === 50")
         hidden = "(() => { const s = document.querySelector('.map .scroll'); return s.scrollWidth - s.clientWidth; })()"
         assert page.evaluate(hidden) == 0
+        await_text(page, "#demon-said", "left/saw-")
+        page.evaluate(
+            "say('demon-said', 'rotate_counterclockwise/g0.8/motor_temperature_of_wheel_340')"
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") == WIDTH
         parts = "[...document.querySelector('#demons button').childNodes].map((node) => node.textContent || '|')"
         assert "".join(page.evaluate(parts)).startswith("left/|saw-")
 

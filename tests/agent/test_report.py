@@ -253,6 +253,16 @@ def test_questions_of_several_rules_have_the_estimates_of_their_own(
 
 
 @pytest.mark.usefixtures("pictures")
+def test_td_alone_has_a_sentence_instead_of_an_empty_picture_of_the_mspbe(
+    toy_run: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(toy_run, tmp_path / "run"))
+    (run / "mspbe_curve.csv").write_text("step,mspbe_scalar_mean\n1000,\n1200,nan\n")
+    text = words_of(write_report(run))
+    assert f"MSPBE estimate {pictures.NO_ESTIMATE}" in text
+
+
+@pytest.mark.usefixtures("pictures")
 def test_without_matplotlib_the_report_says_what_to_install(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

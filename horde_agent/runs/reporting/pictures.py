@@ -19,7 +19,7 @@ from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
-from horde_agent.runs.reporting.html import figure
+from horde_agent.runs.reporting.html import element, figure, section
 from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.types import Bools, Floats
 
@@ -35,6 +35,7 @@ _Lines = Sequence[dict[str, str]]
 
 COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
+NO_ESTIMATE = "There is none: the update rules of these questions have no secondary weights w, which it needs."
 BAND = "± one deviation, learned"
 """Label of the band around a prediction."""
 
@@ -511,6 +512,8 @@ def _mspbe_section(
     step, mspbe = (
         np.array([float(line[c] or "nan") for line in lines]) for c in ("step", "mspbe_scalar_mean")
     )
+    if not np.isfinite(mspbe).any():
+        return section("MSPBE estimate", element("p", NO_ESTIMATE))
     xlabel = "step"
     if stream is not None and time_name:
         step = step * float(stream.header.get("period_s", 1.0)) / 3600.0

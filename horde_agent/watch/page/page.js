@@ -19,7 +19,7 @@ function breakable(name) {
 }
 
 function fail(error) { if (!lostSince) say("notice", error.message); }
-function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
+function say(id, text) { if ($(id).textContent !== text) $(id).replaceChildren(...breakable(text)); }
 
 function canvas(id) {
   const c = typeof id === "string" ? $(id) : id, scale = window.devicePixelRatio || 1;
@@ -246,7 +246,10 @@ async function drawCurves() {
   if (tested) chart("nmsre", "NMSRE (1: no better than the mean)", ["step",
     { label: "median", stroke: css("--one"), width: 1.6, spanGaps: true }, { label: "mean", stroke: css("--two"), width: 1.6, spanGaps: true }],
     uPlot.join([told.median, told.nmsre].map(([steps, values]) => [steps, positive(values)])), true);
-  if (told.mspbe[0].length) chart("mspbe", "mean estimate of the MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
+  const isEstimated = told.mspbe[1].some((v) => v !== null);
+  if (told.mspbe[0].length && !isEstimated) say("mspbe", "There is no estimate of the MSPBE: the update rules have no secondary weights w.");
+  else if (isEstimated && !plots.mspbe) say("mspbe", "");
+  if (isEstimated) chart("mspbe", "mean estimate of the MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
 }
 
 // ---- all questions ---------------------------------------------------------------------------------------------------
