@@ -36,7 +36,9 @@ LEVEL = 0.95
 N_RESAMPLES = 2_000
 _FEWEST_RESAMPLES = 200
 _MOST_PRODUCTS = 4e9  # of counts and excursions, in all draws together
-_DEGREES = 18  # of freedom of the effective number of excursions
+# Of freedom: half of those of the effective number of excursions, because squared errors have heavy
+# tails. With 18, 11 to 20 % of 300 comparisons of equal paired runs named a question, with 9 3 %.
+_DEGREES = 9
 _SPREAD = math.sqrt((_DEGREES + 1) / _DEGREES)  # of a mean, over that of its draws
 
 
