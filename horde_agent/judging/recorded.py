@@ -104,7 +104,7 @@ def read_recorded(source: Source, horizon: int | None = None) -> RecordedData:
             minari=source.minari,
             columns=source.columns,
         )
-        recorded = _rows_of_table(open_data(config))
+        recorded = _rows_of_table(open_data(config, counts_each_reward=True))
     return recorded_data(name, recorded.rows, recorded.header, recorded.notes, horizon)
 
 
@@ -124,7 +124,6 @@ def _rows_of_table(table: Table) -> _Rows:
     if not table.header["b_known"]:
         raise BadInput(_no_b(table.where))
     _check_whose_reward(table)
-    table.counts_each_reward = True
     parts = [stream.rows for stream in table]
     return _Rows(np.concatenate(parts), table.header, tuple(table.notes))
 
@@ -183,10 +182,11 @@ def recorded_data(
     if not ((b > 0.0) & (b <= 1.0)).all():
         raise BadInput(_no_b(name))
     rewards = reward[acted + 1]
-    if np.isnan(rewards).any():
-        step = int(rows["step"][acted[int(np.isnan(rewards).argmax())]])
+    is_known = np.isfinite(rewards)
+    if not is_known.all():
+        step = int(rows["step"][acted[int(is_known.argmin())]])
         raise BadInput(
-            f"{name} has no reward after step {step:,}: each step of an episode needs one"
+            f"{name} has no finite reward after step {step:,}: each step of an episode needs one"
         )
     channels = _seen_channels(interface)
     observation = rows["observation"][index]

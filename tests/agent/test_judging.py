@@ -345,7 +345,7 @@ def test_a_horizon_cuts_a_life_into_stretches() -> None:
 
 def test_rewards_that_lack_within_an_episode_are_refused() -> None:
     rows = stream([B, B, E], [Flag.GAP, 0, 4], [0.0, np.nan, 1.0])
-    with pytest.raises(BadInput, match="rows has no reward after step 0"):
+    with pytest.raises(BadInput, match="rows has no finite reward after step 0"):
         recorded_data("rows", rows, HEADER)
 
 
@@ -444,6 +444,23 @@ def test_an_episode_may_be_one_row(tmp_path: Path) -> None:
     )
     assert evaluation.behaviour.value == pytest.approx(2.0)
     assert evaluation.judgements[0].line("wis").value == pytest.approx(3.0)
+
+
+def test_b_is_estimated_from_episodes_of_one_row(tmp_path: Path) -> None:
+    """A coin, of which nothing follows from the row before: b is about 1/2 in each of them."""
+    rows = [(k, k * k % 7 % 2, 1.0) for k in range(3_000)]
+    share = np.mean([action for _, action, _ in rows])
+    columns = (TOP + OWN_REWARD + X).replace('b = "b"', 'b = "estimate"')
+    evaluation = evaluate(
+        table_of(tmp_path, rows),
+        "uniform",
+        columns=described(tmp_path, columns),
+        estimators=("wis",),
+        n_resamples=50,
+    )
+    assert evaluation.episodes.n_episodes == 3_000
+    expected = np.array([1.0 - share, share])[evaluation.episodes.action]
+    np.testing.assert_allclose(evaluation.episodes.b, expected, atol=0.05)
 
 
 def test_the_last_reward_counts_at_the_border_of_two_parts_of_a_table(tmp_path: Path) -> None:

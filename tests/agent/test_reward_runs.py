@@ -251,13 +251,18 @@ def test_rewards_of_which_none_is_a_number_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each step of a question about the reward would be skipped; the last row of 40 leads to no row."""
+    """Each step of a question about the reward would be skipped; the last row of 40 leads to no row.
+
+    Its reward counts in evaluate, which needs one at each step.
+    """
     monkeypatch.chdir(tmp_path)
     write_paid_table(tmp_path, [cell] * 39 + ["1.0"])
     words = f"{command} log.csv --columns columns.toml".split()
+    message = "the column 'gain' has no reward of any of the 39 steps"
     if command == "evaluate":
         words += ["--policy", "uniform"]
-    assert "the column 'gain' has no reward of any of the 39 steps" in refused(words, capsys)
+        message = "log.csv has no finite reward after step 0: each step of an episode needs one"
+    assert message in refused(words, capsys)
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,13 @@ class DataSetSource(RecordedRows):
         )
 
 
-def open_data(config: LearnConfig) -> Table:
-    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
+def open_data(config: LearnConfig, *, counts_each_reward: bool = False) -> Table:
+    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read.
+
+    Args:
+        config: Names it.
+        counts_each_reward: Of the table, also while b is estimated.
+    """
     file = config.data or config.log
     if config.minari is not None:
         table = open_minari(config.minari, config.columns)
@@ -153,6 +158,7 @@ def open_data(config: LearnConfig) -> Table:
         )
     else:
         table = open_file(file, config.columns, is_log=config.backend == "replay")
+    table.counts_each_reward = counts_each_reward
     if table.columns.b == ESTIMATE:
         act_by(table, ESTIMATE)
     return table
