@@ -100,7 +100,7 @@ class ReturnMoments:
         return np.asarray(self.variance <= (ROUNDING * self.mean) ** 2 + ROUNDING * parts)
 
     def normalise(self, error: Floats) -> Floats:
-        """Return squared errors, (..., n), over the variance: NMSRE; NaN where `measured_variance` is.
+        """Return squared errors, of shape (..., n), over the variance: NMSRE; NaN where `measured_variance` is.
 
         If the returns do not vary, it is 0 for a prediction that is right to 1e-6 of the return,
         else 1.
