@@ -62,6 +62,7 @@ PUBLIC = {
     "_fields": "of named tuples",
     "_asdict": "of named tuples",
     "_replace": "of named tuples",
+    "_repr_html_": "the method by which a notebook shows an object",
     "_last_obs": "stable-baselines3 has no other name for the observation before an action",
     "_on_step": "the method that a callback of stable-baselines3 overrides",
     "_socket": "pyserial has no other name for the socket of a line",
