@@ -186,8 +186,8 @@ class LearnConfig:
             about other policies than the behaviour: it follows the target policy for `--horizon`
             steps from where it is, learning nothing, and goes on. Robots always make them.
         excursion_probability: Probability of a test excursion before each action of the behaviour.
-        horizon: Steps of a test excursion, and terms of the return it measures: 300 for a gamma of
-            0.99.
+        horizon: Steps of a test excursion, and terms of the return it measures; a gamma of 0.99 needs
+            some 300.
         passes: Number of passes over the data, or over the first 70 % of a replayed log.
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
