@@ -126,6 +126,25 @@ def test_control_demons_learn_as_the_slow_twin_beside_predictions_that_stay_the_
     assert mixed.weights_sha256() != alone.weights_sha256()
 
 
+def test_actions_of_the_same_value_share_what_is_learned_of_the_next_state() -> None:
+    """Three states, two actions, alpha = alpha_w = .5, gamma .8, lambda .5, first a signal of 1.
+
+    w of the first pair is then .5, so that w.e of the second step is .8 .5 .5 = .2; its correction,
+    .5 .8 (1 - .5) .2 = .04, belongs to pb of the third state: .02 for each action, not .04.
+    """
+    config = LearnerConfig(
+        algorithm="greedy_gq", step_size=0.5, secondary_ratio=1.0, dtype="float64"
+    )
+    question = GVF("seek", Greedy(2), Channel(0), 0.8, lam=0.5)
+    horde = Horde([question], n_features=3, n_active=1, config=config)
+    horde.begin(np.zeros(1), np.array([0]))
+    horde.learn(0, 0.5, np.ones(1), np.array([1]))
+    horde.learn(0, 0.5, np.zeros(1), np.array([2]))
+    np.testing.assert_allclose(horde.action_values("seek", np.array([0])), [0.5, 0.0], atol=1e-15)
+    values = horde.action_values("seek", np.array([2]))
+    np.testing.assert_allclose(values, [-0.02, -0.02], rtol=1e-12)
+
+
 def test_rules_that_are_the_same_under_some_parameters_learn_the_same_weights() -> None:
     """Beta = 0 is Greedy-GQ; at lambda = 0 the two rules called QRC are one."""
 
