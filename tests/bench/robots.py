@@ -68,10 +68,13 @@ def tests() -> list[Tests]:
     test_sets = []
     rows = rows[rows["phase"] == Phase.EXCURSION]
     for outcomes in life.student.errors.table.outcomes():
-        policy, steps, _, returns = outcomes
-        observations = rows["observation"][np.searchsorted(rows["step"], steps)]
+        observations = rows["observation"][np.searchsorted(rows["step"], outcomes.step)]
         test_sets.append(
-            Tests(policy.demons, np.array([encoder(interface)(x) for x in observations]), returns)
+            Tests(
+                outcomes.policy.demons,
+                np.array([encoder(interface)(x) for x in observations]),
+                outcomes.returns,
+            )
         )
     return test_sets
 
