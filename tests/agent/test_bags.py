@@ -648,7 +648,7 @@ def test_a_file_in_no_order_is_sorted_as_far_as_memory_can_hold_it(
     shuffled = [messages[i] for i in np.random.default_rng(0).permutation(200)]
     bag = json_bag(tmp_path, iter(shuffled), chunk_size=2_000)
     assert rows_of(bag, X_EACH_TENTH)["observation"][:, 0].tolist() == list(range(200))
-    monkeypatch.setattr(bag_files, "_LARGEST_OVERLAP", 4_000)
+    monkeypatch.setattr(bag_files, "LARGEST_OVERLAP", 4_000)
     with pytest.raises(BadInput, match="mcap sort"):
         rows_of(bag, X_EACH_TENTH)
     in_order = json_bag(tmp_path, iter(messages), chunk_size=2_000)

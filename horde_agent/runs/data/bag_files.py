@@ -37,7 +37,7 @@ _METADATA = "metadata.yaml"
 _LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
 _MOST_JUMPS = 0.2
 """A larger share of messages whose time jumps back is disorder, not a clock that was set back."""
-_LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
+LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
 _T = TypeVar("_T")
 
 
@@ -559,11 +559,11 @@ class _Mcap:
         n_bytes = 0
         for _, _, change in sorted(changes):
             n_bytes += change
-            if n_bytes > _LARGEST_OVERLAP:
+            if n_bytes > LARGEST_OVERLAP:
                 name = self._path.name
                 raise BadInput(
                     f"{self._path} is so far from the order of time that sorting it needs more than "
-                    f"{_LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {name} -o sorted.mcap` sorts it"
+                    f"{LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {name} -o sorted.mcap` sorts it"
                 )
 
 
