@@ -18,7 +18,8 @@ states, by
 alpha e.S.phi is the share of a TD error by which a step changes the prediction of the state it left:
 with trace and rho, above 1 it overshoots, and above 2 in a state that recurs weights grow without
 bound. A factor made from rho_t in each step alone would be bounded, too, but learn another policy's
-values. In lives of the robot the factor is near 1.
+values. In lives of the robot the factor is near 1. `python -m tests.bench.random_mdps` learns 1,000
+random tabular problems with ratios up to 10, none of which diverges.
 
 Features are classified after 64 learning steps, and then after 1/8 of the steps so far, at least 64
 and at most 8,192. Three classes, powers of 4, so that phi_k.S.phi_j remains a sum of counts of bits.
