@@ -333,7 +333,7 @@ def test_a_run_ended_by_signals_can_be_resumed(
     assert differences(run, whole) == []
 
 
-KILLS = [(1, 1200, 0.2), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
+KILLS = [(1, 6000, 0.2), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("kills", "steps", "span_s"), KILLS)
