@@ -72,7 +72,10 @@ def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(
     kills: int, tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text(CREATE_QUESTIONS)
-    words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {2000 * kills} --snapshot-every 1s --seed 3"
+    steps = (
+        6_000 + 2_000 * kills
+    )  # longer than the first write of its record and the wait for a kill
+    words = f"--robot create2 --questions {tmp_path / 'own.toml'} --steps {steps} --snapshot-every 1s --seed 3"
     n_kills = lived_with_kills(
         tmp_path / "killed",
         words.split(),
@@ -90,7 +93,7 @@ def test_a_killed_life_of_a_simulated_create_equals_one_without_kills(
 
 # Steps of a life for each kill: more than a second, so that a kill finds it unfinished.
 BODIES = {
-    "--backend emulated": 700,
+    "--backend emulated": 1_000,
     "--robot create2 --backend emulated": 1_000,
     "--env CartPole-v1": 5_000,
 }
