@@ -397,3 +397,20 @@ def test_a_run_states_its_averages_and_the_step_size_that_goes_with_them(
 def test_the_papers_learner_has_no_averages() -> None:
     with pytest.raises(BadInput, match="--paper learns without averages"):
         resolve(LearnConfig(paper=True, average=1_000.0))
+
+
+def test_averages_of_several_rules_have_the_rates_of_their_own_demons() -> None:
+    """Each rule's demon that is added at step 60 averages at its own age, not at that of the other rule's first one."""
+    by_rule = {rule: ask(rule, algorithm=rule) for rule in ("td", "gtd")}
+    late = {rule: ask(f"late {rule}", algorithm=rule) for rule in ("td", "gtd")}
+    together = make([*by_rule.values()], "auto", average=HORIZON)
+    alone = [make([question], "auto", average=HORIZON) for question in by_rule.values()]
+    life = RandomLife(together, *alone)
+    life.run(60)
+    together.add([*late.values()])
+    for horde, question in zip(alone, late.values(), strict=True):
+        horde.add([question])
+    life.run(60)
+    for i, horde in enumerate(alone):
+        averaged = together.averaged_weights(np.array([i, i + 2]))
+        np.testing.assert_array_equal(averaged, horde.averaged_weights())

@@ -503,6 +503,12 @@ def test_whole_numbers_beside_a_null_stay_exact() -> None:
     assert chunk["k"].tolist() == [1, None, 2, 2]
 
 
+def test_a_number_with_a_decimal_comma_needs_digits_after_it_alone() -> None:
+    """A half is ",5", as it is ".5"; "5," and "1,234,5" remain texts, which are refused."""
+    texts = [",5", "-,25", "1,5e2", "5,", ",", "1,234,5"]
+    assert cells.with_decimal_points(texts) == [".5", "-.25", "1.5e2", "5,", ",", "1,234,5"]
+
+
 # ---- hostile files ---------------------------------------------------------------------------------------------------
 
 

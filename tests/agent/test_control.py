@@ -24,7 +24,7 @@ from horde_agent.learning import PlainEngine, Signals, plain
 from horde_agent.record import Phase, read
 from tests.agent import commands
 from tests.agent.commands import CONTROL, summary_of
-from tests.agent.hordes import N_ACTIONS, N_ACTIVE, N, RandomLife
+from tests.agent.hordes import BEHAVIOUR, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
 from tests.agent.shared import binary
 from tests.agent.test_rules import ONE, OneDemon, golden
 from tests.oracles.control import DenseControl
@@ -368,3 +368,86 @@ def test_a_life_that_follows_a_found_policy_records_the_true_b_and_resumes_to_th
     replay = f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml"
     assert commands.horde(f"{replay} --out {tmp_path}/again") == 0
     assert summary_of(tmp_path / "again")["weights_sha256"] == whole["weights_sha256"]
+
+
+# ---- several rules in one Horde -----------------------------------------------------------------------------------
+
+
+def uneven(name: str, algorithm: str, policy: Any, scale: float, **more: Any) -> GVF:
+    """Return a question whose outcome depends on the state, with a signal of another size than those of others."""
+    return ask(
+        name,
+        policy,
+        lambda observation, _: scale * observation[0],
+        0.9,
+        outcome=lambda observation, _: scale * (observation[1] - 0.5),
+        algorithm=algorithm,
+        **more,
+    )
+
+
+def questions_of_rules(first: str, second: str) -> dict[str, list[GVF]]:
+    """Return three questions of each rule; the second one of the second rule diverges with large steps."""
+    interest = {}
+    if rules.rule(second).HAS_INTEREST:
+        interest = {"interest": lambda observation, _: 2.0 * observation[2]}
+    constant = ConstantAction(1, N_ACTIONS)
+    return {
+        first: [uneven(f"{first} {k}", first, BEHAVIOUR, 1_000.0 + k) for k in range(3)],
+        second: [
+            uneven(f"{second} 0", second, BEHAVIOUR, 1.0, **interest),
+            uneven(f"{second} 1", second, constant, 1.0, lam=1.0, **interest),
+            uneven(f"{second} 2", second, BEHAVIOUR, 2.0, **interest),
+        ],
+    }
+
+
+MIXED = [
+    pytest.param("td", "etd", "plain", "eager", 0.2),
+    pytest.param("gtd", "tdrc", "auto", "eager", 0.5),
+    pytest.param("gtd", "tdrc", "auto", "deferred", 0.5),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "engine", "mode", "step_size"), MIXED)
+def test_several_rules_in_one_horde_learn_what_each_learns_alone_to_the_bit(
+    first: str, second: str, engine: str, mode: Any, step_size: float
+) -> None:
+    """Outcomes and interests change with the state; one demon diverges, which is not the first of its rule.
+
+    The signals of the first rule are a thousand times as large, and so are the bounds of its weights: with
+    these the other rule's demon would diverge later. Another question of each rule is added in between, so
+    that averages have different ages.
+    """
+    by_rule = questions_of_rules(first, second)
+    settings: Any = {
+        "engine": engine,
+        "mode": mode,
+        "average": 100.0,
+        "check_every": 1,
+        "algorithm": second,
+        "step_size": step_size,
+        "trace_rule": "plain",
+    }
+    together = make([*by_rule[first], *by_rule[second]], **settings)
+    alone = [make(questions, **settings) for questions in by_rule.values()]
+    life = RandomLife(together, *alone, p_break=0.02)
+    life.run(150)
+    late = [uneven(f"late {rule}", rule, BEHAVIOUR, 3.0) for rule in (first, second)]
+    together.add(late)
+    for horde, question in zip(alone, late, strict=True):
+        horde.add([question])
+    life.run(450)
+    demons = [np.array([0, 1, 2, 6]), np.array([3, 4, 5, 7])]
+    reasons: dict[str, str] = {}
+    for horde, of_rule in zip(alone, demons, strict=True):
+        np.testing.assert_array_equal(together.weights(of_rule), horde.weights())
+        averaged = together.averaged_weights(of_rule)
+        np.testing.assert_array_equal(averaged, horde.averaged_weights())
+        np.testing.assert_array_equal(together.predictions[of_rule], horde.predictions)
+        np.testing.assert_array_equal(together.td_error[of_rule], horde.td_error)
+        np.testing.assert_array_equal(together.mspbe_scalar[of_rule], horde.mspbe_scalar)
+        reasons |= horde.divergence_reason
+    assert together.divergence_reason == reasons
+    assert list(reasons) == [f"{second} 1"]
+    assert "above their bound" in reasons[f"{second} 1"]

@@ -23,7 +23,7 @@ from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import behaviour
 from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.files import chunks_of, open_table
+from horde_agent.runs.data.files import chunks_of, open_table, read_files, table_files
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.storage.run import HeaderEnv, Run
 from tests.agent.commands import summary_of
@@ -567,3 +567,18 @@ def test_rows_of_a_log_without_a_time_are_dropped() -> None:
     rows = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
     assert rows["observation"][:, 0].tolist() == [1, 3, 4, 5]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]
+
+
+def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None:
+    """life-2 before life-10, day 9 before day 10, and life before life-1: a record's parts in the order of time."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    names = ["day=9/life", "day=9/life-2", "day=9/life-10", "day=10/life-1", "day=10/life-11"]
+    for i in (3, 0, 4, 2, 1):
+        path = tmp_path / "table" / f"{names[i]}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": [2.0 * i, 2.0 * i + 1]}), path)
+    hidden = tmp_path / "table" / ".life-0.parquet"
+    pq.write_table(pa.table({"x": [99.0]}), hidden)
+    chunks = read_files(table_files(tmp_path / "table"), ["x"])
+    assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == list(range(10))

@@ -319,20 +319,6 @@ def test_categories_have_the_numbers_of_their_list(tmp_path: Path) -> None:
     assert rows_of(file, keys)["observation"][:, 1].tolist() == [0, 2, 1, 3]
 
 
-def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None:
-    """life-2 before life-10, day 9 before day 10, and life before life-1: a record's parts in the order of time."""
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
-    names = ["day=9/life", "day=9/life-2", "day=9/life-10", "day=10/life-1", "day=10/life-11"]
-    for i in (3, 0, 4, 2, 1):
-        path = tmp_path / "table" / f"{names[i]}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"x": [2.0 * i, 2.0 * i + 1]}), path)
-    hidden = tmp_path / "table" / ".life-0.parquet"
-    pq.write_table(pa.table({"x": [99.0]}), hidden)
-    assert readings(tmp_path / "table") == list(range(10))
-
-
 def test_a_text_that_is_no_category_is_refused(tmp_path: Path) -> None:
     file = csv_file(tmp_path, "x,sky\n1,clear\n2,snow\n")
     with pytest.raises(BadInput, match=r"row 2, column 'sky': 'snow' is none of the categories"):

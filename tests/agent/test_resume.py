@@ -333,6 +333,21 @@ def test_a_run_ended_by_signals_can_be_resumed(
     assert differences(run, whole) == []
 
 
+def test_a_resume_under_settings_that_the_snapshot_does_not_know_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also without the sums of the folder's files: the snapshot has its own; its weights learned by other steps."""
+    folder = RunFolder(run)
+    folder.sums.unlink()
+    text = folder.config.read_text()
+    changed = text.replace("step_size = 0.05", "step_size = 0.3")
+    assert changed != text
+    folder.config.write_text(changed)
+    assert horde(f"resume {run} --steps 600") == 2
+    message = f"{folder.config} has changed since {newest(run).name} was written; restore it"
+    assert message in capsys.readouterr().err
+
+
 KILLS = [(1, 6000, 0.2), pytest.param(10, 6000, 1.0, marks=pytest.mark.slow)]
 
 
