@@ -1,4 +1,4 @@
-"""`horde reproduce all`, whole, on the simulated robot."""
+"""`python -m examples.reproduce all`, whole, on the simulated robot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from horde_agent import cli
-from horde_agent.learning import span_storage as layout
-from horde_agent.reproduce import (
+from examples.reproduce import (
     EXPERIMENTS,
     LATER,
     chain,
@@ -29,8 +27,10 @@ from horde_agent.reproduce import (
     reset,
     swifttd,
 )
-from horde_agent.reproduce.experiment import Result
-from horde_agent.reproduce.runner import run_here
+from examples.reproduce import __main__ as reproduce
+from examples.reproduce.experiment import Result
+from examples.reproduce.runner import run_here
+from horde_agent.learning import span_storage as layout
 
 
 def check_whole(result: Result, folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_experiment_runs_whole(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`horde reproduce NAME` on the simulator, smaller than at `--scale quick`.
+    """`python -m examples.reproduce NAME` on the simulator, smaller than at `--scale quick`.
 
     In narrow blocks, whose kernels compile in a third of the time: nexting is TD(lambda) in the span
     engine, which compiles for 15 s, and so slow.
@@ -91,7 +91,7 @@ def test_an_experiment_runs_whole(
     monkeypatch.setattr(
         swifttd, "RIVALS", [rival for rival in swifttd.RIVALS if rival.rule == "td"]
     )
-    assert cli.main(["reproduce", name, "--scale", "quick", "--out", str(tmp_path)]) == 0
+    assert reproduce.main([name, "--scale", "quick", "--out", str(tmp_path)]) == 0
     result = Result.read(tmp_path / name / "result.json")
     check_whole(result, tmp_path)
     assert result.figures
@@ -107,8 +107,8 @@ def test_an_experiment_runs_whole(
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_later_experiments_run_whole_at_the_quick_scale(tmp_path: Path) -> None:
-    """`horde reproduce later`: 38 s on two idle cores, once compiled; in `make test-all`."""
-    assert cli.main(["reproduce", "later", "--scale", "quick", "--out", str(tmp_path)]) == 0
+    """`python -m examples.reproduce later`: 38 s on two idle cores, once compiled; in `make test-all`."""
+    assert reproduce.main(["later", "--scale", "quick", "--out", str(tmp_path)]) == 0
     for name in LATER:
         check_whole(Result.read(tmp_path / name / "result.json"), tmp_path)
 
@@ -119,7 +119,7 @@ def test_the_later_experiments_run_whole_at_the_quick_scale(tmp_path: Path) -> N
 def test_the_whole_reproduction_on_the_robot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`horde reproduce all`: every experiment on the simulator, with its page; a second run reuses everything.
+    """`python -m examples.reproduce all`: every experiment, with its page; a second run reuses everything.
 
     Lives are shorter than at `--scale quick`, with fewer runs and policies, and two of the rules
     are compared. The small worlds, tested elsewhere, give their known answers. Jobs run in this
@@ -147,11 +147,11 @@ def test_the_whole_reproduction_on_the_robot(
     monkeypatch.setattr(
         experiment, "run_here", lambda jobs, say: run_here(pickle.loads(pickle.dumps(jobs)), say)
     )
-    command = ["reproduce", "all", "--scale", "quick", "--out", str(tmp_path / "out")]
-    assert cli.main(command) == 0
+    command = ["all", "--scale", "quick", "--out", str(tmp_path / "out")]
+    assert reproduce.main(command) == 0
     page = (tmp_path / "out" / "index.html").read_text()
     cached = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()}
-    assert cli.main(command) == 0
+    assert reproduce.main(command) == 0
     assert {
         path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "kept").iterdir()
     } == cached

@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, evaluate, doctor, export, reproduce, warm, bench, watch, columns.
+"""The command `horde`: learn, resume, report, evaluate, doctor, export, warm, bench, watch, columns.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in
@@ -17,8 +17,8 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing, redirect_stderr
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stderr
 from dataclasses import fields, replace
 from functools import reduce
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import tyro
 
 from horde_agent.bench import BenchConfig
-from horde_agent.cli.errors import Fault, sentence, user_errors
+from horde_agent.cli.errors import Fault, user_errors
 from horde_agent.cli.settings import (
     ColumnsConfig,
     DoctorConfig,
@@ -37,7 +37,6 @@ from horde_agent.cli.settings import (
     WarmConfig,
 )
 from horde_agent.judging.command import EvaluateConfig
-from horde_agent.reproduce import ReproduceConfig
 from horde_agent.runs.config import (
     MOST_STEPS,
     SWITCHES,
@@ -57,6 +56,9 @@ BAD_INPUT = 2
 BROKEN_OFF = 130
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SCALARS = "tensorboard"  # of `export`
+EXPERIMENTS_ARE_ELSEWHERE = (
+    "the experiments are in a clone of the repository: run python -m examples.reproduce NAME there"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,25 +68,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    return exit_code_of("horde", lambda signals: _run(words, signals))
+
+
+def exit_code_of(program: str, action: Callable[[SignalHandler], None]) -> int:
+    """Run an action of a program and return its exit code; print what ended it as one sentence.
+
+    Args:
+        program: The name that begins the sentence.
+        action: Gets the handler of the operating system's signals. It may raise BadInput, Fault,
+            Ended or KeyboardInterrupt; other errors are bugs, and are raised.
+    """
     with unfailing(), handling_signals() as signals:
         try:
-            _run(words, signals)
+            action(signals)
         except BadInput as error:
-            return _complain(str(error), BAD_INPUT)
+            return _complain(program, str(error), BAD_INPUT)
         except Fault as error:
-            return _complain(str(error), signals.exit_code or FAULT)
+            return _complain(program, str(error), signals.exit_code or FAULT)
         except (Ended, KeyboardInterrupt) as error:  # KeyboardInterrupt: outside the main thread
             signals.record_only()
             message = "interrupted."
             if isinstance(error, Ended):
                 message = error.message
             notes = getattr(error, "__notes__", [])
-            return _complain(" ".join([message, *notes]), signals.exit_code or BROKEN_OFF)
+            return _complain(program, " ".join([message, *notes]), signals.exit_code or BROKEN_OFF)
         return signals.exit_code
 
 
-def _complain(sentence: str, code: int) -> int:
-    print(f"horde: {sentence}", file=sys.stderr)
+def _complain(program: str, message: str, code: int) -> int:
+    print(f"{program}: {message}", file=sys.stderr)
     return code
 
 
@@ -191,17 +204,6 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
             print(path)
 
 
-def _reproduce(config: ReproduceConfig, _: SignalHandler) -> None:
-    from horde_agent.reproduce.command import run
-
-    try:
-        page = run(config)
-    except OSError as error:
-        more = "Finished parts are kept: the same command continues from here."
-        raise Fault(f"{sentence(error)} {more}") from error
-    print(page)
-
-
 def _warm(command: WarmConfig, _: SignalHandler) -> None:
     from rich.console import Console
 
@@ -231,7 +233,6 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "doctor": (DoctorConfig, _doctor),
     "export": (ExportConfig, _export),
     "bench": (BenchConfig, _bench),
-    "reproduce": (ReproduceConfig, _reproduce),
     "warm": (WarmConfig, _warm),
     "watch": (WatchConfig, _watch),
     "columns": (ColumnsConfig, _columns),
@@ -243,9 +244,10 @@ def _parse(words: list[str]) -> Any:
     """Turn words into a command; a --config file gives the defaults that flags override."""
     if not words:
         raise BadInput(f"name a command: {', '.join(_COMMANDS)}; see horde --help")
+    if words[0] == "reproduce":
+        raise BadInput(EXPERIMENTS_ARE_ELSEWHERE)
     if not words[0].startswith("-"):
         check_one_of("command", words[0], _COMMANDS)
-        _refuse_unknown_flags(words[0], words[1:])
     file = None
     if words[:1] == ["learn"]:
         file = _config_file(words)
@@ -253,20 +255,42 @@ def _parse(words: list[str]) -> Any:
     defaults: dict[str, Any] = {}
     if file is not None:
         defaults["default"] = replace(read_config(file), config=file)
+    if words[0] in _COMMANDS:  # a parser of all commands takes longer to make
+        kind, _ = _COMMANDS[words[0]]
+        return parse_command(kind, words[1:], f"horde {words[0]}", **defaults)
+    with _refusing("horde"):
+        return _parse_flags(words)
+
+
+def parse_command(kind: Any, words: Sequence[str], program: str, **defaults: Any) -> Any:
+    """Return a command with the settings in words.
+
+    Args:
+        kind: The dataclass of the command's settings.
+        words: The flags and names after the command.
+        program: What help and errors call it, such as "horde learn".
+        **defaults: For the parser: `default` has settings that flags override.
+
+    Raises:
+        BadInput: If a flag is unknown or a value does not fit.
+        SystemExit: With code 0, after --help.
+    """
+    _refuse_unknown_flags(kind, words, program)
+    with _refusing(program):
+        return tyro.cli(kind, args=words, prog=program, **defaults)
+
+
+@contextmanager
+def _refusing(program: str) -> Iterator[None]:
+    """Raise the parser's framed message as BadInput, in one sentence."""
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            if words[0] in _COMMANDS:  # a parser of all commands takes longer to make
-                kind, _ = _COMMANDS[words[0]]
-                return tyro.cli(kind, args=words[1:], prog=f"horde {words[0]}", **defaults)
-            return _parse_flags(words)
+            yield
     except SystemExit as end:
         if end.code in (0, None):
             raise
-        command = "horde"
-        if words[0] in _COMMANDS:
-            command = f"horde {words[0]}"
-        raise BadInput(f"{one_sentence(errors.getvalue())}; see {command} --help") from None
+        raise BadInput(f"{one_sentence(errors.getvalue())}; see {program} --help") from None
 
 
 def _parse_flags(words: list[str]) -> Any:
@@ -286,9 +310,8 @@ def _parse_flags(words: list[str]) -> Any:
     )
 
 
-def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
+def _refuse_unknown_flags(kind: Any, words: Sequence[str], program: str) -> None:
     """Raise BadInput at a flag that the command does not have; the parser may complain about the word after it."""
-    kind: Any = _COMMANDS[command][0]
     flags = ["--help"]
     for field in fields(kind):
         name = field.name.replace("_", "-")
@@ -299,7 +322,7 @@ def _refuse_unknown_flags(command: str, words: Sequence[str]) -> None:
         flag = word.partition("=")[0].replace("_", "-")
         if word.startswith("--") and len(word) > 2 and flag not in flags:
             hint = did_you_mean(flag, flags)
-            raise BadInput(f"Unrecognized options: {flag}{hint}; see horde {command} --help")
+            raise BadInput(f"Unrecognized options: {flag}{hint}; see {program} --help")
 
 
 _FRAME = ("╭", "╰", "─", "---")

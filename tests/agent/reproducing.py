@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from horde_agent.reproduce import lives as streams
-from horde_agent.reproduce.checks import judge
-from horde_agent.reproduce.experiment import ExperimentContext
+from examples.reproduce import lives as streams
+from examples.reproduce.checks import judge
+from examples.reproduce.experiment import ExperimentContext
 from tests.agent.doubles import ToyBody
 
 

@@ -232,7 +232,7 @@ def test_shell_completion_covers_every_command(capsys: pytest.CaptureFixture[str
         cli.main(["--tyro-print-completion", "bash"])
     assert not end.value.code
     output = capsys.readouterr().out
-    assert {"learn", "watch", "report", "reproduce"} <= set(re.findall(r"\w+", output))
+    assert {"learn", "watch", "report", "export"} <= set(re.findall(r"\w+", output))
     assert "--physics" in output
 
 

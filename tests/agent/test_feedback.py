@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.reproduce.loop import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
@@ -17,7 +18,6 @@ from horde_agent.life.life import Life, StepEvent
 from horde_agent.policies import Behaviour
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import BROKEN, Phase, Recorder
-from horde_agent.reproduce.loop import FED_BACK, best_without_memory, learn_ring, ring_values
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 

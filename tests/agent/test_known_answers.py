@@ -12,12 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF, Channel, Prediction
-from horde_agent.horde import Horde
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
-from horde_agent.policies import Behaviour
-from horde_agent.problems.markov import SmallMDP
-from horde_agent.reproduce.loop import (
+from examples.reproduce.loop import (
     FIRST_GAMMA,
     FIRST_RIGHT,
     N_STATES,
@@ -27,6 +22,11 @@ from horde_agent.reproduce.loop import (
     corridor_value,
     learn_corridor,
 )
+from horde_agent.gvf import GVF, Channel, Prediction
+from horde_agent.horde import Horde
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.policies import Behaviour
+from horde_agent.problems.markov import SmallMDP
 from tests.agent.shared import binary, reference
 from tests.oracles.evaluation import SampleMSPBE, true_mspbe
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import chain
-from horde_agent.reproduce.chain import ONLINE, Curves, fit, mean_curves
-from horde_agent.reproduce.tabular_runner import NewWeights
+from examples.reproduce import chain
+from examples.reproduce.chain import ONLINE, Curves, fit, mean_curves
+from examples.reproduce.tabular_runner import NewWeights
 from tests.agent.reproducing import letters
 from tests.agent.shared import reference
 from tests.oracles.evaluation import true_mspbe

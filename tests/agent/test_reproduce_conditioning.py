@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from horde_agent.gvf import GVF, Channel
-from horde_agent.interface import Interface
-from horde_agent.policies import Behaviour
-from horde_agent.problems.conditioning import Patterning, TraceConditioning
-from horde_agent.reproduce import conditioning
-from horde_agent.reproduce.conditioning import (
+from examples.reproduce import conditioning
+from examples.reproduce.conditioning import (
     ALONE,
     CLOSED,
     FOREIGN,
@@ -29,6 +25,10 @@ from horde_agent.reproduce.conditioning import (
     predict,
     steps_since_onset,
 )
+from horde_agent.gvf import GVF, Channel
+from horde_agent.interface import Interface
+from horde_agent.policies import Behaviour
+from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from tests.agent.reproducing import letters
 from tests.agent.shared import binary
 from tests.oracles.conditioning import slow_adam

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import curiosity
-from horde_agent.reproduce.curiosity import (
+from examples.reproduce import curiosity
+from examples.reproduce.curiosity import (
     CHANGED,
     FOLLOW,
     NORMAL,
@@ -25,7 +25,7 @@ from horde_agent.reproduce.curiosity import (
     reaction,
     recovery,
 )
-from horde_agent.reproduce.experiment import ExperimentContext
+from examples.reproduce.experiment import ExperimentContext
 from tests.agent.reproducing import letters
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))

@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.interface import Interface
-from horde_agent.life.bodies import make_body
-from horde_agent.questions import excursions
-from horde_agent.reproduce import exam
-from horde_agent.reproduce.exam import (
+from examples.reproduce import exam
+from examples.reproduce.exam import (
     ALIKE,
     BEHAVIOURS,
     CHANGE,
@@ -25,7 +22,10 @@ from horde_agent.reproduce.exam import (
     LampLife,
     make_exam,
 )
-from horde_agent.reproduce.experiment import ExperimentContext
+from examples.reproduce.experiment import ExperimentContext
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.questions import excursions
 from tests.agent.reproducing import letters
 
 

@@ -17,8 +17,7 @@ import numba
 import numpy as np
 import pytest
 
-from horde_agent.evaluation.intervals import student_t
-from horde_agent.reproduce.checks import (
+from examples.reproduce.checks import (
     CheckResult,
     Measured,
     Number,
@@ -31,10 +30,11 @@ from horde_agent.reproduce.checks import (
     verdict,
     within,
 )
-from horde_agent.reproduce.command import say
-from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table, cached
-from horde_agent.reproduce.runner import Job, JobFailed, run_jobs
-from horde_agent.reproduce.stats import mean_ci
+from examples.reproduce.command import say
+from examples.reproduce.experiment import ExperimentContext, Figure, Result, Table, cached
+from examples.reproduce.runner import Job, JobFailed, run_jobs
+from examples.reproduce.stats import mean_ci
+from horde_agent.evaluation.intervals import student_t
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,7 +284,7 @@ def test_modules_in_the_current_folder_are_not_imported_by_jobs(tmp_path: Path) 
     (tmp_path / "socket.py").write_text("raise SystemExit('foreign code runs')")
     code = (
         f"import sys; sys.path[0] = {str(ROOT)!r}\n"
-        "from horde_agent.reproduce.runner import Job, run_jobs\n"
+        "from examples.reproduce.runner import Job, run_jobs\n"
         "print(run_jobs([Job(f'{x}', abs, (-x,)) for x in range(2)], print, n_workers=1))\n"
     )
     command = [sys.executable, "-c", code]

@@ -7,8 +7,8 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import horde2011
-from horde_agent.reproduce.horde2011 import (
+from examples.reproduce import horde2011
+from examples.reproduce.horde2011 import (
     LONGEST_BOUT,
     LONGEST_TEST,
     REST_STEPS,

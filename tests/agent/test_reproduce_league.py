@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import league
-from horde_agent.reproduce.league import RULES, Entry, LeagueScore, LeagueScores, LeagueSize, grid
+from examples.reproduce import league
+from examples.reproduce.league import RULES, Entry, LeagueScore, LeagueScores, LeagueSize, grid
 from tests.agent.reproducing import toy_context
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from horde_agent.record import Recorder, Row, Stream
-from horde_agent.reproduce import loop
-from horde_agent.reproduce.loop import (
+from examples.reproduce import loop
+from examples.reproduce.loop import (
     ALONE,
     CLOSED,
     MINUTE,
@@ -26,6 +25,7 @@ from horde_agent.reproduce.loop import (
     with_copy,
     with_memory,
 )
+from horde_agent.record import Recorder, Row, Stream
 from horde_agent.types import Floats
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface

@@ -7,12 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF
-from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.measures.online import UDE, rupee_beta0
-from horde_agent.policies import ConstantAction
-from horde_agent.reproduce import measures
-from horde_agent.reproduce.measures import (
+from examples.reproduce import measures
+from examples.reproduce.measures import (
     Announced,
     ChainCurves,
     MeasuredRuns,
@@ -20,7 +16,11 @@ from horde_agent.reproduce.measures import (
     Noise,
     Tracking,
 )
-from horde_agent.reproduce.stats import rank_correlation
+from examples.reproduce.stats import rank_correlation
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, LearnerConfig
+from horde_agent.measures.online import UDE, rupee_beta0
+from horde_agent.policies import ConstantAction
 from tests.agent.reproducing import letters
 
 

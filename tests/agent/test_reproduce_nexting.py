@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.horde import LearnerConfig
-from horde_agent.interface import Interface
-from horde_agent.life.bodies import make_body
-from horde_agent.record import Stream, read
-from horde_agent.reproduce import TUNING_SEED, nexting
-from horde_agent.reproduce import nexting_life as life
-from horde_agent.reproduce.experiment import ExperimentContext
-from horde_agent.reproduce.lives import LifeSpec, simulate_life
-from horde_agent.reproduce.nexting import NextingResults, OfflineErrors, autoregression
-from horde_agent.reproduce.nexting_life import (
+from examples.reproduce import TUNING_SEED, nexting
+from examples.reproduce import nexting_life as life
+from examples.reproduce.experiment import ExperimentContext
+from examples.reproduce.lives import LifeSpec, simulate_life
+from examples.reproduce.nexting import NextingResults, OfflineErrors, autoregression
+from examples.reproduce.nexting_life import (
     NextingLife,
     NextingQuestions,
     Until,
     learn_life,
     wall_follower,
 )
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.record import Stream, read
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import letters, record_life, toy_context
 

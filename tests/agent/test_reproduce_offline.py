@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from examples.reproduce import offline as offline_rows
+from examples.reproduce.offline import LeastSquares, LifeRows, LiveFeatures, offline
+from examples.reproduce.training_data import TrainingData
 from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row
-from horde_agent.reproduce import offline as offline_rows
-from horde_agent.reproduce.offline import LeastSquares, LifeRows, LiveFeatures, offline
-from horde_agent.reproduce.training_data import TrainingData
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, horde_of, live
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from horde_agent import cli
-from horde_agent.reproduce import command, efficiency
-from horde_agent.reproduce.checks import CheckResult
-from horde_agent.reproduce.excursions import NMSRESummary
-from horde_agent.reproduce.experiment import ExperimentContext, Figure, Result, Table
-from horde_agent.reproduce.page import write_page
+from examples.reproduce import __main__ as reproduce
+from examples.reproduce import command, efficiency
+from examples.reproduce.checks import CheckResult
+from examples.reproduce.excursions import NMSRESummary
+from examples.reproduce.experiment import ExperimentContext, Figure, Result, Table
+from examples.reproduce.page import write_page
 from horde_agent.runs.storage.folder import own_version
 
 CALLS: list[str] = []
@@ -50,6 +51,7 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "EXPERIMENTS", ("first", "second"))
     monkeypatch.setattr(command, "FURTHER", ())
+    monkeypatch.setattr(command, "WITHOUT_BACKEND", ("second",))
     experiments = {"first": first, "second": second}
     monkeypatch.setattr(command, "run_experiment", lambda name, context: experiments[name](context))
 
@@ -65,7 +67,9 @@ def two_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("first --scale papr", "unknown scale 'papr'"),
         ("first --seeds 0", "--seeds must be at least 1, got 0"),
         ("first --seeds 101", "--seeds must be at most 100, got 101"),
-        ("first --seeds many", "--seeds"),
+        ("first --seeds 1.5", "--seeds: '1.5' is no whole number"),
+        ("first --bogus 1", "Unrecognized options: --bogus"),
+        ("second --backend serial", "the experiment second uses no robot: omit --backend serial"),
         ("first --backend replay", "unknown backend 'replay'"),
         ("first --port /dev/null", "--port belongs to a real robot"),
         ("first --out a-file", "a-file is a file"),
@@ -86,7 +90,7 @@ def test_bad_input_is_refused_in_one_sentence(
         Path(name).write_text(content)
     Path("broken").mkdir()
     Path("broken/settings.json").write_text("{")
-    assert cli.main(["reproduce", *words.split()]) == 2
+    assert reproduce.main([*words.split()]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -94,13 +98,22 @@ def test_bad_input_is_refused_in_one_sentence(
     assert CALLS == []
 
 
+def test_without_matplotlib_its_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert reproduce.main(["first", "--out", "new"]) == 2
+    assert "pip install -e '.[viz]'" in capsys.readouterr().err
+    assert not Path("new").exists()
+
+
 def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     """The first experiment is done once; the page of the interrupted run holds it, the next page both."""
-    assert cli.main(["reproduce", "all", "--out", "run"]) == 130
+    assert reproduce.main(["all", "--out", "run"]) == 130
     page = Path("run/index.html").read_text()
     assert "The first" in page
     assert "The second" not in page
-    assert cli.main(["reproduce", "all", "--out", "run"]) == 0
+    assert reproduce.main(["all", "--out", "run"]) == 0
     assert CALLS == ["first", "second", "second"]
     assert "The second" in Path("run/index.html").read_text()
     out, err = capsys.readouterr()
@@ -114,32 +127,32 @@ def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_damaged_result_is_refused_by_name_and_done_again_once_it_is_removed(
     content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["reproduce", "first", "--out", "run"]) == 0
+    assert reproduce.main(["first", "--out", "run"]) == 0
     capsys.readouterr()
     Path("run/first/result.json").write_text(content)
-    assert cli.main(["reproduce", "first", "--out", "run"]) == 2
+    assert reproduce.main(["first", "--out", "run"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"horde: {Path('run/first/result.json')} is damaged (")
+    assert err.startswith(f"reproduce: {Path('run/first/result.json')} is damaged (")
     assert len(err.splitlines()) == 1
     Path("run/first/result.json").unlink()
-    assert cli.main(["reproduce", "first", "--out", "run"]) == 0
+    assert reproduce.main(["first", "--out", "run"]) == 0
     assert CALLS == ["first", "first"]
 
 
 def test_one_folder_gathers_the_experiments_of_several_commands() -> None:
     CALLS.append("second")
     for name in ("second", "first"):
-        assert cli.main(["reproduce", name, "--seeds", "2", "--out", "run"]) == 0
+        assert reproduce.main([name, "--seeds", "2", "--out", "run"]) == 0
     page = Path("run/index.html").read_text()
     assert page.index("The first") < page.index("The second")
-    assert cli.main(["reproduce", "first", "--seeds", "1", "--out", "run"]) == 2
+    assert reproduce.main(["first", "--seeds", "1", "--out", "run"]) == 2
 
 
 def test_the_page_has_each_claim_with_its_measurement(tmp_path: Path) -> None:
     result = first(ExperimentContext(tmp_path, "quick", (0,), "simulator", print))
     page = write_page(
-        tmp_path, {"command": "horde reproduce first", "scale": "quick"}, [result]
+        tmp_path, {"command": "python -m examples.reproduce first", "scale": "quick"}, [result]
     ).read_text()
     assert page.count("<img ") == 1
     for words in (

@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from horde_agent.life.robot import UNKNOWN_POSE
-from horde_agent.measures.trace_growth import trace_growth
-from horde_agent.policies import Gibbs, StickyRandom
-from horde_agent.record import Phase, Recorder, Row, Stream, read
-from horde_agent.reproduce import policies
-from horde_agent.reproduce.checks import judge
-from horde_agent.reproduce.policies import (
+from examples.reproduce import policies
+from examples.reproduce.checks import judge
+from examples.reproduce.policies import (
     FEW,
     GAMMAS,
     MANY,
@@ -28,7 +24,11 @@ from horde_agent.reproduce.policies import (
     horde_of,
     tables,
 )
-from horde_agent.reproduce.training_data import TrainingData
+from examples.reproduce.training_data import TrainingData
+from horde_agent.life.robot import UNKNOWN_POSE
+from horde_agent.measures.trace_growth import trace_growth
+from horde_agent.policies import Gibbs, StickyRandom
+from horde_agent.record import Phase, Recorder, Row, Stream, read
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from horde_agent.reproduce import swifttd
-from horde_agent.reproduce.swifttd import (
+from examples.reproduce import swifttd
+from examples.reproduce.swifttd import (
     GRID,
     LARGE,
     NOISY,

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.reproduce import lives
+from examples.reproduce.excursions import LearnerVariant, VariantResult, learn_variant
+from examples.reproduce.experiment import ExperimentContext
+from examples.reproduce.lives import interface_of
+from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent import questions
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import relearn
 from horde_agent.record import Phase, Recorder, Stream, read
-from horde_agent.reproduce import lives
-from horde_agent.reproduce.excursions import LearnerVariant, VariantResult, learn_variant
-from horde_agent.reproduce.experiment import ExperimentContext
-from horde_agent.reproduce.lives import interface_of
-from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
 from tests.agent.doubles import ToyBody, horde_of, live
 from tests.agent.reproducing import record_life, toy_context
 

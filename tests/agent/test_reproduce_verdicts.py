@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from examples.reproduce import excursions, reset
+from examples.reproduce.checks import CheckResult, judge
+from examples.reproduce.excursions import ExcursionsResults, LearnerVariant, LifeSummary
+from examples.reproduce.offline import OfflineScores
+from examples.reproduce.reset import MeasuredLife, ResetResults, agreement
+from examples.reproduce.training_data import TrainingData
 from horde_agent.interface import Interface
 from horde_agent.questions import excursions as family
 from horde_agent.record import read
-from horde_agent.reproduce import excursions, reset
-from horde_agent.reproduce.checks import CheckResult, judge
-from horde_agent.reproduce.excursions import ExcursionsResults, LearnerVariant, LifeSummary
-from horde_agent.reproduce.offline import OfflineScores
-from horde_agent.reproduce.reset import MeasuredLife, ResetResults, agreement
-from horde_agent.reproduce.training_data import TrainingData
 from tests.agent.doubles import ToyBody
 from tests.agent.reproducing import LitToy, letters, record_life, toy_context
 

@@ -8,15 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from horde_agent.problems.classics import baird, collision, random_walk
-from horde_agent.problems.markov import Problem, SmallMDP, one_question
-from horde_agent.problems.rooms import rooms
-from horde_agent.reproduce import rooms as rooms_experiment
-from horde_agent.reproduce import tdrc
-from horde_agent.reproduce.checks import judge
-from horde_agent.reproduce.collision import LAMBDAS, VARIANTS, identities
-from horde_agent.reproduce.sweeps import Grid, Sweep
-from horde_agent.reproduce.tabular_runner import (
+from examples.reproduce import rooms as rooms_experiment
+from examples.reproduce import tdrc
+from examples.reproduce.checks import judge
+from examples.reproduce.collision import LAMBDAS, VARIANTS, identities
+from examples.reproduce.sweeps import Grid, Sweep
+from examples.reproduce.tabular_runner import (
     ADAGRAD,
     EXTRAGRADIENT,
     LARGEST_ERROR,
@@ -28,6 +25,9 @@ from horde_agent.reproduce.tabular_runner import (
     simulate,
     value_error,
 )
+from horde_agent.problems.classics import baird, collision, random_walk
+from horde_agent.problems.markov import Problem, SmallMDP, one_question
+from horde_agent.problems.rooms import rooms
 from horde_agent.types import Floats, Integers
 
 ALPHA = 2.0**-4

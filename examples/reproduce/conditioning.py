@@ -15,6 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from examples.reproduce.checks import Measured, Number, at_least, at_most, below, check, numbers
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import format_means, join, mean_ci
 from horde_agent.interface import Interface
 from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.kernels.plain import Demons, Phi, Step, dot
@@ -33,11 +38,6 @@ from horde_agent.problems.conditioning import (
     Signals,
     TraceConditioning,
 )
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, below, check, numbers
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import format_means, join, mean_ci
 from horde_agent.types import Floats, Integers, Tiles
 
 TITLE = "Classical conditioning: memory by traces and by predictions fed back"

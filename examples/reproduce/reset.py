@@ -19,14 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import ArrayLike
 
-from horde_agent.gvf import GVF
-from horde_agent.interface import Interface
-from horde_agent.learning.rules import LearnerConfig
-from horde_agent.life.bodies import LampMove
-from horde_agent.life.observers import sound_demons
-from horde_agent.questions import excursions
-from horde_agent.record import Stream, read
-from horde_agent.reproduce.checks import (
+from examples.reproduce.checks import (
     Measured,
     Number,
     above,
@@ -36,19 +29,26 @@ from horde_agent.reproduce.checks import (
     numbers,
     within,
 )
-from horde_agent.reproduce.excursions import lives
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import (
+from examples.reproduce.excursions import lives
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import (
     LifeSpec,
     compiled_horde,
     interface_of,
     simulate_life,
     simulate_lives,
 )
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import correlation, format_means, join, mean_ci
-from horde_agent.reproduce.training_data import TrainingData, latest_nmsre, learn
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import correlation, format_means, join, mean_ci
+from examples.reproduce.training_data import TrainingData, latest_nmsre, learn
+from horde_agent.gvf import GVF
+from horde_agent.interface import Interface
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.life.bodies import LampMove
+from horde_agent.life.observers import sound_demons
+from horde_agent.questions import excursions
+from horde_agent.record import Stream, read
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Three measures of learning: the weights are lost, the lamp is moved"

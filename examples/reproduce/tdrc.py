@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.checks import Measured, Number, at_least, at_most, check, numbers, within
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.stats import join, mean_ci
+from examples.reproduce.sweeps import Best, Grid, Sweep, Task, sweep
+from examples.reproduce.tabular_runner import ADAGRAD, Error, RuleVariant, RunSettings
 from horde_agent.problems.classics import baird, boyan_chain, random_walk
 from horde_agent.problems.markov import Expectations, Problem
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, check, numbers, within
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.stats import join, mean_ci
-from horde_agent.reproduce.sweeps import Best, Grid, Sweep, Task, sweep
-from horde_agent.reproduce.tabular_runner import ADAGRAD, Error, RuleVariant, RunSettings
 from horde_agent.types import Floats
 
 TITLE = "TDRC on five small problems"

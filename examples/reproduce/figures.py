@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from horde_agent.reproduce.sweeps import Sweep
+from examples.reproduce.sweeps import Sweep
 from horde_agent.runs.reporting.pictures import COLOURS, DPI, new_canvas, style_axes
 
 __all__ = ["COLOURS", "Picture", "new_canvas", "sensitivity", "style_axes"]

@@ -19,6 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from examples.reproduce.checks import Measured, Number, at_least, at_most, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import new_horde, watched_life
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import join, mean_ci
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
@@ -28,12 +34,6 @@ from horde_agent.measures.online import UDE, UnbiasedTrace
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import new_horde, watched_life
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import join, mean_ci
 from horde_agent.saving import State
 from horde_agent.types import Bools, Floats, Integers, Tiles
 

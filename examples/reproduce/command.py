@@ -1,4 +1,4 @@
-"""The command `horde reproduce`: the experiments in turn, and one page for all that the folder holds."""
+"""The experiments in turn, and one page for all that the folder holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from horde_agent.life.bodies import ONE_AT_A_TIME
-from horde_agent.life.timing import duration
-from horde_agent.reproduce import (
+from examples.reproduce import (
     EXPERIMENTS,
     FURTHER,
     GROUPS,
@@ -23,11 +21,14 @@ from horde_agent.reproduce import (
     WITHOUT_BACKEND,
     ReproduceConfig,
 )
-from horde_agent.reproduce.experiment import Cell, ExperimentContext, Result, Scale, run_experiment
-from horde_agent.reproduce.page import write_page
+from examples.reproduce.experiment import Cell, ExperimentContext, Result, Scale, run_experiment
+from examples.reproduce.page import write_page
+from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.life.timing import duration
 from horde_agent.runs.config import BadInput, check_one_of, is_file
 from horde_agent.runs.storage.folder import own_version, versions, writable, write_json
 
+PROGRAM = "python -m examples.reproduce"
 BACKENDS = ("simulator", "serial", "drops", "emulated")
 DEFAULT_SEEDS = {"quick": 1, "paper": 3}
 """Number of seeds at each scale."""
@@ -154,8 +155,7 @@ def _draw(context: ExperimentContext, experiment: str) -> Path:
         if result is not None:
             results.append(result)
     words = [
-        "horde",
-        "reproduce",
+        *PROGRAM.split(),
         experiment,
         "--scale",
         context.scale,

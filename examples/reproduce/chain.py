@@ -16,10 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from horde_agent.evaluation.intervals import student_t
-from horde_agent.problems.classics import features
-from horde_agent.problems.markov import Expectations, Problem, SmallMDP, one_question
-from horde_agent.reproduce.checks import (
+from examples.reproduce.checks import (
     Measured,
     Number,
     at_least,
@@ -29,11 +26,14 @@ from horde_agent.reproduce.checks import (
     numbers,
     within,
 )
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import format_means, mean_ci
-from horde_agent.reproduce.tabular_runner import Batch, NewWeights, RuleVariant, record_episodes
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import format_means, mean_ci
+from examples.reproduce.tabular_runner import Batch, NewWeights, RuleVariant, record_episodes
+from horde_agent.evaluation.intervals import student_t
+from horde_agent.problems.classics import features
+from horde_agent.problems.markov import Expectations, Problem, SmallMDP, one_question
 from horde_agent.types import Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"

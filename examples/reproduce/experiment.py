@@ -23,9 +23,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from horde_agent.reproduce.checks import CheckResult, judge
-from horde_agent.reproduce.runner import Job, run_here, run_jobs
-from horde_agent.reproduce.stats import Mean, join
+from examples.reproduce.checks import CheckResult, judge
+from examples.reproduce.runner import Job, run_here, run_jobs
+from examples.reproduce.stats import Mean, join
 from horde_agent.runs.storage.folder import write_json
 
 Scale = Literal["quick", "paper"]

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce.lives import new_horde
+from examples.reproduce.offline import LifeRows, LiveFeatures, terms_needed
+from examples.reproduce.training_data import LEARN, TrainingData, learn
 from horde_agent.gvf import GVF, Channel, Feature
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
@@ -22,9 +25,6 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour, BehaviourPolicy, Follow, PolicyFunction
 from horde_agent.record import Stream
-from horde_agent.reproduce.lives import new_horde
-from horde_agent.reproduce.offline import LifeRows, LiveFeatures, terms_needed
-from horde_agent.reproduce.training_data import LEARN, TrainingData, learn
 from horde_agent.types import Bools, Floats, Integers
 
 TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from examples.reproduce.checks import CheckResult
+from examples.reproduce.experiment import Cell, Result
 from horde_agent.life.timing import duration
-from horde_agent.reproduce.checks import CheckResult
-from horde_agent.reproduce.experiment import Cell, Result
 from horde_agent.runs.reporting.html import STYLE, element, notes, page, section, table
 
 SHORT_LIVES = (

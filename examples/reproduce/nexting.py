@@ -16,17 +16,12 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
-from horde_agent.horde import LearnerConfig
-from horde_agent.interface import Interface
-from horde_agent.life.bodies import make_body
-from horde_agent.measures.nmsre import NO_VARIANCE, normalise
-from horde_agent.record import Recorder, read
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.checks import Limit, Measured, Number, at_least, at_most, below, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.nexting_life import (
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.checks import Limit, Measured, Number, at_least, at_most, below, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.nexting_life import (
     BITS_SEED,
     EVENTS,
     FROZEN_EVERY,
@@ -40,10 +35,15 @@ from horde_agent.reproduce.nexting_life import (
     wall_follower,
     window,
 )
-from horde_agent.reproduce.offline import RIDGES, LeastSquares, blocks, terms_needed
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.training_data import TrainingData, learn
+from examples.reproduce.offline import RIDGES, LeastSquares, blocks, terms_needed
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import join
+from examples.reproduce.training_data import TrainingData, learn
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import Interface
+from horde_agent.life.bodies import make_body
+from horde_agent.measures.nmsre import NO_VARIANCE, normalise
+from horde_agent.record import Recorder, read
 from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
 from horde_agent.types import Bools, Floats
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from horde_agent.problems.classics import collision
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, check, numbers, within
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.figures import Picture, sensitivity
-from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.sweeps import Grid, Sweep, Task, sweep
-from horde_agent.reproduce.tabular_runner import (
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.checks import Measured, Number, at_least, at_most, check, numbers, within
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.figures import Picture, sensitivity
+from examples.reproduce.stats import join
+from examples.reproduce.sweeps import Grid, Sweep, Task, sweep
+from examples.reproduce.tabular_runner import (
     EXTRAGRADIENT,
     RuleVariant,
     RunSettings,
     value_error,
 )
+from horde_agent.problems.classics import collision
 
 TITLE = "Eleven rules on the Collision problem"
 GAMMA = 0.9

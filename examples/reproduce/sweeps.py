@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import mean_ci
-from horde_agent.reproduce.tabular_runner import Batch, BatchScores, RuleVariant, RunSettings, score
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import mean_ci
+from examples.reproduce.tabular_runner import Batch, BatchScores, RuleVariant, RunSettings, score
 from horde_agent.types import Floats
 
 

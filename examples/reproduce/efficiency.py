@@ -18,6 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce.checks import Measured, Number, at_least, at_most, check
+from examples.reproduce.excursions import NMSRESummary
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.offline import OfflineScores, offline
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import mean_ci
+from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.gvf import GVF, AutomaticOffset
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
@@ -25,15 +34,6 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.measures.nmsre import Outcomes, final_nmsre
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, check
-from horde_agent.reproduce.excursions import NMSRESummary
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.offline import OfflineScores, offline
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import mean_ci
-from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Error against robot time"

@@ -13,6 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.checks import Measured, at_least, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import Mean, mean_ci
+from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.horde import LearnerConfig
 from horde_agent.kernels.rules import names, rule
 from horde_agent.life.observers import sound_demons
@@ -20,14 +28,6 @@ from horde_agent.measures.nmsre import final_nmsre
 from horde_agent.measures.online import rupee_beta0
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.checks import Measured, at_least, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import Mean, mean_ci
-from horde_agent.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"

@@ -24,6 +24,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike
 
+from examples.reproduce.checks import Measured, at_most, check, within
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import new_horde
+from examples.reproduce.reset import LAMP, LIT, NEW_PLACE
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import format_means, mean_ci
 from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
@@ -38,13 +45,6 @@ from horde_agent.measures.returns import policies_under_test
 from horde_agent.policies import BehaviourPolicy, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
-from horde_agent.reproduce.checks import Measured, at_most, check, within
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import new_horde
-from horde_agent.reproduce.reset import LAMP, LIT, NEW_PLACE
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import format_means, mean_ci
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "What a curious behaviour learns, in an exam that it cannot choose"

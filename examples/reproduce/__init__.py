@@ -1,4 +1,6 @@
-"""`horde reproduce`: reproduce White, Modayil & Sutton (2012) and compare each claim with the measurement.
+"""Reproduce White, Modayil & Sutton (2012) and later papers, and compare each claim with the measurement.
+
+    python -m examples.reproduce NAME
 
 An experiment is one module of this package: settings, `run`, checks, figure and tables (see
 `experiment.run_experiment`; `rooms` is the shortest). To add one, add its name here, in

@@ -15,6 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce.checks import Measured, Number, at_least, at_most, below, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import new_horde, watched_life
+from examples.reproduce.offline import RIDGES
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import join, mean_ci, rank_correlation
 from horde_agent.gvf import GVF, Channel, StateFunction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
@@ -31,13 +38,6 @@ from horde_agent.policies import (
     draw_from,
 )
 from horde_agent.record import Phase
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, below, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import new_horde, watched_life
-from horde_agent.reproduce.offline import RIDGES
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import join, mean_ci, rank_correlation
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "Horde 2011: time to obstacle, time to stop, light seeking"

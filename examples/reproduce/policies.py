@@ -20,6 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
+from examples.reproduce.checks import Measured, Number, at_least, at_most, below, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.runner import Job, n_cores
+from examples.reproduce.stats import join
+from examples.reproduce.training_data import TrainingData, learn
 from horde_agent import questions
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig, Mode
@@ -29,13 +36,6 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read
-from horde_agent.reproduce.checks import Measured, Number, at_least, at_most, below, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.runner import Job, n_cores
-from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.training_data import TrainingData, learn
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "A thousand policies, and ten thousand, learned from one behaviour"

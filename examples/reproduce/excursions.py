@@ -17,16 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from horde_agent.gvf import GVF, AutomaticOffset
-from horde_agent.horde import LearnerConfig
-from horde_agent.interface import ChannelInfo, Interface
-from horde_agent.learning.rules import W_RULES
-from horde_agent.life.observers import sound_demons
-from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
-from horde_agent.measures.two_pass_nmsre import Curve
-from horde_agent.questions import excursions
-from horde_agent.record import Phase, read
-from horde_agent.reproduce.checks import (
+from examples.reproduce.checks import (
     Measured,
     Number,
     above,
@@ -36,19 +27,28 @@ from horde_agent.reproduce.checks import (
     check,
     within,
 )
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import Picture
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.offline import OfflineScores, offline
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import join, mean_ci
-from horde_agent.reproduce.training_data import (
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import Picture
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.offline import OfflineScores, offline
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import join, mean_ci
+from examples.reproduce.training_data import (
     LEARN,
     TrainingData,
     learn,
     outcomes,
     predict_at_tests,
 )
+from horde_agent.gvf import GVF, AutomaticOffset
+from horde_agent.horde import LearnerConfig
+from horde_agent.interface import ChannelInfo, Interface
+from horde_agent.learning.rules import W_RULES
+from horde_agent.life.observers import sound_demons
+from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
+from horde_agent.measures.two_pass_nmsre import Curve
+from horde_agent.questions import excursions
+from horde_agent.record import Phase, read
 from horde_agent.runs.reporting.pictures import nmsre_picture
 from horde_agent.types import Bools, Floats, Integers
 

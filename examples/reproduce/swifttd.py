@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from examples.reproduce.checks import Measured, Number, above, at_least, at_most, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import interface_of, simulate_lives
+from examples.reproduce.nexting import lives
+from examples.reproduce.nexting_life import NextingLife, NextingQuestions, learn_life
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import mean_ci
 from horde_agent.horde import LearnerConfig
 from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
-from horde_agent.reproduce.checks import Measured, Number, above, at_least, at_most, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import interface_of, simulate_lives
-from horde_agent.reproduce.nexting import lives
-from horde_agent.reproduce.nexting_life import NextingLife, NextingQuestions, learn_life
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import mean_ci
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 

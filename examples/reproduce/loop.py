@@ -18,6 +18,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from examples.reproduce.checks import Measured, Number, above, at_least, below, check
+from examples.reproduce.experiment import ExperimentContext, Table, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import mean_ci
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
@@ -26,12 +32,6 @@ from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, new_rows, read
-from horde_agent.reproduce.checks import Measured, Number, above, at_least, below, check
-from horde_agent.reproduce.experiment import ExperimentContext, Table, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import mean_ci
 from horde_agent.runs.log_nexting import returns_of
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from examples.reproduce import TUNING_SEED
+from examples.reproduce.checks import Measured, Number, above, at_most, check, numbers
+from examples.reproduce.experiment import ExperimentContext, Table
+from examples.reproduce.figures import Picture, sensitivity
+from examples.reproduce.stats import join
+from examples.reproduce.sweeps import Grid, Sweep, Task, sweep
+from examples.reproduce.tabular_runner import RuleVariant, RunSettings, value_error
 from horde_agent.problems.rooms import rooms
-from horde_agent.reproduce import TUNING_SEED
-from horde_agent.reproduce.checks import Measured, Number, above, at_most, check, numbers
-from horde_agent.reproduce.experiment import ExperimentContext, Table
-from horde_agent.reproduce.figures import Picture, sensitivity
-from horde_agent.reproduce.stats import join
-from horde_agent.reproduce.sweeps import Grid, Sweep, Task, sweep
-from horde_agent.reproduce.tabular_runner import RuleVariant, RunSettings, value_error
 
 TITLE = "Eight rules in the Rooms and High Variance Rooms problems"
 RATIO = 2.0**-4

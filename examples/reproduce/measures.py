@@ -13,21 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce import TUNING_SEED, chain
+from examples.reproduce.chain import CHANGED, SETTLED
+from examples.reproduce.checks import Measured, Number, at_least, below, check, numbers, within
+from examples.reproduce.experiment import ExperimentContext, cached
+from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
+from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
+from examples.reproduce.runner import Job
+from examples.reproduce.stats import join, mean_ci, rank_correlation
+from examples.reproduce.training_data import TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.horde import LearnerConfig
 from horde_agent.life.observers import sound_demons
 from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
 from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
-from horde_agent.reproduce import TUNING_SEED, chain
-from horde_agent.reproduce.chain import CHANGED, SETTLED
-from horde_agent.reproduce.checks import Measured, Number, at_least, below, check, numbers, within
-from horde_agent.reproduce.experiment import ExperimentContext, cached
-from horde_agent.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
-from horde_agent.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
-from horde_agent.reproduce.runner import Job
-from horde_agent.reproduce.stats import join, mean_ci, rank_correlation
-from horde_agent.reproduce.training_data import TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "RUPEE and UDE"

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from horde_agent.reproduce.stats import join, mean_ci
+from examples.reproduce.stats import join, mean_ci
 
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced"]
 

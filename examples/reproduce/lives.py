@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 import numpy as np
 
+from examples.reproduce.experiment import ExperimentContext
+from examples.reproduce.runner import Job
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -27,8 +29,6 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
-from horde_agent.reproduce.experiment import ExperimentContext
-from horde_agent.reproduce.runner import Job
 from horde_agent.runs.warm import warm_up
 
 Kind = Literal["excursions", "behaviour"]
