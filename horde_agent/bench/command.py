@@ -20,13 +20,7 @@ import numba
 import numpy as np
 
 from horde_agent.bench import KEYS, BenchConfig, workload
-from horde_agent.bench.competitors import (
-    Learning,
-    Step,
-    of_constant_actions,
-    of_own_policies,
-    ratios,
-)
+from horde_agent.bench.learning import Learning, Step
 from horde_agent.bench.workload import SIMULATOR, recorded
 from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
@@ -35,10 +29,6 @@ from horde_agent.processes import available_memory, resident_bytes
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import unwritable, writable
 
-# Steps
-_FIRST_OF_YARDSTICK = 16
-_CHUNK_OF_YARDSTICK = 136
-_WARM_UP_OF_YARDSTICK = 8
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 
 
@@ -48,20 +38,13 @@ class Effort(NamedTuple):
     first: int  # steps that do not count: arrays grow, kernels are compiled
     chunk: int  # steps of each later chunk
     n_chunks: int
-    # First steps of a chunk that do not count: the caches hold what the competitor before it left
-    # there
+    # First steps of a chunk that do not count: the caches hold what the program before it left there
     warm_up: int
 
     @property
     def n_steps(self) -> int:
         """Steps in all."""
         return self.first + self.chunk * self.n_chunks
-
-    def of_yardstick(self) -> Effort:
-        """Return the effort for one without bursts, that uses all its memory on each step: fewer steps."""
-        chunk = min(self.chunk, _CHUNK_OF_YARDSTICK)
-        warm_up = min(self.warm_up, _WARM_UP_OF_YARDSTICK)
-        return Effort(min(self.first, _FIRST_OF_YARDSTICK), chunk, self.n_chunks, warm_up)
 
 
 # The engine first writes to its memory after 64 steps, or 192 if demons share policies.
@@ -80,11 +63,11 @@ class Times(NamedTuple):
 def measure(
     steps: Mapping[str, Step], effort: Effort, others: Mapping[str, Effort] | None = None
 ) -> dict[str, Times]:
-    """Return how long each competitor's steps take: a chunk of them at a time, in turn, from t = 0.
+    """Return how long each program's steps take: a chunk of them at a time, in turn, from t = 0.
 
     Means, not medians: an engine that writes in bursts would be flattered. Before each chunk all
     threads get time to sleep, because idle threads of one program slow down the next. `others` are
-    efforts of competitors that take another number of steps, in as many chunks.
+    efforts of programs that take another number of steps, in as many chunks.
     """
     spent: dict[str, list[float]] = {name: [] for name in steps}
     minimum_s = dict.fromkeys(steps, 0)
@@ -166,32 +149,25 @@ class Bench:
             "float64": Learning(questions, self.stream, dtype="float64"),
             "float32, every-step": Learning(questions, self.stream, w_rule="every-step"),
         }
-        yardsticks = of_constant_actions(questions, self.stream, self.effort.n_steps)
-        times = self._measure("w1", hordes, yardsticks)
+        times = self._measure("w1", hordes)
         return {
             "w1_ms": times["float32"].mean,
             "w1_f64_ms": times["float64"].mean,
-            "w1_vs_numpy": min(times[name].mean for name in yardsticks) / times["float32"].mean,
             "w1_every_step_ms": times["float32, every-step"].mean,
         }
 
     def w2(self) -> Answer:
         """Time 1,000 questions, each with its own Gibbs policy."""
         questions = self.gibbs_questions(1_000)
-        rho = ratios(questions, self.stream, self.effort.n_steps)
         hordes = {
             "float32": Learning(questions, self.stream),
             "float32, deferred": Learning(questions, self.stream, "deferred"),
             "float64": Learning(questions, self.stream, dtype="float64"),
         }
-        yardsticks = of_own_policies(questions, self.stream, rho)
-        times = self._measure("w2", hordes, yardsticks)
-        best = min(times[name].mean for name in yardsticks if name.startswith("NumPy"))
+        times = self._measure("w2", hordes)
         return {
             "w2_ms": times["float32"].mean,
             "w2_f64_ms": times["float64"].mean,
-            "w2_vs_numpy": best / times["float32"].mean,
-            "w2_vs_dense": times["dense pass"].mean / times["float32"].mean,
             "w2_deferred_ms": times["float32, deferred"].mean,
         }
 
@@ -372,18 +348,10 @@ class Bench:
         """Return `n` questions about Gibbs policies with the features of the stream."""
         return workload.gibbs_questions(n, n_features=self.stream.n_features)
 
-    def _measure(
-        self,
-        name: str,
-        hordes: Mapping[str, Step],
-        yardsticks: Mapping[str, Step] | None = None,
-    ) -> dict[str, Times]:
-        yardsticks = yardsticks or {}
-        steps = {**hordes, **yardsticks}
-        self.say(f"{name}: {'; '.join(steps)}")
-        efforts = dict.fromkeys(yardsticks, self.effort.of_yardstick())
+    def _measure(self, name: str, hordes: Mapping[str, Step]) -> dict[str, Times]:
+        self.say(f"{name}: {'; '.join(hordes)}")
         gc.collect()  # no garbage collection of earlier objects within a timed step
-        return measure(steps, self.effort, efforts)
+        return measure(hordes, self.effort)
 
     def measure_many(self, name: str, n: int) -> Times:
         """Measure n demons about Gibbs policies, eager, and the memory that they take."""

@@ -1,4 +1,4 @@
-"""`horde bench`: its keys, its yardsticks against the Horde."""
+"""`horde bench`: its keys; the baselines of `python -m tests.bench numpy` against the Horde."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.bench import KEYS, command, workload
-from horde_agent.bench.competitors import Learning, of_constant_actions, of_own_policies, ratios
+from horde_agent.bench.learning import Learning
 from horde_agent.bench.workload import recorded
+from tests.bench.competitors import of_constant_actions, of_own_policies, ratios
 
 
 @pytest.mark.parametrize(
     ("is_dense", "n"), [(False, 2), pytest.param(True, 1, marks=pytest.mark.slow)]
 )
-def test_yardsticks_learn_what_the_horde_learns(is_dense: bool, n: int) -> None:
+def test_baselines_learn_what_the_horde_learns(is_dense: bool, n: int) -> None:
     """The same predictions over 60 steps, within their type: else the ratios would compare different work."""
     stream = workload.stream(61)
     questions = workload.gibbs_questions(40)
     steps = of_own_policies(questions, stream, ratios(questions, stream, 60))
-    yardsticks = {name: step for name, step in steps.items() if (name == "dense pass") is is_dense}
-    assert len(yardsticks) == n
-    check_against(Learning(questions, stream, dtype="float64"), yardsticks)
+    baselines = {name: step for name, step in steps.items() if (name == "dense pass") is is_dense}
+    assert len(baselines) == n
+    check_against(Learning(questions, stream, dtype="float64"), baselines)
 
 
-def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> None:
+def test_the_baselines_of_constant_actions_learn_what_the_horde_learns() -> None:
     """Under the w rule "importance-weighted": a demon is not updated unless its action is taken."""
     stream = workload.stream(31)
     questions = workload.constant_action_questions()
@@ -37,12 +38,12 @@ def test_the_yardsticks_of_constant_actions_learn_what_the_horde_learns() -> Non
 
 
 def check_against(
-    learning: Learning, yardsticks: dict[str, Any], n_steps: int = 60, every: int = 1
+    learning: Learning, baselines: dict[str, Any], n_steps: int = 60, every: int = 1
 ) -> None:
-    """Check that yardsticks predict what a Horde of every n-th question does, within 1e-4 of the largest prediction."""
+    """Check that baselines predict what a Horde of every n-th question does, within 1e-4 of the largest prediction."""
     for t in range(n_steps):
         learning(t)
-        results = {name: step(t)[::every] for name, step in yardsticks.items()}
+        results = {name: step(t)[::every] for name, step in baselines.items()}
     want = learning.horde.predictions
     assert np.abs(want).max() > 0.1
     for name, values in results.items():
@@ -62,7 +63,7 @@ def test_the_object_has_exactly_the_keys(
     out, err = capsys.readouterr()
     answer = json.loads(out)
     assert list(answer) == list(KEYS)
-    assert len(KEYS) == 25
+    assert len(KEYS) == 22
     assert 0 < answer["tile_us"] < 1e4
     assert answer["w1_ms"] is answer["life_261681_s"] is None
     assert answer["threads"] >= 1

@@ -1,7 +1,7 @@
 """`make bench`: the figures of the README, measured here and now.
 
     python -m tests.bench                    # all of it: some ten minutes
-    python -m tests.bench physics rules    # sections: physics, vector, rules, data, watch
+    python -m tests.bench physics rules    # sections: numpy, physics, vector, rules, data, watch
 
 Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the
 ratios were measured in one run and do not.
@@ -13,9 +13,17 @@ import json
 import sys
 import time
 
-from tests.bench import bench_data, bench_physics, bench_rules, bench_vector, bench_watch
+from tests.bench import (
+    bench_data,
+    bench_numpy,
+    bench_physics,
+    bench_rules,
+    bench_vector,
+    bench_watch,
+)
 
 SECTIONS = {
+    "numpy": bench_numpy.main,
     "physics": bench_physics.main,
     "vector": bench_vector.rates,
     "rules": bench_rules.main,

@@ -1,6 +1,6 @@
-"""The timed programs: Hordes learning from a stream, and baselines for the same questions.
+"""Baselines for the questions of `horde bench`: what a Horde is compared with.
 
-The baselines are what a careful NumPy user would write, in two memory layouts, and one compiled
+They are what a careful NumPy user would write, in two memory layouts, and one compiled
 dense pass; tests compare them with the Horde. They follow the benchmark's rules: trace rule
 "clipped", w rule "importance-weighted", scalar MSPBE estimate, predictions of all demons.
 `SharedTraces` has one trace per group and skips groups with rho = 0; `OwnTraces` and `DenseFused`
@@ -10,25 +10,21 @@ step, read and written, in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
 from numba import prange
 
+from horde_agent.bench.learning import Step
 from horde_agent.bench.workload import N_SENSORS, WorkloadStream
-from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF, Channel
-from horde_agent.horde import Horde, Mode
 from horde_agent.kernels._jit import parallel_kernel
-from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.types import Reals, Tiles
 
 Order = Literal["C", "F"]
-Step = Callable[[int], object]
-"""A function that learns from transition t."""
 LAMBDA = 0.9
 STEP_SIZE = 0.1
 RATIO = 0.001
@@ -223,43 +219,6 @@ class DenseFused:
         """Learn from one transition, as `SharedTraces` does; rho and c of each demon, shape (n_demons,), float32."""
         dense_step(self.state, self.rates, tiles_t, tiles_tp1, rho, c)
         return self.state.v.copy()
-
-
-class Learning:
-    """A Horde that learns from transition t when it is called with t: policies, checks and predictions included.
-
-    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise.
-    With `shards` it is a `ShardedHorde`, and `asked` are the arguments of its `learn` for a
-    requested prediction.
-    """
-
-    def __init__(
-        self,
-        questions: Sequence[GVF],
-        stream: WorkloadStream,
-        mode: Mode = "eager",
-        *,
-        shards: int = 0,
-        asked: Mapping[str, Any] | None = None,
-        **config: Any,
-    ) -> None:
-        self.stream = stream
-        self._asked = asked or {}
-        rules = LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
-        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
-        more: dict[str, Any] = {}
-        if shards:
-            more = {"shards": shards}
-        self.horde: Any = (ShardedHorde if shards else Horde)(
-            questions, **size, config=rules, mode=mode, **more
-        )
-        self.horde.begin(stream.sensors[0], stream.tiles[0])
-
-    def __call__(self, t: int) -> None:
-        """Learn from the transition from state t to state t + 1."""
-        s = self.stream
-        step = int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1]
-        self.horde.learn(*step, **self._asked)
 
 
 def ratios(questions: Sequence[GVF], stream: WorkloadStream, n_steps: int) -> Any:

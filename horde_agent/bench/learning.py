@@ -1,0 +1,52 @@
+"""The timed program: a Horde that learns from a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from horde_agent.bench.workload import WorkloadStream
+from horde_agent.cluster import ShardedHorde
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde, Mode
+from horde_agent.learning.rules import LearnerConfig
+
+Step = Callable[[int], object]
+"""A function that learns from transition t."""
+
+
+class Learning:
+    """A Horde that learns from transition t when it is called with t: policies, checks and predictions included.
+
+    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise.
+    With `shards` it is a `ShardedHorde`, and `asked` are the arguments of its `learn` for a
+    requested prediction.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[GVF],
+        stream: WorkloadStream,
+        mode: Mode = "eager",
+        *,
+        shards: int = 0,
+        asked: Mapping[str, Any] | None = None,
+        **config: Any,
+    ) -> None:
+        self.stream = stream
+        self._asked = asked or {}
+        rules = LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
+        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
+        more: dict[str, Any] = {}
+        if shards:
+            more = {"shards": shards}
+        self.horde: Any = (ShardedHorde if shards else Horde)(
+            questions, **size, config=rules, mode=mode, **more
+        )
+        self.horde.begin(stream.sensors[0], stream.tiles[0])
+
+    def __call__(self, t: int) -> None:
+        """Learn from the transition from state t to state t + 1."""
+        s = self.stream
+        step = int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1]
+        self.horde.learn(*step, **self._asked)
