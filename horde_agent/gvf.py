@@ -20,8 +20,7 @@ from horde_agent.types import Tiles, real_number, whole_number
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
 AutomaticOffset = Literal["mean", "reading"]
-"""How a demon finds its offset, see `learning.offsets`."""
-"""The offset of a demon that estimates it from its first transitions."""
+"""How a demon finds its offset from its first transitions, see `learning.offsets`."""
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
 

@@ -31,7 +31,14 @@ EXPERIMENTS = ("chain", "excursions", "reset", "policies", "loop")
 """The experiments, in the order of the paper; `loop` is the feedback of its first figure."""
 
 LATER: tuple[str, ...] = (
-    *("tdrc", "nexting", "collision", "rooms", "curiosity", "conditioning", "swifttd", "measures"),
+    "tdrc",
+    "nexting",
+    "collision",
+    "rooms",
+    "curiosity",
+    "conditioning",
+    "swifttd",
+    "measures",
     "horde2011",
 )
 """Experiments of later papers: run by name, or together by `later`."""
@@ -43,7 +50,13 @@ GROUPS = ("all", "later")
 """Names that run all of `EXPERIMENTS`, or all of `LATER`."""
 
 WITHOUT_BACKEND = (
-    *("chain", "tdrc", "collision", "rooms", "curiosity", "conditioning", "horde2011"),
+    "chain",
+    "tdrc",
+    "collision",
+    "rooms",
+    "curiosity",
+    "conditioning",
+    "horde2011",
     "exam",
 )
 """Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""

@@ -295,8 +295,8 @@ class ShardStream:
         else:
             self._rows[self._n] = (verb, action, probability, reward, *state)
         self._rows["verb"][self._n] = verb
-        self._n = self._n + 1
-        self.n_entries = self.n_entries + 1
+        self._n += 1
+        self.n_entries += 1
         is_urgent = bool(requested) and self.mode == "eager"
         has_room = all(link.n_in_flight < IN_FLIGHT[self.mode] for link in self.links)
         is_due = self._n == BATCH or (self._n >= _LEAST[self.mode] and has_room)

@@ -143,16 +143,14 @@ def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
 
 # Errors when unpickling truncated or damaged bytes, or names that no longer exist.
 _UNREADABLE = (
-    *(
-        AttributeError,
-        ImportError,
-        EOFError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-        pickle.UnpicklingError,
-    ),
+    AttributeError,
+    ImportError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
 )
 
 

@@ -62,8 +62,14 @@ _CHANGE_SHARE = 0.1  # weight of the latest look in the mean change
 
 # Numbers per demon, each of shape (n_demons,)
 _OF_DEMONS = (
-    *("_n", "_mean", "_square", "_trace", "_trace_weight", "_change"),
-    *("_here", "_elsewhere"),
+    "_n",
+    "_mean",
+    "_square",
+    "_trace",
+    "_trace_weight",
+    "_change",
+    "_here",
+    "_elsewhere",
 )
 # One entry of each for a state in which predictions are compared
 _REMEMBERED = ("_remembered", "_readings", "_predicted")

@@ -235,11 +235,11 @@ class Dockings:
     def return_at(self, step: int) -> None:
         """Count a docking that is over at `step`; call `update` first."""
         if self._is_low:
-            self.n_failed = self.n_failed + 1
-            self._n_failed_in_a_row = self._n_failed_in_a_row + 1
+            self.n_failed += 1
+            self._n_failed_in_a_row += 1
             self._not_before = step + self._pause
         else:
-            self.n_done = self.n_done + 1
+            self.n_done += 1
             self._n_failed_in_a_row = 0
 
     @property

@@ -367,7 +367,7 @@ class Recorder:
             self._file.close()
             sync_folder(self._path.parent)
         self._file = file
-        self._n_parts = self._n_parts + 1
+        self._n_parts += 1
         self._rows_of_part = 0
 
     def sync(self) -> None:

@@ -115,7 +115,7 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         observation, task_reward, terminated, truncated, info = env.step(action)
         reward = reward_number(task_reward)
         is_over = terminated or truncated
-        k = k + 1
+        k += 1
 
 
 def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats) -> Floats:

@@ -90,7 +90,7 @@ def estimate_behaviour(
                 mean += (weights - mean) / n_means
                 counts += np.bincount(actions, minlength=n_actions)
         # The first half of the path counts less and less
-        n_passes = n_passes + 1
+        n_passes += 1
         n_means = n_means // 2
     if n_rows < _LEAST_ROWS:
         raise BadInput(

@@ -100,11 +100,11 @@ class CreateStay(DockingStay):
         takes = is_there and frame.values[self._charging] and frame.values[self._current] > 0.0
         self._seek_s += self._period_s
         if takes:
-            self._settled_s = self._settled_s + self._period_s
+            self._settled_s += self._period_s
         else:
             self._settled_s = 0.0
         if is_there and not takes:
-            self._missed_s = self._missed_s + self._period_s
+            self._missed_s += self._period_s
         else:
             self._missed_s = 0.0
         if self._settled_s >= SETTLED_S:
@@ -114,7 +114,7 @@ class CreateStay(DockingStay):
                 return self._begin_to_leave(
                     frame, f"the dock was not found in {SEEKS} times {SEEK_S:g} s"
                 )
-            self._n_seeks = self._n_seeks + 1
+            self._n_seeks += 1
             self._seek_s = 0.0
             self._send()
         elif self._missed_s >= MISSED_S:
@@ -133,10 +133,10 @@ class CreateStay(DockingStay):
         if is_there:
             self._missed_s = 0.0
         else:
-            self._missed_s = self._missed_s + self._period_s
+            self._missed_s += self._period_s
         is_weak = frame.values[self._current] < FULL_A
         if is_weak:
-            self._weak_s = self._weak_s + self._period_s
+            self._weak_s += self._period_s
         else:
             self._weak_s = 0.0
         if self._missed_s >= MISSED_S:

@@ -61,17 +61,17 @@ TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
 _SAVED = (
-    *(
-        "is_charging",
-        "_clear_since",
-        "_asked_t",
-        "_was_clear",
-        "_tries",
-        "_full_t",
-        "_was_safe",
-        "_is_low",
-    ),
-    *("_refusal", "_n_deaf", "_n_wrong_mode"),
+    "is_charging",
+    "_clear_since",
+    "_asked_t",
+    "_was_clear",
+    "_tries",
+    "_full_t",
+    "_was_safe",
+    "_is_low",
+    "_refusal",
+    "_n_deaf",
+    "_n_wrong_mode",
 )
 
 

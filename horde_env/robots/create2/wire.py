@@ -184,30 +184,22 @@ def difference(new: int, old: int) -> int:
 # The first channel, its packet, and its bits; without bits, packets one after the other as they
 # are. Channels 4, 5, 8 and 50 to 54 have other sources.
 _LAID_OUT: tuple[tuple[int, str, int | tuple[int, ...]], ...] = (
-    *(
-        (0, "voltage", 4),
-        (6, "current_left", 2),
-        (9, "light_left", 6),
-        (15, "light_bumper", (0, 1, 2, 3, 4, 5)),
-    ),
-    *(
-        (21, "cliff_signal_left", 4),
-        (25, "cliff_left", 4),
-        (29, "bumps", (1, 0, 3, 2)),
-        (33, "ir_omni", (0, 2, 3)),
-    ),
-    *(
-        (36, "ir_left", (0, 2, 3)),
-        (39, "ir_right", (0, 2, 3)),
-        (42, "virtual_wall", 1),
-        (43, "overcurrents", (4, 3)),
-    ),
-    *(
-        (45, "current_main_brush", 2),
-        (47, "stasis", (0,)),
-        (48, "dirt", 1),
-        (49, "charging_sources", (1,)),
-    ),
+    (0, "voltage", 4),
+    (6, "current_left", 2),
+    (9, "light_left", 6),
+    (15, "light_bumper", (0, 1, 2, 3, 4, 5)),
+    (21, "cliff_signal_left", 4),
+    (25, "cliff_left", 4),
+    (29, "bumps", (1, 0, 3, 2)),
+    (33, "ir_omni", (0, 2, 3)),
+    (36, "ir_left", (0, 2, 3)),
+    (39, "ir_right", (0, 2, 3)),
+    (42, "virtual_wall", 1),
+    (43, "overcurrents", (4, 3)),
+    (45, "current_main_brush", 2),
+    (47, "stasis", (0,)),
+    (48, "dirt", 1),
+    (49, "charging_sources", (1,)),
 )
 N_CHANNELS = 55
 LIGHTS = 9

@@ -287,7 +287,7 @@ class DockingDrive:
             bus_v: Voltage of the bus.
         """
         if bus_v > DOCKED_V:
-            self._n_powered = self._n_powered + 1
+            self._n_powered += 1
         else:
             self._n_powered = 0
         self.docked = self._n_powered >= DOCKED_STEPS
@@ -418,11 +418,11 @@ class CritterbotStay(DockingStay):
         """Stand still until the charge is complete, the power is off, or the time is over."""
         self._n_charging += 1
         if frame.applied:
-            self._n_free = self._n_free + 1
+            self._n_free += 1
         else:
             self._n_free = 0
         if frame.values[self._bus] < DOCKED_V:
-            self._n_unplugged = self._n_unplugged + 1
+            self._n_unplugged += 1
         else:
             self._n_unplugged = 0
         if self._n_unplugged * self._period_s >= UNPLUGGED_S:

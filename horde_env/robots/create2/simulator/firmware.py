@@ -77,16 +77,16 @@ MODE_OF = {
 }
 KNOWN = {int(op) for op in Op}
 _SAVED = (
-    *(
-        "mode",
-        "mode_offset",
-        "is_asleep",
-        "n_cycles",
-        "_reboot_until",
-        "_boot_tick",
-        "_is_streaming",
-    ),
-    *("_travel", "_idle_s", "_was_docked"),
+    "mode",
+    "mode_offset",
+    "is_asleep",
+    "n_cycles",
+    "_reboot_until",
+    "_boot_tick",
+    "_is_streaming",
+    "_travel",
+    "_idle_s",
+    "_was_docked",
 )
 BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 DISTANCE = Sensors._fields.index("distance")

@@ -82,7 +82,7 @@ class Receiver:
                     return found
                 continues = self._read(1)[0] == HEADER[self._n_header]
                 if continues:
-                    self._n_header = self._n_header + 1
+                    self._n_header += 1
                 else:
                     self._n_header = 0
             elif self._n_counted() < BODY_SIZE:

@@ -92,7 +92,7 @@ class OnBoardDriver(Line):
         if packets:
             self._silent = 0
         else:
-            self._silent = self._silent + 1
+            self._silent += 1
         for packet in packets:
             self._send(self._drop(packet))
         if packets and self._slot is not None:

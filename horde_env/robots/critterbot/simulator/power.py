@@ -192,8 +192,16 @@ def holds_motors(marks: Ints) -> bool:
 
 
 POWER_STATE = (
-    *("charge", "charging_enabled", "state", "is_low", "sag_v", "battery_v", "bus_v"),
-    *("_resumed", "_plugged_s", "_low_s"),
+    "charge",
+    "charging_enabled",
+    "state",
+    "is_low",
+    "sag_v",
+    "battery_v",
+    "bus_v",
+    "_resumed",
+    "_plugged_s",
+    "_low_s",
 )
 
 
