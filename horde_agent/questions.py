@@ -281,29 +281,6 @@ def unused_name(name: str, used: Collection[str]) -> str:
     return candidate
 
 
-def columns_of_name(name: str) -> QuestionColumns:
-    """Return the columns of a question of a run of version 0.1.0, whose tables have its name alone.
-
-    Families then named their questions policy/g0.8/channel. For any other name, the family is all
-    but the last part of the name.
-
-    Examples:
-        >>> columns_of_name("forward/g0.8/light_0")
-        QuestionColumns(family='forward/g0.8', policy='forward', gamma=0.8, channel='light_0')
-        >>> columns_of_name("light")
-        QuestionColumns(family='', policy='', gamma=nan, channel='')
-    """
-    parts = name.split("/")
-    family_name = "/".join(parts[:-1])
-    if len(parts) == 3 and parts[1].startswith("g"):
-        try:
-            gamma = float(parts[1].removeprefix("g"))
-        except ValueError:
-            gamma = math.nan
-        return QuestionColumns(family=family_name, policy=parts[0], gamma=gamma, channel=parts[2])
-    return QuestionColumns(family=family_name, policy="", gamma=math.nan, channel="")
-
-
 def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     """Return the questions of a TOML file.
 

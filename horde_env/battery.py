@@ -114,7 +114,7 @@ class BatteryMonitor:
         n_held_limit: Steps in a row after which the dock counts as holding the robot.
     """
 
-    name: ClassVar[str] = "gauge"  # in saved states: earlier versions wrote it
+    name: ClassVar[str] = "battery"  # in saved states
 
     def __init__(self, spec: RobotSpec) -> None:
         voltages = _channels_of(spec, "battery_voltage")

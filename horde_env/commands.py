@@ -18,7 +18,7 @@ class CommandMonitor:
     without a fault.
     """
 
-    name: ClassVar[str] = "obedience"  # in saved states: earlier versions wrote it
+    name: ClassVar[str] = "commands"  # in saved states
     saved: ClassVar[tuple[str, ...]] = ("complaint",)  # attributes of its state
     info_keys: ClassVar[tuple[InfoKey, ...]] = (OBEYED_KEY,)
 

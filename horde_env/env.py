@@ -395,8 +395,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
 
 def _manoeuvres_of(backend: Backend, default: Manoeuvres) -> Manoeuvres:
     """Return the manoeuvres of a body that names its own."""
-    earlier_name: Manoeuvres = getattr(backend, "drives", default)
-    manoeuvres: Manoeuvres = getattr(backend, "manoeuvres", earlier_name)
+    manoeuvres: Manoeuvres = getattr(backend, "manoeuvres", default)
     return manoeuvres
 
 

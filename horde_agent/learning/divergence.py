@@ -60,7 +60,7 @@ class DivergenceMonitor:
     def state(self) -> State:
         """Return the complete state, by name."""
         return attributes(self, *_STATE) | {
-            "is_aside": self.is_diverged.copy(),
+            "is_diverged": self.is_diverged.copy(),
             "reasons": text(self.reasons),
             "first_skips": text(self._first_skips),
         }
@@ -68,7 +68,7 @@ class DivergenceMonitor:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
-        self.is_diverged = state["is_aside"].copy()
+        self.is_diverged = state["is_diverged"].copy()
         self.reasons = untext(state["reasons"])
         self._first_skips = untext(state["first_skips"])
 

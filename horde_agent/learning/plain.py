@@ -541,28 +541,18 @@ class PlainEngine:
         return (
             nested(**arrays)
             | attributes(self, *_OWN_STATE)
-            | {"_is_aside": self._is_diverged.copy()}
+            | {"is_diverged": self._is_diverged.copy()}
             | streams_state(self.stream, self._streams)
         )
 
     def restore(self, state: State) -> None:
-        """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
-
-        Raises:
-            ValueError: If it is the span engine's, as of earlier versions for "htd" and
-                "true_online_gtd".
-        """
-        if "_demons/theta" not in state:
-            raise ValueError(
-                f"its state is of the span engine, which no longer supports algorithm {self.config.algorithm!r}: "
-                "learn from the recording again (horde learn --backend replay --log RUN)"
-            )
+        """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
         for name, into in self._demons._asdict().items():
-            if isinstance(into, np.ndarray) and into.size:  # version 0.1.0 has no average
+            if isinstance(into, np.ndarray):
                 into[...] = state[f"_demons/{name}"]
         self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
         put_back(self, state, *_OWN_STATE)
-        self._is_diverged = state["_is_aside"].copy()
+        self._is_diverged = state["is_diverged"].copy()
         self.stream, self._streams = restored_streams(state)
 
     def to_plain(self) -> PlainEngine:

@@ -544,17 +544,7 @@ class SpanEngine:
         return self.memory.state() | attributes(self, *_OWN_STATE)
 
     def restore(self, state: State) -> None:
-        """Restore a state from an engine with the same arguments and the same calls of `rearrange`.
-
-        Raises:
-            ValueError: If the state was copied over several steps, as in version 0.1.0 for large
-                Hordes.
-        """
-        if "put_in_at" in state:
-            raise ValueError(
-                "its state was copied over several steps, a format that this version does not read: learn from the "
-                "recording again (horde learn --backend replay --log RUN)"
-            )
+        """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
         self.memory.restore(state)
         put_back(self, state, *_OWN_STATE)
         self._signals = None

@@ -70,7 +70,6 @@ _WIDE = 64  # lanes of a block from which on wide vectors pay
 _FIRST_ROWS = 4 * CHUNK  # rows that are pre-faulted before the first step
 PREFAULT_STEPS = 128  # steps over which a chunk is pre-faulted
 LEAST_TOUCHED = 1 << 19  # least numbers per step
-_NOTHING: Reals = np.zeros(0)
 
 
 # ---- the arrays ---------------------------------------------------------------------------------
@@ -892,7 +891,10 @@ class SpanMemory:
         arrays = {name: a for name, a in self.span._asdict().items() if isinstance(a, np.ndarray)}
         saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
         rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
-        settings = {"n_active": np.array(self.span.n_active), "_is_aside": self.is_diverged.copy()}
+        settings = {
+            "n_active": np.array(self.span.n_active),
+            "is_diverged": self.is_diverged.copy(),
+        }
         return {
             **saved,
             **rows,
@@ -904,35 +906,21 @@ class SpanMemory:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
         self._packed = None
-        tail = int(state.get("tail", self._tail))
+        tail = int(state["tail"])
         n_active = int(state["n_active"])
         if (tail, n_active) != (self._tail, self.span.n_active):
             self._tail = tail
             self._lay_out(self.demons, n_active)
         for name in ROWS:
             getattr(self.span, name)[: self._n_in_use] = 0
-            saved = state.get(name, _NOTHING)  # version 0.1.0 has no average
+            saved = state[name]
             getattr(self.span, name)[: saved.size] = saved
         for name in SpanArrays._fields:
             if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
                 getattr(self.span, name)[...] = state[name]
-        if "signal_skips" not in state:
-            self._convert_queued_ratios()
-        self.is_diverged = state["_is_aside"].copy()
+        self.is_diverged = state["is_diverged"].copy()
         self.stream, self.others = restored_streams(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
-
-    def _convert_queued_ratios(self) -> None:
-        """Convert queued ratios of a state of version 0.1.0, in which a policy without a ratio had NaN."""
-        span = self.span
-        is_missing = ~np.isfinite(span.signal_rho)
-        if not is_missing.any():
-            return
-        (_, policy, _) = self.demons
-        span.signal_skips[:-1, :-1] = is_missing[:, policy]
-        span.signal_rho[is_missing] = 0.0
-        span.signal_changes[:, 0] = 1
-        span.signal_gamma[-1, :-1] = np.nan  # so that the next transition's gamma counts as changed
 
     # ---- adding and removing demons -------------------------------------------------------------
 

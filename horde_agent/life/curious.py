@@ -271,9 +271,7 @@ class OptionDrive(LifeHooks):
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions."""
-        put_back(self, state, *_OF_DEMONS, "_n_learned")
-        if "_readings" in state:  # earlier versions remembered no readings
-            put_back(self, state, *_REMEMBERED)
+        put_back(self, state, *_OF_DEMONS, *_REMEMBERED, "_n_learned")
 
 
 class CuriousBehaviour:

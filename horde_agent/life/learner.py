@@ -496,8 +496,7 @@ def relearn(
 def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
     """Yield each row: observation, action, b(a), phase, flags, step, policy, robot, reward.
 
-    A row outside a drive with a reading that is not finite, as older versions recorded it, is left
-    out, and the next one follows a gap.
+    A row outside a drive with a reading that is not finite is left out, and the next one follows a gap.
     """
     for part in _finite_parts(parts):
         columns = [

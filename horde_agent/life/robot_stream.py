@@ -54,15 +54,15 @@ _SAVED_COUNTS = (
 )
 
 # Attributes of a stream, and their names in a snapshot
-_SAVED_AS = {
-    "t": "t",
-    "_n_not_applied_in_a_row": "_n_not_applied_in_a_row",
-    "has_begun": "_has_begun",
-    "flags": "_flags",
-    "is_observed": "_is_observed",
-    "_follows_not_finite": "_follows_not_finite",
-    "is_resumed": "_is_resumed",
-}
+_SAVED = (
+    "t",
+    "_n_not_applied_in_a_row",
+    "has_begun",
+    "flags",
+    "is_observed",
+    "_follows_not_finite",
+    "is_resumed",
+)
 
 _NOT_FINITE = (
     "step %d: the reading of %s is %s. Such an observation repeats the one before it, is not learned from, and counts "
@@ -121,9 +121,8 @@ class RobotCounts:
         return attributes(self, *_SAVED_COUNTS)
 
     def restore(self, state: State) -> None:
-        """Continue from what `state` returned; an older snapshot lacks some counts."""
-        names = [name for name in _SAVED_COUNTS if name in state]
-        put_back(self, state, *names)
+        """Continue from what `state` returned."""
+        put_back(self, state, *_SAVED_COUNTS)
 
 
 class RobotStream:
@@ -373,8 +372,7 @@ class RobotStream:
             "reward": np.array(self.reward),
             "tiles": tiles,
         }
-        values = attributes(self, *_SAVED_AS)
-        saved_values = {_SAVED_AS[name]: value for name, value in values.items()}
+        saved_values = attributes(self, *_SAVED)
         world = {}
         if self.body.is_restorable and self.has_begun:
             world = self.body.save_state()
@@ -400,17 +398,11 @@ class RobotStream:
             restore_behaviour(inner(state, "behaviour"))
         saved_values = inner(state, "own")
         self.counts.restore(saved_values)
-        # Older snapshots lack some
-        values = {
-            name: saved_values[saved_name]
-            for name, saved_name in _SAVED_AS.items()
-            if saved_name in saved_values
-        }
-        put_back(self, values, *values)
+        put_back(self, saved_values, *_SAVED)
         current = inner(state, "now")
         self.observation = current["observation"].copy()
         self.pose = tuple(current["pose"].tolist())
-        self.reward = float(current.get("reward", np.nan))  # older snapshots lack it
+        self.reward = float(current["reward"])
         self.tiles = None
         if current["tiles"].dtype.kind != "f":
             self.tiles = current["tiles"].copy()

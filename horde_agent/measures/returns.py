@@ -256,8 +256,8 @@ def is_sum_of_channel(question: GVF) -> bool:
 def _new_name(questions: Sequence[GVF], used_names: set[str]) -> str:
     """Return a name for a policy, by which records identify it.
 
-    Its action, else the one that its questions have for it. Without one, as in records of version
-    0.1.0: what the names of its questions begin with, if they agree, else its class.
+    Its action, else the one that its questions have for it. Without one: what the names of its
+    questions begin with, if they agree, else its class.
     """
     target = questions[0].target_policy
     if isinstance(target, ConstantAction):

@@ -24,7 +24,6 @@ from horde_agent.record.rows import (
     Phase,
     Row,
     Stream,
-    completed,
     read_in_parts,
     row_dtype,
 )
@@ -139,8 +138,7 @@ class Recorder:
         If the rows after these are redone, in a simulation, they are only compared, and from the
         first row that differs (`differs_at`) on, rows are replaced. A last row with phase END, and
         all rows from the first damaged one on, are redone without a comparison. If they are not
-        redone, damaged rows stay in the file; the next row is a gap. After the rows of an older
-        version, which have fewer fields, recording continues in a further file.
+        redone, damaged rows stay in the file; the next row is a gap.
 
         Raises:
             FileNotFoundError: If there is no recording.
@@ -156,7 +154,7 @@ class Recorder:
             for fault in segment.faults(is_last=segment is last):
                 _log.warning("%s", fault)
         if is_redone:
-            later_rows = completed(_rows_before_damage(segments))
+            later_rows = _rows_before_damage(segments)
             if len(later_rows) and later_rows["phase"][-1] == Phase.END:
                 later_rows = later_rows[:-1]
             n_rows = after + len(later_rows)
@@ -232,8 +230,6 @@ class Recorder:
         encoded = self._encoded([row])
         recorded = self._ahead[self._n_ahead : self._n_ahead + 1]
         encoded["unix_s"] = recorded["unix_s"]
-        if np.isnan(recorded["reward"][0]):  # an older version did not record it
-            encoded["reward"] = recorded["reward"]
         if encoded.tobytes()[:-CRC_BYTES] == recorded.tobytes()[:-CRC_BYTES]:
             self._n_ahead += 1
             return True
@@ -264,8 +260,6 @@ class Recorder:
         sync_folder(path.parent)
         self._file = path.open("rb+", buffering=0)
         self._file.seek(0, 2)
-        if segment.records.dtype != self._dtype:  # rows of an older version
-            self._begin_part()
 
     def _keep_writing(self) -> None:
         while not self._wake.wait(FLUSH_S):

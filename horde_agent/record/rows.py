@@ -34,9 +34,6 @@ NO_ACTION = -1
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 NO_POLICY = 0
-LATER_FIELDS = ("reward", "unix_s")
-"""Fields that older recordings lack."""
-
 
 OnFault = Callable[[str], None]
 """Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
@@ -145,23 +142,9 @@ def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
 def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
     """Return `n` rows of `row_dtype`: rewards and wall clocks are unknown, everything else is 0."""
     rows = np.zeros(n, row_dtype(n_inputs, n_robots))
-    for name in LATER_FIELDS:
-        rows[name] = np.nan
+    rows["reward"] = np.nan
+    rows["unix_s"] = np.nan
     return rows
-
-
-def completed(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of any version, shape (n_rows,), with all fields of `row_dtype`; those they lack are unknown."""
-    names = rows.dtype.names or ()
-    if all(name in names for name in LATER_FIELDS):
-        return rows
-    n_robots = 1
-    if "robot" in names:
-        n_robots = 2
-    complete = new_rows(len(rows), rows["observation"].shape[1], n_robots)
-    for name in names:
-        complete[name] = rows[name]
-    return complete
 
 
 @dataclass(frozen=True)
@@ -311,16 +294,14 @@ def _sound_rows(segment: Segment, expected: int | None) -> tuple[NDArray[Any], i
     """Return the sound rows of a file, and the number of the row after the last of them.
 
     A row is a gap unless it has the number that is expected after the sound row before it; None
-    expects the first. Fields that an older version did not record are unknown.
+    expects the first.
     """
-    missing = set(row_dtype(1).names or ()) - {CRC, *LATER_FIELDS}
-    missing -= set(segment.records.dtype.names or ())
+    missing = set(row_dtype(1).names or ()) - set(segment.records.dtype.names or ())
     if missing:
         raise ValueError(f"the rows of {segment.path} lack {', '.join(sorted(missing))}")
-    rows = completed(segment.records)
     number = segment.first + np.flatnonzero(segment.is_sound)
     follows = np.r_[segment.first if expected is None else expected, number + 1]
-    sound = rows[segment.is_sound]
+    sound = segment.records[segment.is_sound]
     for first_after in np.flatnonzero(number != follows[:-1]):
         sound["flags"][first_after] |= np.uint8(Flag.GAP)
         if "robot" in (sound.dtype.names or ()):  # the rows of any robot may be missing

@@ -23,7 +23,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 CRC = "crc"
 CRC_BYTES = 4
 _ALIGNMENT = 64

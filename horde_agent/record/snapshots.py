@@ -31,7 +31,7 @@ from horde_agent.record.segments import RecordLost, sync_folder
 from horde_agent.saving import State
 
 FORMAT = "horde-snapshot"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 KEPT = 2
 SMALL_BYTES = 1 << 16
 _MANIFEST = "manifest.json"

@@ -345,7 +345,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(features: str | None) -> Pairs | None:
-    """Return the random pairs of `features`, None if there are none, as in runs of version 0.1.0."""
+    """Return the random pairs of `features`, None if there are none."""
     if features is None or features == FIXED:
         return None
     match = _PAIRS.fullmatch(features)
@@ -445,7 +445,7 @@ def _with_rarity(config: LearnConfig) -> LearnConfig:
 
 
 def offset_of(config: LearnConfig) -> float | Literal["mean", "reading"]:
-    """Return the offset as `LearnerConfig` takes it; 0 if it is not set, as in runs of version 0.1.0."""
+    """Return the offset as `LearnerConfig` takes it; 0 if it is not set."""
     if config.offset is None:
         return 0.0
     if config.offset == MEAN:
@@ -456,7 +456,7 @@ def offset_of(config: LearnConfig) -> float | Literal["mean", "reading"]:
 
 
 def average_of(config: LearnConfig) -> float:
-    """Return the reach of the averaged weights as `LearnerConfig` takes it; 0 if it is not set, as in version 0.1.0."""
+    """Return the reach of the averaged weights as `LearnerConfig` takes it; 0 if it is not set."""
     if config.average is None:
         return NO_AVERAGE
     return config.average
@@ -487,12 +487,8 @@ def read_config(path: Path) -> LearnConfig:
         raise BadInput(f"the config file {path} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
-    is_of_run = "versions" in table
-    if is_of_run:
-        # runs of older versions have none of them
-        table = {"offset": NO_OFFSET, "average": NO_AVERAGE, "rarity": False} | table
     settings = dict(table)
-    if is_of_run:
+    if "versions" in table:  # of a run
         for name, value in table.items():
             if name in ("out", "config") or isinstance(value, dict):
                 del settings[name]

@@ -21,7 +21,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.measures.nmsre import deviation_of
 from horde_agent.measures.returns import persistent, returns_along
-from horde_agent.questions import QuestionColumns, columns_of_name
+from horde_agent.questions import QuestionColumns
 from horde_agent.record import Flag, Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
@@ -407,9 +407,6 @@ def _measures(values: NDArray[np.float64]) -> Table:
 
 def _group_of(question: Table) -> str:
     """Return the name of a question's policy and time scale, from its entry in facts.json."""
-    if "policy" not in question:  # of version 0.1.0
-        columns = columns_of_name(question["name"])
-        return columns.group or columns.family
     gamma = question["gamma"]
     if gamma is None:
         gamma = math.nan

@@ -34,7 +34,7 @@ from horde_env.errors import BackendUnavailable
 from horde_env.robot import RobotSpec, default_robot
 
 FORMAT = "horde-life"
-VERSION = 2
+VERSION = 1
 # Bits of `flags`
 GAP = 1
 NOT_APPLIED = 2

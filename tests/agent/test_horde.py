@@ -32,7 +32,6 @@ from tests.agent.hordes import (
     breaking,
     engine_of,
     make,
-    nan_policy,
     siblings,
 )
 from tests.oracles.gtd import DenseGTD
@@ -390,38 +389,6 @@ def answers(horde: Horde) -> list[Any]:
         horde.skipped_because,
         horde.n_updated,
     ]
-
-
-def test_a_state_that_was_copied_over_many_steps_by_an_earlier_version_is_refused() -> None:
-    """It has blocks of weights of different steps: nothing may learn on from them."""
-    horde = make(family())
-    old = {name: array for name, array in horde.state().items() if not name.startswith("engine/")}
-    with pytest.raises(ValueError, match="replay"):
-        horde.restore(old | {"engine/put_in_at": np.zeros((3, 3))})
-
-
-def test_queued_steps_without_a_ratio_in_a_state_of_version_0_1_0_are_skipped() -> None:
-    """Such a state has NaN among its queued ratios, and no array of the groups without a ratio.
-
-    The last queued step has no ratio and the next step has one. gamma and lambda are constant, so
-    the old version marked no queued step as one with a change.
-    """
-    questions = [ask("a", ConstantAction(0, N_ACTIONS)), ask("b", nan_policy((68, 70, 74)))]
-    whole, twin = (make(questions, mode="deferred") for _ in range(2))
-    life = RandomLife(whole)
-    life.run(74)
-    state = whole.state()
-    is_missing = state.pop("engine/signal_skips")[:-1, :-1] > 0
-    assert is_missing.sum(axis=0).tolist() == [0, 3]
-    state["engine/signal_rho"][:, :-1][is_missing] = np.nan
-    state["engine/signal_changes"][:, 0] = 0
-
-    RandomLife(twin).run(60)
-    twin.restore(state)
-    life.hordes = (whole, twin)
-    life.run(100)
-    assert whole.n_skipped.tolist() == [0, 3]
-    assert answers(twin) == answers(whole)
 
 
 @pytest.mark.parametrize("mode", ["eager", "deferred"])

@@ -25,7 +25,7 @@ from horde_agent.kernels import rules
 from horde_agent.kernels.offsets import N_READINGS
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.questions import from_file
-from horde_agent.runs.config import BadInput, LearnConfig, offset_of, read_config, resolve
+from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from tests.agent.doubles import ToyBody
 from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
 from tests.oracles.offsets import SlowOffset
@@ -603,16 +603,6 @@ def test_a_run_with_an_impossible_offset_is_refused(
     with pytest.raises(BadInput) as refusal:
         resolve(LearnConfig(**settings))
     assert sentence in str(refusal.value)
-
-
-def test_a_run_of_an_older_version_has_no_offset(tmp_path: Path) -> None:
-    """Its config.toml has versions, and does not mention an offset; a file of settings alone has the default."""
-    of_run = tmp_path / "config.toml"
-    of_run.write_text('step_size = 0.1\n\n[versions]\nhorde-gvf = "0.1.0"\n')
-    settings_file = tmp_path / "own.toml"
-    settings_file.write_text("steps = 100\n")
-    assert offset_of(read_config(of_run)) == 0.0
-    assert offset_of(resolve(read_config(settings_file))) == "reading"
 
 
 def test_a_question_file_sets_the_offset_of_its_questions(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from horde_agent.record import Flag, Phase, Recorder, Row, read, read_end, read_in_parts, row_dtype
 from horde_agent.record import recorder as recorder_module
-from horde_agent.record.segments import encode_header, read_segment, record_files, sealed
+from horde_agent.record.segments import read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
 
 N_INPUTS = 4
@@ -410,12 +410,8 @@ def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:
             for content in ("", '{"format": "something else"}\n', "[1, 2]\n")
         ),
         (
-            '{"format": "horde-life", "version": 1}\n',
-            "version 1 of the format horde-life, expected 2: read it with",
-        ),
-        (
-            '{"format": "horde-life", "version": 3}\n',
-            "version 3 of the format horde-life, expected 2: read it with",
+            '{"format": "horde-life", "version": 2}\n',
+            "version 2 of the format horde-life, expected 1: read it with",
         ),
     ],
 )
@@ -428,63 +424,6 @@ def test_a_file_that_is_no_record_or_one_of_another_version_is_refused(
 
 
 # ---- rewards and the wall clock -------------------------------------------------------------------------------------
-
-
-def make_older(path: Path) -> None:
-    """Rewrite the file of a recording as versions without rewards and wall clock wrote it."""
-    segment = read_segment(path, "horde-life")
-    names = [n for n in segment.records.dtype.names or () if n not in ("reward", "unix_s")]
-    fields = [field for field in segment.records.dtype.descr if field[0] in names]
-    rows = np.zeros(len(segment.records), fields)
-    for name in names:
-        rows[name] = segment.records[name]
-    header = {**segment.header, "dtype": rows.dtype.descr}
-    del header["crc"]
-    path.write_bytes(encode_header(header) + sealed(rows))
-
-
-def test_a_row_is_recorded_with_its_reward_and_wall_clock(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    with Recorder(N_INPUTS, path) as recorder:
-        recorder.write(row(0)._replace(reward=np.nan, unix_s=np.nan))
-        recorder.write(row(1))
-    np.testing.assert_array_equal(read(path).rows["reward"], [np.nan, 0.5])
-    np.testing.assert_array_equal(read(path).rows["unix_s"], [np.nan, 1.7e9 + 0.1])
-    assert read(path, columns=["reward"]).rows.dtype.names == ("reward",)
-
-
-def test_rewards_and_wall_clock_of_an_older_recording_are_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "life.rec"
-    write(path, 10)
-    make_older(path)
-    stream = read(path)
-    assert stream.rows["step"].tolist() == list(range(10))
-    assert np.isnan(stream.rows["reward"]).all()
-    assert np.isnan(stream.rows["unix_s"]).all()
-
-
-@pytest.mark.parametrize("is_redone", [True, False])
-def test_an_older_recording_continues_in_a_further_file(is_redone: bool, tmp_path: Path) -> None:
-    """Its own rows stay as they are, also if they are redone with a reward."""
-    path = tmp_path / "life.rec"
-    write(path, 10)
-    make_older(path)
-    content = path.read_bytes()
-    n_known = 6
-    with Recorder.resume(path, n_known, is_redone=is_redone) as recorder:
-        assert recorder.since.rows["step"].tolist() == list(range(n_known, 10))
-        first_written = 10
-        if is_redone:
-            first_written = n_known
-        for k in range(first_written, 14):
-            recorder.write(row(k))
-    assert recorder.differs_at is None
-    assert path.read_bytes() == content
-    assert [file.name for file in record_files(path)] == ["life.rec", "life-2.rec"]
-    stream = read(path)
-    assert stream.rows["step"].tolist() == list(range(14))
-    assert stream.faults == ()
-    np.testing.assert_array_equal(stream.rows["reward"][8:12], [np.nan, np.nan, 5.0, 5.5])
 
 
 def test_a_redone_row_keeps_its_first_wall_clock_and_may_not_have_another_reward(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 import sys
@@ -19,6 +20,7 @@ from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.measures.nmsre import Outcomes, error_trace, final_nmsre
 from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.measures.two_pass_nmsre import curves, policy_scores
+from horde_agent.questions import QuestionColumns
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig, time_name
 from horde_agent.runs.reporting import pictures
@@ -105,7 +107,7 @@ def test_the_report_shows_every_picture_and_the_worst_questions(
 def test_a_band_around_the_predictions_over_time_shows_the_learned_deviation(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a deviation in traces.csv, or with that of an older version, the picture has no band."""
+    """Without a deviation in traces.csv, or an empty one, the picture has no band."""
     for other in ("_nmsre_section", "_pen_section", "_scatter_section", "_mspbe_section"):
         monkeypatch.setattr(pictures, other, lambda *_: "")
     run = tmp_path / "run"
@@ -352,6 +354,18 @@ QUESTIONS = [
 ]
 
 
+def about(name: str) -> QuestionColumns:
+    """Return the columns of a question that is named policy/g0.8/channel, or has no family."""
+    parts = name.split("/")
+    if len(parts) < 3:
+        return QuestionColumns(family="", policy="", gamma=math.nan, channel="")
+    policy, gamma, channel = parts
+    gamma = gamma.removeprefix("g")
+    return QuestionColumns(
+        family=f"{policy}/g{gamma}", policy=policy, gamma=float(gamma), channel=channel
+    )
+
+
 def page_of(tmp_path: Path, **changes: Any) -> str:
     """Return the page of a run of these numbers, or others, without its pictures."""
     folder = RunFolder(tmp_path)
@@ -360,7 +374,8 @@ def page_of(tmp_path: Path, **changes: Any) -> str:
     folder.config.write_text(to_toml(config, {"horde-gvf": "1"}))
     write_json(folder.summary, SUMMARY | {k: v for k, v in changes.items() if k in SUMMARY})
     write_json(folder.details, DETAILS | {k: v for k, v in changes.items() if k not in SUMMARY})
-    write_csv(folder.questions, SCORE_COLUMNS, QUESTIONS)
+    rows = [[*numbers, *about(str(numbers[0]))] for numbers in QUESTIONS]
+    write_csv(folder.questions, [*SCORE_COLUMNS, *QuestionColumns._fields], rows)
     write_csv(folder.learning_curve, ["excursion"], [])
     return write_report(tmp_path).read_text()
 
@@ -577,12 +592,13 @@ def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str 
         "diverged": [diverged] if diverged else [],
     }
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    lines = ["name,nmsre,nmsre_of_persistence,diverged"]
+    lines = ["name,nmsre,nmsre_of_persistence,diverged,family,policy,gamma,channel"]
     for name, value in nmsre.items():
         values = ","
         if value is not None:
             values = f"{value},{2.0 * value}"
-        lines.append(f"{name},{values},{int(name == diverged)}")
+        of_question = ",".join(str(value) for value in about(name))
+        lines.append(f"{name},{values},{int(name == diverged)},{of_question}")
     (folder / "questions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "learning_curve.csv").write_text(
         "step,mean_nmsre_online\n10,2.0\n20,\n30,1.0\n", encoding="utf-8"

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.record import Flag, Phase, read, snapshots
+from horde_agent.record import Flag, Phase, read
 from horde_agent.record.rows import row_dtype
 from horde_agent.runs.storage.folder import RunFolder
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from tests.agent.commands import (
     QUESTIONS,
-    edited_manifest,
     files,
     flip,
     horde,
@@ -195,29 +194,6 @@ def test_a_report_of_a_resumed_robot_counts_the_same_gaps(
 
 
 @pytest.mark.sim
-def test_a_run_of_an_older_version_without_the_state_of_its_simulated_robot_continues_after_a_gap(
-    tmp_path: Path,
-) -> None:
-    run = tmp_path / "run"
-    assert horde(f"learn --robot create2 --questions nexting --steps 200 --out {run}") == 0
-    (snapshot,) = snapshots.found(run / "checkpoint")
-    with edited_manifest(snapshot) as manifest:
-        newer = (
-            "life/world/",
-            "life/own/n_not_finite",
-            "life/own/_follows_not_finite",
-            "life/own/_is_resumed",
-        )
-        manifest["small"] = [
-            entry for entry in manifest["small"] if not entry["name"].startswith(newer)
-        ]
-        manifest["facts"].pop("n_resumes")
-    assert horde(f"resume {run} --steps 300") == 0
-    (event,) = resumes_of(run)
-    assert not event["exact"]
-    assert summary_of(run)["gaps"] == 1
-
-
 # ---- readings that are not finite ------------------------------------------------------------------------------------
 
 

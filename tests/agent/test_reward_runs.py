@@ -41,7 +41,6 @@ from tests.agent.doubles import (
     live,
 )
 from tests.agent.test_cluster import LocalCluster
-from tests.agent.test_old_folders import unpacked
 from tests.oracles.evaluation import nmsre, truncated_return
 
 LIFE = "learn --questions values --horizon 12 --excursion-probability 0.03 --seed 1"
@@ -156,35 +155,54 @@ def test_lerobot_gets_the_rewards_and_gives_them_back(paid_run: Path, tmp_path: 
     np.testing.assert_array_equal(replayed[np.isfinite(replayed)], original["reward"][is_learned])
 
 
+@pytest.fixture(scope="module")
+def unpaid_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a table without rewards."""
+    folder = tmp_path_factory.mktemp("unpaid")
+    rows = [f"{k % 7 / 7:.3f},{k % 2},0.5" for k in range(80)]
+    (folder / "t.csv").write_text("\n".join(["x,a,p", *rows, ""]))
+    columns = 'period_s = 0.1\naction = "a"\nb = "p"\n[[channel]]\ncolumn = "x"\n'
+    (folder / "columns.toml").write_text(columns)
+    run = folder / "run"
+    words = (
+        f"learn --data {folder / 't.csv'} --columns {folder / 'columns.toml'} --questions nexting"
+    )
+    assert horde(f"{words} --out {run}") == 0
+    return run
+
+
 @pytest.mark.parametrize("to", ["parquet", "mcap", "lerobot"])
 def test_an_export_of_a_record_without_rewards_names_none(
-    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    to: str,
+    unpaid_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """So a question about the reward is refused, and does not skip each step."""
     pytest.importorskip({"parquet": "pyarrow", "mcap": "mcap", "lerobot": "pyarrow"}[to])
-    run = unpacked("critterbot", tmp_path)
-    data = tmp_path / f"old.{to}"
-    assert horde(f"export {run} --to {to} --out {data}") == 0
+    data = tmp_path / f"unpaid.{to}"
+    assert horde(f"export {unpaid_run} --to {to} --out {data}") == 0
     words = f"learn --data {data} --questions values --out {tmp_path / 'run'}"
     if to != "lerobot":
-        columns = tmp_path / "old-columns.toml"
+        columns = tmp_path / "unpaid-columns.toml"
         if to == "parquet":
-            columns = tmp_path / "old.parquet-columns.toml"
+            columns = tmp_path / "unpaid.parquet-columns.toml"
         assert "reward" not in tomllib.loads(columns.read_text())
         words += f" --columns {columns}"
     monkeypatch.chdir(tmp_path)
     assert "is about the reward, but these data have no rewards" in refused(words.split(), capsys)
 
 
-def test_an_old_record_is_not_replayed_with_questions_about_the_reward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_record_without_rewards_is_not_replayed_with_questions_about_them(
+    unpaid_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = unpacked("critterbot", tmp_path)
     monkeypatch.chdir(tmp_path)
-    words = f"learn --backend replay --log {run} --questions values --out again"
-    line = refused(words.split(), capsys)
-    assert "is about the reward, but" in line
-    assert "was recorded without rewards, by an older version: ask other questions" in line
+    words = f"learn --backend replay --log {unpaid_run} --questions values --out again"
+    assert "is about the reward, but these data have no rewards" in refused(words.split(), capsys)
 
 
 def test_excursions_without_a_policy_to_follow_are_refused(

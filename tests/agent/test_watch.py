@@ -239,27 +239,6 @@ def test_the_map_has_a_family_for_each_policy_and_time_scale(tmp_path: Path) -> 
     ]
 
 
-def test_the_map_of_an_older_run_has_a_family_for_names_that_differ_in_their_last_part(
-    tmp_path: Path,
-) -> None:
-    """One family, or more than 40, need no names on the map."""
-    lived(tmp_path, 20, n_demons=5)
-    facts = tmp_path / "live" / "facts.json"
-    table = json.loads(facts.read_text())
-
-    def named(*names: str) -> list[dict[str, Any]]:
-        facts.write_text(json.dumps({**table, "questions": [{"name": name} for name in names]}))
-        return RunReader(tmp_path).families()
-
-    assert named("a/g0/x", "a/g0/y", "b/g0/x", "alone") == [
-        {"name": "a/g0", "n": 2},
-        {"name": "b/g0", "n": 1},
-        {"name": "", "n": 1},
-    ]
-    assert named("a/x", "a/y") == []
-    assert named(*(f"p{k}/x" for k in range(41))) == []
-
-
 def test_the_share_of_questions_better_than_the_mean_is_that_of_the_tested_ones(
     tmp_path: Path,
 ) -> None:

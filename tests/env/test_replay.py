@@ -406,8 +406,7 @@ def test_a_recording_without_a_pose_has_none_in_its_frames(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"version": 3}, "version 3"),
-        ({"version": 1}, "version 1"),
+        ({"version": 2}, "version 2"),
         ({"format": "mcap"}, "format"),
         ({"channels": [{"name": "bumper"}]}, "1 channels, bumper"),
     ],

@@ -373,7 +373,6 @@ def _frames(episode: Episode, index: int, first: int, fps: float) -> Any:
             STATE: state if width == 1 else pa.FixedSizeListArray.from_arrays(state, width),
             ACTION: np.append(episode.action, 0),
             "b": np.nan_to_num(episode.b),
-            # Unknown in records of older versions
             _REWARD: np.append(episode.reward, 0.0),
             "step": episode.step,
             "terminated": (frame == n - 1) & episode.is_terminated,

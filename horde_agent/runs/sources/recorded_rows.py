@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from horde_agent.gvf import Reward
 from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
@@ -29,11 +28,10 @@ from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
 from horde_agent.runs.storage.recorded_run import (
     RestoredLife,
-    is_reward_known,
     open_recorded,
     read_extent,
 )
-from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life, refuse_rewards
+from horde_agent.runs.storage.run import HeaderEnv, Run, make_run, new_life
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -234,13 +232,6 @@ def replay_session(
         )
     extent = read_extent(recorded.folder)
     run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded_settings)
-    questions = run.horde.questions
-    asks_about_reward = any(isinstance(question.cumulant, Reward) for question in questions)
-    if asks_about_reward and not is_reward_known(recorded.folder.life):
-        refuse_rewards(
-            questions,
-            f"{config.log} was recorded without rewards, by an older version: ask other questions",
-        )
     for path in record_files(recorded.folder.life):
         try:
             os.link(path, folder.log / path.name)

@@ -87,8 +87,7 @@ class RobotSource(Source):
             _refuse_lone_probability(self.life, config)
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
-        # A run of an older version may lack the state of a robot that can now be restored.
-        self._is_redone = resumed is not None and self.life.body.is_restorable and resumed.has_robot
+        self._is_redone = resumed is not None and self.life.body.is_restorable
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(

@@ -228,7 +228,7 @@ class RunFolder:
                 )
 
     def sealed(self) -> dict[str, str]:
-        """Return the SHA-256 in sums.sha256 by file name; empty for older runs, which have none."""
+        """Return the SHA-256 in sums.sha256 by file name; empty without the file."""
         try:
             text = self.sums.read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
-from horde_agent.questions import QuestionColumns, columns_of_name, question_columns
+from horde_agent.questions import QuestionColumns, question_columns
 from horde_agent.runs.storage.folder import read_csv, read_lines, write_csv
 
 SCORE_COLUMNS = (
@@ -65,7 +64,7 @@ def write_questions(
 
 
 def read_questions(path: Path, *, is_strict: bool = True) -> list[Line]:
-    """Return the lines of questions.csv, with the columns of `QuestionColumns` also for version 0.1.0.
+    """Return the lines of questions.csv.
 
     Args:
         path: The file.
@@ -75,21 +74,9 @@ def read_questions(path: Path, *, is_strict: bool = True) -> list[Line]:
         FileNotFoundError: If there is no file.
         ValueError: If a line, except a truncated last one, does not fit the header.
     """
-    lines = read_lines(path) if is_strict else read_csv(path)
-    if lines and "policy" not in lines[0]:
-        for line in lines:
-            _add_columns(line)
-    return lines
-
-
-def _add_columns(line: Line) -> None:
-    columns = columns_of_name(line["name"])
-    line["family"] = columns.family
-    line["policy"] = columns.policy
-    line["channel"] = columns.channel
-    line["gamma"] = ""
-    if not math.isnan(columns.gamma):
-        line["gamma"] = f"{columns.gamma:.9g}"
+    if is_strict:
+        return read_lines(path)
+    return read_csv(path)
 
 
 def columns_of(line: Mapping[str, str]) -> QuestionColumns:

@@ -80,7 +80,7 @@ class RecordedRun:
 
         The horizon is taken from this run; so are questions and seed, unless `config` names
         questions, and the offset, the averages, no rarity and the features, unless `config` names
-        them: the recording of an older run gives the weights that it had.
+        them: the recording gives the weights that its run had.
 
         Raises:
             BadInput: If the questions of this run were given in Python, and `config` names none.
@@ -211,7 +211,7 @@ def read_extent(folder: RunFolder) -> Extent:
 
 
 def is_reward_known(recording: Path) -> bool:
-    """Return whether a row of a recording has a reward: older versions recorded none."""
+    """Return whether a row of a recording has a reward: data may have none."""
     parts = read_in_parts(recording, on_fault=lambda _: None)
     return any(np.isfinite(part.rows["reward"]).any() for part in parts)
 

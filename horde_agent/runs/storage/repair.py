@@ -155,7 +155,7 @@ def _repair_events(folder: RunFolder) -> list[Repair]:
     if not folder.events.is_file():
         return []
     lines = folder.events.read_bytes().split(b"\n")
-    if not any(map(is_sealed, lines)):  # of an older version
+    if not any(map(is_sealed, lines)):  # not one is sound: there is nothing to compare with
         return []
     kept: list[bytes] = []
     numbers: list[str] = []

@@ -31,7 +31,6 @@ from horde_agent.runs.config import BadInput, curious_drive
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 
-_ROBOT = "life/world/"  # state of the robot, in a snapshot
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
 
@@ -47,11 +46,6 @@ class Resumption(NamedTuple):
     steps: int | None = None  # as requested then
     shards: str | None = None  # their number; None for a single Horde
     n_resumes: int = 0  # resumes before it
-
-    @property
-    def has_robot(self) -> bool:
-        """True if the robot's own state is in the snapshot, or there is none: the robot then starts anew."""
-        return not self.state or any(name.startswith(_ROBOT) for name in self.state)
 
 
 def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:

@@ -83,7 +83,7 @@ def examine(path: Path, make_env: MakeEnv) -> list[FileFinding]:
 def _sums(folder: RunFolder) -> list[FileFinding]:
     """Compare settings, questions and tables with their SHA-256: a changed digit is still readable."""
     name = folder.sums.name
-    if not folder.sums.is_file():  # as in older runs
+    if not folder.sums.is_file():  # of a run without tables
         return []
     findings = []
     lines = folder.sums.read_bytes().splitlines()
