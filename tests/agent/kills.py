@@ -47,8 +47,8 @@ def is_alive(pid: int) -> bool:
 
 
 def rows_of(run: Path) -> int:
-    """Return the size of a run's record in bytes."""
-    return sum(file.stat().st_size for file in run.glob(LOGS))
+    """Return the size of the rows of a run's record in bytes; a resume writes excursions before its first row."""
+    return sum(file.stat().st_size for file in run.glob("log/life*.rec"))
 
 
 def run_command(words: list[str], messages: Path) -> None:

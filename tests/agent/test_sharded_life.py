@@ -17,6 +17,7 @@ import psutil
 import pytest
 from rich.console import Console
 
+from horde_agent.cli.learn import described_env
 from horde_agent.cluster import ShardedHorde
 from horde_agent.runs.sources.missing_tables import complete
 from horde_agent.runs.storage import run as runs
@@ -121,7 +122,9 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     """A bit flips in the weights of shard 1: `resume` refuses and names `horde doctor`."""
     run = Path(shutil.copytree(sharded, tmp_path / "run"))
     (run / "summary.json").unlink()
-    sound = [finding for finding in examine(run) if finding.what.startswith("shards/")]
+    sound = [
+        finding for finding in examine(run, described_env) if finding.what.startswith("shards/")
+    ]
     assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + [
         "shard-0001"
     ] * 2
@@ -132,7 +135,7 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     assert "horde doctor" in capsys.readouterr().err
     wrong = [
         finding
-        for finding in examine(run)
+        for finding in examine(run, described_env)
         if finding.what.startswith("shards/") and not finding.is_sound
     ]
     assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [
@@ -184,6 +187,7 @@ ALONE = """
 import json, os
 import psutil
 from horde_agent import GVF, Channel, ConstantAction
+from horde_agent.cli.learn import described_env
 from horde_agent.cluster import ShardedHorde
 asked = [GVF(f"{a}/{i}", ConstantAction(a, 3), Channel(0), 0.5) for a in range(3) for i in range(99)]
 with ShardedHorde(asked, n_features=100, n_active=10, shards=2):
