@@ -279,7 +279,12 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
     run = tmp_path / "killed"
     assert (
         lived_with_kills(
-            run, [*words, "--shards", "2"], np.random.default_rng(0), kills=3, span_s=2.0
+            run,
+            [*words, "--shards", "2"],
+            np.random.default_rng(0),
+            kills=3,
+            span_s=2.0,
+            has_body=False,
         )
         == 3
     )
