@@ -13,6 +13,9 @@ from horde_agent import cli
 from horde_agent.bench import KEYS, command, workload
 from horde_agent.bench.learning import Learning
 from horde_agent.bench.workload import recorded
+from horde_agent.horde import check_size
+from horde_agent.types import listed
+from tests.bench.bench_trips import trip_of
 from tests.bench.competitors import of_constant_actions, of_own_policies, ratios
 
 
@@ -128,3 +131,20 @@ def test_the_most_demons_are_sought_by_time_and_memory(
     assert sizes == tried
     assert answer["max_demons_at_10hz"] == sizes[-1]
     assert answer["max_demons_worst_ms"] == pytest.approx(ms_per_demon * sizes[-1])
+
+
+def test_a_trip_counts_each_function_of_the_packages_once() -> None:
+    """Two functions, one of them twice, in two files; those of NumPy and of this test do not count."""
+
+    def step() -> None:
+        listed(["a"])
+        listed(["b"])
+        np.linspace(0.0, 1.0, num=3)
+        check_size(n_features=2, n_active=1, mode="eager")
+
+    trip = trip_of(step)
+    assert (trip.files, trip.functions) == (2, 2)
+    assert trip.functions_by_file == {
+        "horde_agent/horde.py": ["check_size"],
+        "horde_agent/types.py": ["listed"],
+    }

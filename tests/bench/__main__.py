@@ -1,7 +1,8 @@
 """`make bench`: the figures of the README, measured here and now.
 
     python -m tests.bench                    # all of it: some ten minutes
-    python -m tests.bench physics rules    # sections: numpy, physics, vector, rules, data, watch
+    python -m tests.bench physics rules    # sections: numpy, physics, vector, rules, data,
+                                           # watch, trips
 
 Prints one JSON object per section. Absolute times depend on the machine and its neighbours; the
 ratios were measured in one run and do not.
@@ -18,6 +19,7 @@ from tests.bench import (
     bench_numpy,
     bench_physics,
     bench_rules,
+    bench_trips,
     bench_vector,
     bench_watch,
 )
@@ -29,6 +31,7 @@ SECTIONS = {
     "rules": bench_rules.main,
     "data": bench_data.main,
     "watch": bench_watch.main,
+    "trips": bench_trips.main,
 }
 
 
