@@ -46,11 +46,11 @@ from horde_agent.learning.rules import (
     step_sizes_of,
     with_rules,
 )
+from horde_agent.learning.rupee import RUPEE, rupee_config
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.values import Observation, largest_decay, refuse_misfits
-from horde_agent.measures.online import RUPEE, rupee_config
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles, listed, whole_number

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from horde_agent import Behaviour, ConstantAction, Follow, Horde, Interface, Life, questions
-from horde_agent.measures.online import UDE
+from horde_agent.learning.rupee import UDE
 
 MOVED_S = 900.0
 SOUTH_WEST = (-0.8, -0.8, 0.45)  # metres; before, the lamp is in the north-east corner

@@ -31,9 +31,9 @@ from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.runner import Job
 from examples.reproduce.stats import format_means, mean_ci
 from examples.reproduce.tabular_runner import Batch, NewWeights, RuleVariant, record_episodes
-from horde_agent.evaluation.intervals import student_t
 from horde_agent.problems.classics import features
 from horde_agent.problems.markov import Expectations, Problem, SmallMDP, one_question
+from horde_agent.scoring.intervals import student_t
 from horde_agent.types import Floats, Integers
 
 TITLE = "The MSPBE estimates on a small chain"

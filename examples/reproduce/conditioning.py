@@ -28,8 +28,6 @@ from horde_agent.kernels.tiles import Tilings, encode
 from horde_agent.kernels.vectors import pack
 from horde_agent.learning.plain import new_demons
 from horde_agent.learning.rules import LearnerConfig
-from horde_agent.measures.nmsre import nmsre_at_rest
-from horde_agent.measures.returns import returns_along
 from horde_agent.problems.conditioning import (
     CS_STEPS,
     US_STEPS,
@@ -38,6 +36,8 @@ from horde_agent.problems.conditioning import (
     Signals,
     TraceConditioning,
 )
+from horde_agent.scoring.nmsre import nmsre_at_rest
+from horde_agent.scoring.returns import returns_along
 from horde_agent.types import Floats, Integers, Tiles
 
 TITLE = "Classical conditioning: memory by traces and by predictions fed back"

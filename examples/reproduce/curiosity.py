@@ -28,13 +28,13 @@ from examples.reproduce.stats import join, mean_ci
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
+from horde_agent.learning.rupee import UDE, UnbiasedTrace
 from horde_agent.life.bodies import make_body
 from horde_agent.life.life import Life, LifeHooks, StepEvent
-from horde_agent.measures.online import UDE, UnbiasedTrace
-from horde_agent.measures.returns import returns_along
 from horde_agent.policies import ConstantAction
 from horde_agent.record import Phase
 from horde_agent.saving import State
+from horde_agent.scoring.returns import returns_along
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "Surprise and curiosity: UDE drives the behaviour"

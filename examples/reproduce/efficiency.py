@@ -31,9 +31,9 @@ from horde_agent.gvf import GVF, AutomaticOffset
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.nmsre import Outcomes, final_nmsre
 from horde_agent.questions import excursions
 from horde_agent.record import read
+from horde_agent.scoring.nmsre import Outcomes, final_nmsre
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Error against robot time"

@@ -40,11 +40,11 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.robot import RobotBody
 from horde_agent.life.worker import InPlace
-from horde_agent.measures.nmsre import normalise
-from horde_agent.measures.returns import policies_under_test
 from horde_agent.policies import BehaviourPolicy, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
+from horde_agent.scoring.nmsre import normalise
+from horde_agent.scoring.returns import policies_under_test
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 TITLE = "What a curious behaviour learns, in an exam that it cannot choose"

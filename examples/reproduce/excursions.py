@@ -45,11 +45,11 @@ from horde_agent.horde import LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface
 from horde_agent.learning.rules import W_RULES
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.nmsre import final_nmsre, nmsre_at_rest
-from horde_agent.measures.two_pass_nmsre import Curve
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.runs.reporting.pictures import nmsre_picture
+from horde_agent.scoring.nmsre import final_nmsre, nmsre_at_rest
+from horde_agent.scoring.two_pass_nmsre import Curve
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "795 predictions about five policies, tested by excursions"

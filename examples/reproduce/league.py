@@ -23,11 +23,11 @@ from examples.reproduce.stats import Mean, mean_ci
 from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.horde import LearnerConfig
 from horde_agent.kernels.rules import names, rule
+from horde_agent.learning.rupee import rupee_beta0
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.nmsre import final_nmsre
-from horde_agent.measures.online import rupee_beta0
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
+from horde_agent.scoring.nmsre import final_nmsre
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"

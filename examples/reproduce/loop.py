@@ -29,10 +29,10 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
-from horde_agent.measures.nmsre import nmsre_at_rest
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.log_nexting import returns_of
+from horde_agent.scoring.nmsre import nmsre_at_rest
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 

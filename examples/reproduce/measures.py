@@ -23,8 +23,8 @@ from examples.reproduce.runner import Job
 from examples.reproduce.stats import join, mean_ci, rank_correlation
 from examples.reproduce.training_data import TrainingData, latest_nmsre, learn, outcomes
 from horde_agent.horde import LearnerConfig
+from horde_agent.learning.rupee import UDE, UnbiasedTrace, rupee_beta0
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.online import UDE, UnbiasedTrace, rupee_beta0
 from horde_agent.problems.classics import baird as star_problem
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read

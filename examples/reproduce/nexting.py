@@ -42,9 +42,9 @@ from examples.reproduce.training_data import TrainingData, learn
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
-from horde_agent.measures.nmsre import NO_VARIANCE, normalise
 from horde_agent.record import Recorder, read
 from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
+from horde_agent.scoring.nmsre import NO_VARIANCE, normalise
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"

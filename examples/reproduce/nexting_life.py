@@ -22,9 +22,9 @@ from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_followed
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.returns import returns_along
 from horde_agent.policies import Behaviour, BehaviourPolicy, Follow, PolicyFunction
 from horde_agent.record import Stream
+from horde_agent.scoring.returns import returns_along
 from horde_agent.types import Bools, Floats, Integers
 
 TIME_SCALES_S = (0.1, 0.5, 2.0, 8.0)

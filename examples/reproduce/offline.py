@@ -23,9 +23,9 @@ from examples.reproduce.training_data import HORIZON, LEARN, TrainingData
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.life.learner import encoder
-from horde_agent.measures.nmsre import nmsre_at_rest
-from horde_agent.measures.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.record import Flag
+from horde_agent.scoring.nmsre import nmsre_at_rest
+from horde_agent.scoring.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.types import Bools, Floats, Integers
 
 Singles = NDArray[np.float32]

@@ -33,9 +33,9 @@ from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface
 from horde_agent.life.learner import encoder
 from horde_agent.life.observers import sound_demons
-from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.policies import Gibbs, StickyRandom
 from horde_agent.record import read
+from horde_agent.scoring.trace_growth import trace_growth
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "A thousand policies, and ten thousand, learned from one behaviour"

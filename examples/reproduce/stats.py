@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from horde_agent.evaluation.intervals import student_t
+from horde_agent.scoring.intervals import student_t
 from horde_agent.types import Floats
 
 

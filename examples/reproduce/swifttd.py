@@ -28,8 +28,8 @@ from examples.reproduce.nexting_life import NextingLife, NextingQuestions, learn
 from examples.reproduce.runner import Job
 from examples.reproduce.stats import mean_ci
 from horde_agent.horde import LearnerConfig
-from horde_agent.measures.nmsre import normalise
 from horde_agent.record import read
+from horde_agent.scoring.nmsre import normalise
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 

@@ -16,13 +16,13 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.learning.rupee import RUPEE
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
 from horde_agent.life.learner import encoder
-from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.online import RUPEE
-from horde_agent.measures.returns import policies_under_test
 from horde_agent.record import DRIVES, Flag, Phase, Stream
+from horde_agent.scoring.nmsre import Outcomes
+from horde_agent.scoring.returns import policies_under_test
 from horde_agent.types import Floats, Integers
 
 NOTHING = 0

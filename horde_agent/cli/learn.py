@@ -22,8 +22,6 @@ from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.life.robot import UnfitResult
-from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.trace_growth import unsafe_rules
 from horde_agent.policies import StickyRandom
 from horde_agent.record import FORMAT, RecordLost
 from horde_agent.record.segments import number_of, read_header, started_files
@@ -60,6 +58,8 @@ from horde_agent.runs.storage.recorded_run import open_recorded, read_last_row, 
 from horde_agent.runs.storage.resume import RequestedChanges, Resumption, refuse_over, resumption
 from horde_agent.runs.storage.run import HeaderEnv, make_run
 from horde_agent.runs.warm import CompileNotice
+from horde_agent.scoring.nmsre import nmsre_text
+from horde_agent.scoring.trace_growth import unsafe_rules
 from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Session]

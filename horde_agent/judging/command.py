@@ -12,8 +12,8 @@ import tyro
 from horde_agent.runs.config import WHOLE, BadInput
 
 if TYPE_CHECKING:
-    from horde_agent.evaluation.judgement import Evaluation
     from horde_agent.judging.recorded import RecordedData, Source
+    from horde_agent.scoring.judgement import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +150,9 @@ def _evaluated(
     source: Source, policies: Mapping[str, Any], horizon: int | None, options: Mapping[str, Any]
 ) -> _Evaluated:
     """Judge policies by name; a value of None stands for the policy that the name describes."""
-    from horde_agent.evaluation.judgement import FITTED, EvaluationConfig, judge
     from horde_agent.judging.policies import check_forms, target_of
     from horde_agent.judging.recorded import read_recorded
+    from horde_agent.scoring.judgement import FITTED, EvaluationConfig, judge
 
     try:
         config = EvaluationConfig(**options)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.evaluation.episodes import Target
 from horde_agent.judging.programs import RAISED, Function, Model, reason_of
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.policies import ConstantAction, Policy, PolicyFunction, Uniform, is_policy
 from horde_agent.runs.config import BadInput
+from horde_agent.scoring.episodes import Target
 from horde_agent.types import Floats, can_be_called
 
 FORMS = "uniform, constant:N, FILE.py:function or MODEL.zip"

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.evaluation.episodes import Episodes
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
@@ -30,6 +29,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.recorded_run import read_extent
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.runs.toml import toml_value
+from horde_agent.scoring.episodes import Episodes
 from horde_agent.types import Bools, Floats, Integers
 
 _REWARD_FIELD = "reward"  # of a row of a recording

@@ -10,7 +10,11 @@ from typing import Any
 
 from rich.table import Table as TerminalTable
 
-from horde_agent.evaluation.judgement import (
+from horde_agent.judging.recorded import RecordedData
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.reporting import html
+from horde_agent.runs.storage.folder import finite, own_version, write_json, write_whole
+from horde_agent.scoring.judgement import (
     BEHAVIOUR,
     BIASED,
     LABELS,
@@ -18,12 +22,8 @@ from horde_agent.evaluation.judgement import (
     Evaluation,
     Judgement,
 )
-from horde_agent.evaluation.shown import cells, head, number_text, sentence
-from horde_agent.evaluation.verdict import ENOUGH
-from horde_agent.judging.recorded import RecordedData
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.reporting import html
-from horde_agent.runs.storage.folder import finite, own_version, write_json, write_whole
+from horde_agent.scoring.shown import cells, head, number_text, sentence
+from horde_agent.scoring.verdict import ENOUGH
 
 RESULT = "result.json"
 REPORT = "report.html"

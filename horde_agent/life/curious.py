@@ -55,7 +55,7 @@ EQUAL_SHARE = 0.5
 NO_OPTION = -1
 
 _BETA0 = 0.005  # step size of the UDE's trace, over 200 steps with rho > 0
-_SMALLEST_DEVIATION = 1e-6  # as in `measures.online.UDE`
+_SMALLEST_DEVIATION = 1e-6  # as in `learning.rupee.UDE`
 _LOOK_EVERY = 100  # learning steps between two looks at the predictions of remembered states
 _N_REMEMBERED = 16  # states
 _CHANGE_SHARE = 0.1  # weight of the latest look in the mean change
@@ -191,7 +191,7 @@ class OptionDrive(LifeHooks):
         deviation = np.where(is_updated, error - self._mean, 0.0)
         self._mean += deviation / np.maximum(self._n, 1.0)
         self._square += deviation * (error - self._mean)
-        # `measures.online.UnbiasedTrace`, for each demon
+        # `learning.rupee.UnbiasedTrace`, for each demon
         self._trace_weight += is_updated * _BETA0 * (1.0 - self._trace_weight)
         step_size = is_updated * _BETA0 / np.maximum(self._trace_weight, _BETA0)
         self._trace += step_size * (error - self._trace)

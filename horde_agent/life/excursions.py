@@ -6,7 +6,7 @@
                                     in a row the life ends)
 
 An excursion suspends learning, follows one target policy, and compares the return
-(`measures/returns.py`) with its prediction. Its actions are drawn from the policy's own
+(`scoring/returns.py`) with its prediction. Its actions are drawn from the policy's own
 probabilities, which are recorded as b and enter no ratio. A robot whose `info` lacks `battery_low`
 and `battery_urgent` (0 or 1) is never sent to a dock.
 
@@ -24,10 +24,10 @@ import numpy as np
 
 from horde_agent.life.flags import ends_test, is_broken, is_unfit
 from horde_agent.life.robot import RobotInfo
-from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, NO_POLICY, Phase
 from horde_agent.saving import State, attributes, put_back
+from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Floats, Tiles, real_number, whole_number
 
 __all__ = [

@@ -21,16 +21,16 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, ends_test, is_broken, is_learned
 from horde_agent.life.timing import Durations
-from horde_agent.measures.excursion_table import new_positions
-from horde_agent.measures.return_errors import Discard, ReturnErrors
-from horde_agent.measures.returns import (
+from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.scoring.excursion_table import new_positions
+from horde_agent.scoring.return_errors import Discard, ReturnErrors
+from horde_agent.scoring.returns import (
     PolicyUnderTest,
     TestExcursion,
     behaviour_under_test,
     policies_under_test,
 )
-from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
-from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Floats, Integers, Tiles
 
 _STATE = (

@@ -36,11 +36,11 @@ from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, one_core_spared, worker_for
-from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.saving import State, inner, nested
+from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Integers, Tiles, whole_number
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]

@@ -20,11 +20,11 @@ from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.life.timing import duration
-from horde_agent.measures.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
-from horde_agent.measures.online import effective_sample_size, has_estimate, updates_until_valid
-from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.record import DRIVES, Flag, Row
 from horde_agent.saving import State
+from horde_agent.scoring.mspbe import effective_sample_size, has_estimate, updates_until_valid
+from horde_agent.scoring.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
+from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.types import Floats, Integers
 
 MOST_WAITING = 36_000  # rows of a follower: an hour at 10 Hz, some 30 MB

@@ -3,7 +3,7 @@
 The data set is learned from as a whole. When its first pass reaches the last 30 % (from the nearest
 beginning of an episode), the predictions of the weights so far are made for states of that part, one
 per time scale 1 / (1 - gamma), and scored by what was recorded after them
-(`evaluation.prediction_error`). A stretch is so long that at most 5 % of the return lie beyond it.
+(`scoring.prediction_error`). A stretch is so long that at most 5 % of the return lie beyond it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.cluster import AnyHorde
-from horde_agent.evaluation.intervals import Resampler
-from horde_agent.evaluation.prediction_error import (
-    PredictionError,
-    Stretches,
-    error_paths,
-    size_at,
-)
-from horde_agent.evaluation.verdict import ENOUGH
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
-from horde_agent.measures.moments import ROUNDING
-from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.returns import is_sum_of_channel, n_terms_needed, persistent
 from horde_agent.policies import Behaviour, Greedy
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
 from horde_agent.runs.storage.folder import read_csv, write_csv
+from horde_agent.scoring.intervals import Resampler
+from horde_agent.scoring.moments import ROUNDING
+from horde_agent.scoring.nmsre import nmsre_text
+from horde_agent.scoring.prediction_error import (
+    PredictionError,
+    Stretches,
+    error_paths,
+    size_at,
+)
+from horde_agent.scoring.returns import is_sum_of_channel, n_terms_needed, persistent
+from horde_agent.scoring.verdict import ENOUGH
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 COLUMNS = (

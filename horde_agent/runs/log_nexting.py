@@ -3,7 +3,7 @@
 The log is read in consecutive parts, several times. A return runs across their borders, so one pass
 computes how the return at the first row of each part depends on the part after it, and the next
 pass computes the returns. They end at the end of the log or at the row before a gap, where each
-predictor fills in the rest (`measures.returns`); a row is scored if at most 5 % of its return lie
+predictor fills in the rest (`scoring.returns`); a row is scored if at most 5 % of its return lie
 beyond.
 
 Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predictions (rho = 1) of
@@ -26,8 +26,10 @@ from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo, reward_number
-from horde_agent.measures.moments import ReturnMoments
-from horde_agent.measures.returns import (
+from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.runs.config import BadInput
+from horde_agent.scoring.moments import ReturnMoments
+from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
     NO_CHANNEL,
     is_sum_of_channel,
@@ -35,8 +37,6 @@ from horde_agent.measures.returns import (
     persistent,
     returns_along,
 )
-from horde_agent.record import Flag, Phase, Recorder, Row, Stream
-from horde_agent.runs.config import BadInput
 from horde_agent.types import Bools, Floats, Integers
 
 LEARNED_SHARE = 0.7

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
-from horde_agent.measures.nmsre import deviation_of
-from horde_agent.measures.returns import persistent, returns_along
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import Flag, Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.stop_request import stop_options
+from horde_agent.scoring.nmsre import deviation_of
+from horde_agent.scoring.returns import persistent, returns_along
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz

@@ -15,11 +15,11 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import read, snapshots
 from horde_agent.record.segments import read_header
 from horde_agent.runs.reporting import pictures
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.doubles import ToyBody
 from tests.agent.test_data import COLUMNS, stream

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from horde_agent.evaluation import horde_value
-from horde_agent.evaluation.doubly_robust import (
+from horde_agent.scoring import horde_value
+from horde_agent.scoring.doubly_robust import (
     doubly_robust,
     error_weight,
     weighted_doubly_robust,
 )
-from horde_agent.evaluation.episodes import Episodes, Target
-from horde_agent.evaluation.fitted_q import FittedQ, QFunction, folds_of
-from horde_agent.evaluation.importance import (
+from horde_agent.scoring.episodes import Episodes, Target
+from horde_agent.scoring.fitted_q import FittedQ, QFunction, folds_of
+from horde_agent.scoring.importance import (
     effective_size,
     expected_sizes,
     expected_squares,
@@ -26,7 +26,7 @@ from horde_agent.evaluation.importance import (
     weighted,
     weighted_per_decision,
 )
-from horde_agent.evaluation.intervals import (
+from horde_agent.scoring.intervals import (
     METHODS,
     Difference,
     Estimate,
@@ -36,8 +36,8 @@ from horde_agent.evaluation.intervals import (
     Resampler,
     degrees_of_freedom,
 )
-from horde_agent.evaluation.judgement import EvaluationConfig, estimates_of, judge
-from horde_agent.evaluation.verdict import Evidence, verdict, weight_share
+from horde_agent.scoring.judgement import EvaluationConfig, estimates_of, judge
+from horde_agent.scoring.verdict import Evidence, verdict, weight_share
 from tests.bench.evaluate_coverage import (
     collision,
     four_rooms,

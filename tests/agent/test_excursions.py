@@ -13,12 +13,12 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
 from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.life import Life
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import BEHAVIOUR, TestExcursion, policies_under_test
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
 from horde_agent.questions import nexting, policies
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs.storage.tables import ExcursionFacts, not_scored
+from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.returns import BEHAVIOUR, TestExcursion, policies_under_test
 from tests.agent.doubles import SpyHorde, ToyBody, constant, horde_of, live
 from tests.oracles.evaluation import nmsre, truncated_return
 

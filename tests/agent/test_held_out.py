@@ -10,17 +10,17 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface, learn_from
 from horde_agent.cli import main
-from horde_agent.evaluation.prediction_error import (
-    PredictionError,
-    Stretches,
-    error_paths,
-    size_at,
-)
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
 from horde_agent.runs.storage.folder import read_csv
+from horde_agent.scoring.prediction_error import (
+    PredictionError,
+    Stretches,
+    error_paths,
+    size_at,
+)
 from tests.agent.doubles import ToyBody
 from tests.oracles.evaluation import HeldOutEpisode, held_out_nmsre
 

@@ -14,9 +14,6 @@ import pytest
 
 from horde_agent import ConstantAction, PolicyFunction, evaluate
 from horde_agent.cli import main
-from horde_agent.evaluation import horde_value
-from horde_agent.evaluation.judgement import LABELS
-from horde_agent.evaluation.verdict import WeightShare
 from horde_agent.interface import Interface
 from horde_agent.judging.recorded import recorded_data
 from horde_agent.judging.result import drawing, remarks
@@ -25,6 +22,9 @@ from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import Columns
 from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.tables import Table
+from horde_agent.scoring import horde_value
+from horde_agent.scoring.judgement import LABELS
+from horde_agent.scoring.verdict import WeightShare
 
 FAST = ["wdr", "dr", "cwpdis", "pdis", "wis", "ois", "fqe"]
 COLUMNS = """

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
-from horde_agent.measures.online import (
+from horde_agent.learning.rupee import (
     RUPEE,
     UDE,
     UnbiasedTrace,
-    effective_sample_size,
     rupee_beta0,
     rupee_config,
-    updates_until_valid,
 )
+from horde_agent.scoring.mspbe import effective_sample_size, updates_until_valid
 from tests.agent.shared import binary, reference
 from tests.oracles.gtd import DenseGTD
 from tests.oracles.rupee import DenseRUPEE

@@ -13,9 +13,9 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
-from horde_agent.measures import excursion_table
-from horde_agent.measures.excursion_table import ExcursionTable
 from horde_agent.record import Phase, Recorder
+from horde_agent.scoring import excursion_table
+from horde_agent.scoring.excursion_table import ExcursionTable
 from tests.agent.doubles import ToyBody, constant, horde_of, toy_life, toy_questions
 
 OFTEN = ExcursionConfig(probability=0.1, horizon=5)

@@ -20,9 +20,9 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.observers import Follower, MspbeWatch, Progress, sample
 from horde_agent.life.timing import Durations
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
 from horde_agent.record import Phase, Recorder
+from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
 from tests.agent.doubles import SpyHorde, ToyBody, horde_of, live, toy_life, toy_questions
 
 FACE = Interface.of(ToyBody())

@@ -32,9 +32,9 @@ from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.learner import StreamLearner
-from horde_agent.measures.trace_growth import trace_growth
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.problems.markov import SmallMDP
+from horde_agent.scoring.trace_growth import trace_growth
 from tests.agent.doubles import ToyBody, toy_questions
 
 EVEN = Uniform(3)

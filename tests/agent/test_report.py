@@ -16,10 +16,6 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, LearnerConfig, cli, learn_from
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import Outcomes, error_trace, final_nmsre
-from horde_agent.measures.returns import PolicyUnderTest
-from horde_agent.measures.two_pass_nmsre import curves, policy_scores
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import read
 from horde_agent.runs.config import LearnConfig, time_name
@@ -31,6 +27,10 @@ from horde_agent.runs.reporting.report import NO_PICTURES, discarded, write_repo
 from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.toml import to_toml
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.nmsre import Outcomes, error_trace, final_nmsre
+from horde_agent.scoring.returns import PolicyUnderTest
+from horde_agent.scoring.two_pass_nmsre import curves, policy_scores
 from tests.agent.commands import summary_of, toy
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")

@@ -34,7 +34,7 @@ from examples.reproduce.command import say
 from examples.reproduce.experiment import ExperimentContext, Figure, Result, Table, cached
 from examples.reproduce.runner import Job, JobFailed, run_jobs
 from examples.reproduce.stats import mean_ci
-from horde_agent.evaluation.intervals import student_t
+from horde_agent.scoring.intervals import student_t
 from tests.agent import kills
 
 ROOT = Path(__file__).resolve().parents[2]

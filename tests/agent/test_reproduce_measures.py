@@ -19,7 +19,7 @@ from examples.reproduce.measures import (
 from examples.reproduce.stats import rank_correlation
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, LearnerConfig
-from horde_agent.measures.online import UDE, rupee_beta0
+from horde_agent.learning.rupee import UDE, rupee_beta0
 from horde_agent.policies import ConstantAction
 from tests.agent.reproducing import letters
 

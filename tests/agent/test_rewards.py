@@ -23,7 +23,6 @@ from horde_agent import (
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life, refuse_not_followed
-from horde_agent.measures.returns import policies_under_test
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import PolicyFunction
 from horde_agent.questions import from_file, question_columns, values
@@ -31,6 +30,7 @@ from horde_agent.record import Flag, Phase, Recorder
 from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
 from horde_agent.runs.data.minari import open_minari, write_minari
 from horde_agent.runs.data.tables import episodes_of
+from horde_agent.scoring.returns import policies_under_test
 from tests.agent.doubles import (
     N_ACTIONS,
     SAW,

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from horde_agent.gvf import GVF, Channel, Reward
-from horde_agent.measures import excursion_table, two_pass_nmsre
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import Outcomes, final_nmsre, normalise
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import (
+from horde_agent.policies import ConstantAction
+from horde_agent.record import RecordLost
+from horde_agent.scoring import excursion_table, two_pass_nmsre
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.nmsre import Outcomes, final_nmsre, normalise
+from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.returns import (
     PolicyUnderTest,
     TestExcursion,
     policies_under_test,
     returns_along,
 )
-from horde_agent.measures.two_pass_nmsre import curves, dots, nmsre_along, policy_scores
-from horde_agent.policies import ConstantAction
-from horde_agent.record import RecordLost
+from horde_agent.scoring.two_pass_nmsre import curves, dots, nmsre_along, policy_scores
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
 

@@ -18,10 +18,6 @@ from horde_agent.gvf import variance_of
 from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
-from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import log_nexting
@@ -46,6 +42,10 @@ from horde_agent.runs.storage.tables import (
     write_tables,
 )
 from horde_agent.saving import text
+from horde_agent.scoring.nmsre import Outcomes
+from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
+from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 from tests.facts import states
 from tests.oracles.evaluation import partial_returns

@@ -17,9 +17,9 @@ from gymnasium.spaces import Box
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner, relearn
-from horde_agent.measures.two_pass_nmsre import policy_scores
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import held_out, log_nexting
+from horde_agent.scoring.two_pass_nmsre import policy_scores
 from tests.agent.doubles import SpyHorde, ToyBody
 
 Floats = np.ndarray

@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from horde_agent.evaluation.episodes import Episodes, Target
-from horde_agent.evaluation.horde_value import horde_values
-from horde_agent.evaluation.intervals import METHODS, Estimate, Interval, Resampler, interval_of
-from horde_agent.evaluation.judgement import EvaluationConfig, estimates_of, evidence_of, sizes_of
-from horde_agent.evaluation.verdict import ENOUGH, verdict
 from horde_agent.problems import classics
 from horde_agent.problems.markov import SmallMDP
 from horde_agent.problems.rooms import rooms
+from horde_agent.scoring.episodes import Episodes, Target
+from horde_agent.scoring.horde_value import horde_values
+from horde_agent.scoring.intervals import METHODS, Estimate, Interval, Resampler, interval_of
+from horde_agent.scoring.judgement import EvaluationConfig, estimates_of, evidence_of, sizes_of
+from horde_agent.scoring.verdict import ENOUGH, verdict
 from horde_agent.tiles import TileCoder
 
 LEVEL = 0.95

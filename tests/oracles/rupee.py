@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.measures.online import UnbiasedTrace
+from horde_agent.learning.rupee import UnbiasedTrace
 
 Floats = NDArray[np.float64]
 Tiles = NDArray[np.int64]

@@ -18,9 +18,6 @@ from typing import Any, NamedTuple
 
 from horde_agent.kernels.rules import names as rule_names
 from horde_agent.kernels.rules import rule
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.two_pass_nmsre import MOST_POINTS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
@@ -28,6 +25,9 @@ from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests,
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.nmsre import nmsre_text
+from horde_agent.scoring.two_pass_nmsre import MOST_POINTS
 
 N_SHOWN = 12  # questions in each table of the largest differences
 MUCH = 1.25

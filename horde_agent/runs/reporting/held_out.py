@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from horde_agent.measures.nmsre import nmsre_text
 from horde_agent.runs.reporting.html import element, section, table
+from horde_agent.scoring.nmsre import nmsre_text
 
 N_SHOWN = 12
 _Z = 1.96  # of a 95 % interval

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.evaluation.intervals import Resampler, student_t
-from horde_agent.measures.excursion_table import ExcursionTable, of_policy
-from horde_agent.measures.nmsre import NO_VARIANCE, TAU
-from horde_agent.measures.two_pass_nmsre import policy_scores
+from horde_agent.scoring.excursion_table import ExcursionTable, of_policy
+from horde_agent.scoring.intervals import Resampler, student_t
+from horde_agent.scoring.nmsre import NO_VARIANCE, TAU
+from horde_agent.scoring.two_pass_nmsre import policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
 NEWEST = 300

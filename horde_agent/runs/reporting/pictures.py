@@ -15,12 +15,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
 from horde_agent.runs.reporting.html import element, figure, section
 from horde_agent.runs.storage.folder import RunFolder, read_csv
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.types import Bools, Floats
 
 # The pen of White, Modayil & Sutton (2012) is 2 m wide; the body's radius keeps its centre off the

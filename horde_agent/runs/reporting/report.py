@@ -17,11 +17,6 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.timing import duration
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.nmsre import nmsre_text
-from horde_agent.measures.return_errors import DISCARDED_BY, Discard
-from horde_agent.measures.returns import MOST_REPEATED
-from horde_agent.measures.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.runs.config import BadInput, time_name
 from horde_agent.runs.reporting import html
@@ -31,6 +26,11 @@ from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missi
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, write_whole
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 from horde_agent.runs.storage.resume import snapshot_digests
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.nmsre import nmsre_text
+from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
+from horde_agent.scoring.returns import MOST_REPEATED
+from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
 from horde_agent.types import parsed_toml
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import gymnasium
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.measures.return_errors import ReturnErrors
 from horde_agent.runs import log_nexting
 from horde_agent.runs.config import LOG_PASSES
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
@@ -18,6 +17,7 @@ from horde_agent.runs.session import Source, Stopped
 from horde_agent.runs.sources.recorded_rows import Recording
 from horde_agent.runs.storage.run import Run, new_recorder
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+from horde_agent.scoring.return_errors import ReturnErrors
 
 
 class _NoScores(ReturnErrors):

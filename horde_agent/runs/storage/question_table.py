@@ -24,7 +24,7 @@ SCORE_COLUMNS = (
     "nearly_constant",
 )
 """Name and scores. nmsre_of_persistence: that of "the present reading lasts", or of the mean return if the question is
-not about a channel's sum. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `measures.nmsre`, empty
+not about a channel's sum. mspbe_valid: 0 while w has had too few updates. nearly_constant: see `scoring.nmsre`, empty
 if unknown."""
 MEAN_PREDICTOR_COLUMN = "nmsre_of_mean_predictor"
 """The NMSRE of always predicting the mean return; of a log alone."""

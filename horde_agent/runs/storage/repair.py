@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from horde_agent.life.life import Life
-from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import Recorder, snapshots
 from horde_agent.record.segments import (
@@ -50,6 +49,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.recorded_run import open_recorded
 from horde_agent.runs.storage.resume import change, snapshot_digests
 from horde_agent.runs.storage.run import HeaderEnv, make_run, new_life, recording_facts
+from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 MakeEnv = Callable[[LearnConfig], gymnasium.Env[Any, Any]]
 """Makes the robot of resolved settings, or its description; nothing is opened."""

@@ -23,13 +23,13 @@ from horde_agent.interface import Interface
 from horde_agent.life.curious import check_options
 from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
-from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, n_records_until, read_header, started_files
 from horde_agent.runs.config import BadInput, curious_drive
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
+from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
 

@@ -16,21 +16,6 @@ from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
 from horde_agent.life.status import shards_of
 from horde_agent.life.timing import Durations
-from horde_agent.measures.nmsre import (
-    are_nearly_constant,
-    deviation_of,
-    final_nmsre,
-    nmsre_text,
-    quantisation_steps,
-)
-from horde_agent.measures.return_errors import ReturnErrors
-from horde_agent.measures.returns import (
-    NEGLIGIBLE_SHARE,
-    horizon_needed,
-    n_terms_needed,
-    returns_along,
-)
-from horde_agent.measures.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.policies import Behaviour
 from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
@@ -39,6 +24,21 @@ from horde_agent.runs.exit_reason import ExitReason
 from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
 from horde_agent.runs.storage.question_table import write_questions
 from horde_agent.runs.storage.run import Run
+from horde_agent.scoring.nmsre import (
+    are_nearly_constant,
+    deviation_of,
+    final_nmsre,
+    nmsre_text,
+    quantisation_steps,
+)
+from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.returns import (
+    NEGLIGIBLE_SHARE,
+    horizon_needed,
+    n_terms_needed,
+    returns_along,
+)
+from horde_agent.scoring.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual", "deviation")

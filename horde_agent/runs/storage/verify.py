@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from horde_agent.measures.excursion_table import FORMAT as EXCURSIONS
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import cut, read_segment, record_files, started_files
 from horde_agent.runs.config import BadInput, read_config
 from horde_agent.runs.storage.folder import RunFolder, checksum, read_json, read_lines
 from horde_agent.runs.storage.repair import MakeEnv, repair_files
+from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 
 class FileFinding(NamedTuple):

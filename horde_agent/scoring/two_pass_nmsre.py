@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.measures.excursion_table import ExcursionTable, of_policy
-from horde_agent.measures.moments import ReturnMoments
-from horde_agent.measures.nmsre import Outcomes, error_trace
-from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.scoring.excursion_table import ExcursionTable, of_policy
+from horde_agent.scoring.moments import ReturnMoments
+from horde_agent.scoring.nmsre import Outcomes, error_trace
+from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
 MOST_POINTS = 1200

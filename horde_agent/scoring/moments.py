@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.measures.returns import NEGLIGIBLE_SHARE
 from horde_agent.saving import State, attributes, put_back
+from horde_agent.scoring.returns import NEGLIGIBLE_SHARE
 from horde_agent.types import Bools, Floats, Integers
 
 ROUNDING = 1e-12

@@ -33,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.evaluation.episodes import Episodes, Target
-from horde_agent.evaluation.intervals import Linearised
+from horde_agent.scoring.episodes import Episodes, Target
+from horde_agent.scoring.intervals import Linearised
 from horde_agent.types import Floats, Integers
 
 RIDGE = 0.1

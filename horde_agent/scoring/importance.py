@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.evaluation.episodes import Target
-from horde_agent.evaluation.intervals import Mean, Ratios
+from horde_agent.scoring.episodes import Target
+from horde_agent.scoring.intervals import Mean, Ratios
 from horde_agent.types import Floats
 
 _LEAST_OTHERS = 1e-6  # probability of the actions that were not taken, where b is rounded to 1

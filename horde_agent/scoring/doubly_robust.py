@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from horde_agent.evaluation.episodes import Target
-from horde_agent.evaluation.fitted_q import QFunction, td_errors
-from horde_agent.evaluation.importance import by_step
-from horde_agent.evaluation.intervals import Mean, Ratios
+from horde_agent.scoring.episodes import Target
+from horde_agent.scoring.fitted_q import QFunction, td_errors
+from horde_agent.scoring.importance import by_step
+from horde_agent.scoring.intervals import Mean, Ratios
 from horde_agent.types import Floats
 
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.measures.moments import ReturnMoments
-from horde_agent.measures.returns import PolicyUnderTest
+from horde_agent.scoring.moments import ReturnMoments
+from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
 TAU = 10.0

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.evaluation.doubly_robust import (
+from horde_agent.scoring.doubly_robust import (
     doubly_robust,
     error_weight,
     weighted_doubly_robust,
     weighted_error_weight,
 )
-from horde_agent.evaluation.episodes import Episodes, Target
-from horde_agent.evaluation.fitted_q import FittedQ, folds_of
-from horde_agent.evaluation.horde_value import horde_values
-from horde_agent.evaluation.importance import (
+from horde_agent.scoring.episodes import Episodes, Target
+from horde_agent.scoring.fitted_q import FittedQ, folds_of
+from horde_agent.scoring.horde_value import horde_values
+from horde_agent.scoring.importance import (
     by_step,
     effective_size,
     expected_sizes,
@@ -29,7 +29,7 @@ from horde_agent.evaluation.importance import (
     weighted,
     weighted_per_decision,
 )
-from horde_agent.evaluation.intervals import (
+from horde_agent.scoring.intervals import (
     N_RESAMPLES,
     Biased,
     Difference,
@@ -39,8 +39,8 @@ from horde_agent.evaluation.intervals import (
     Resampler,
     Unknown,
 )
-from horde_agent.evaluation.shown import cells, head, html_table
-from horde_agent.evaluation.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
+from horde_agent.scoring.shown import cells, head, html_table
+from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
 from horde_agent.types import Floats
 
 STRETCH = "stretch"

@@ -1,7 +1,7 @@
 """The error of predictions about a policy, from recorded steps of another one.
 
 With S_k, the discounted sum of the first k cumulants from a state on, the error of a predictor v after k
-steps, which fills in the rest itself (`measures.returns`), is
+steps, which fills in the rest itself (`scoring.returns`), is
 
     e_k = v_t - S_k - gamma^k v_{t+k},    e_0 = 0.
 
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.evaluation.importance import effective_size
-from horde_agent.evaluation.intervals import Estimate, Ratios
+from horde_agent.scoring.importance import effective_size
+from horde_agent.scoring.intervals import Estimate, Ratios
 from horde_agent.types import Floats, Integers
 
 

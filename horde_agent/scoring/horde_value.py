@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.evaluation.episodes import Target
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.policies import PolicyFunction
+from horde_agent.scoring.episodes import Target
 from horde_agent.types import Floats, Tiles
 
 UPDATES = 20_000

@@ -26,8 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.measures.nmsre import Outcomes
-from horde_agent.measures.returns import PolicyUnderTest
 from horde_agent.record.segments import (
     CRC,
     FORMAT_VERSION,
@@ -44,6 +42,8 @@ from horde_agent.record.segments import (
     sealed,
 )
 from horde_agent.saving import State, attributes, put_back
+from horde_agent.scoring.nmsre import Outcomes
+from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Floats, Integers
 
 FORMAT = "horde-excursions"

@@ -11,12 +11,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from horde_agent.measures.excursion_table import ExcursionTable
-from horde_agent.measures.moments import ReturnMoments
-from horde_agent.measures.nmsre import error_trace, final_nmsre
-from horde_agent.measures.returns import PolicyUnderTest, TestExcursion
-from horde_agent.measures.two_pass_nmsre import policy_scores
 from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.moments import ReturnMoments
+from horde_agent.scoring.nmsre import error_trace, final_nmsre
+from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
+from horde_agent.scoring.two_pass_nmsre import policy_scores
 from horde_agent.types import Floats, Integers
 
 _STATE = ("n_excursions", "n_discarded_by", "n_repeated", "latest_mean", "_trace")

@@ -1,1 +1,0 @@
-"""Measures of prediction quality: truncated returns, NMSRE, MSPBE, RUPEE, UDE."""
