@@ -265,11 +265,17 @@ def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
     is_long = end - first > 1
     notes = []
     if horizon is None:
-        n_cut = int((is_long & ~begins).sum())
+        is_lost = is_long & ~begins
+        is_after_gap = is_lost & are_broken(rows["flags"][first])
+        if is_after_gap.any():
+            raise BadInput(
+                _gap_within_an_episode(name, rows, first[is_after_gap], end[is_after_gap])
+            )
+        n_cut = int(is_lost.sum())
         if n_cut:
             notes.append(
-                f"{n_cut:,} stretches after a gap within an episode were left out, with their "
-                "rewards: they have no first state. The episodes count as truncated at the gap."
+                f"{n_cut:,} stretches after an excursion within an episode were left out, with their "
+                "rewards: they have no first state. The episodes count as truncated at the excursion."
             )
         is_whole = is_long & begins
         pieces = _Pieces(first[is_whole], end[is_whole], is_terminated[is_whole], tuple(notes))
@@ -283,33 +289,56 @@ def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
     return pieces
 
 
+def _gap_within_an_episode(name: str, rows: NDArray[Any], first: Integers, end: Integers) -> str:
+    """Say that stretches [first, end) of rows begin after a gap, where no episode begins."""
+    n_rewards = int((end - first).sum())
+    step = int(rows["step"][first[0]])
+    return (
+        f"{name} has {len(first):,} gaps within episodes, the first before step {step:,}: the {n_rewards:,} rewards "
+        "after them would be in no return, which begins with an episode; remove these episodes, or judge stretches "
+        "by --horizon N"
+    )
+
+
 def _stretches(first: Integers, end: Integers, is_terminated: Bools, horizon: int) -> _Pieces:
-    """Return stretches of `horizon` steps in a row; shorter ones only before a termination."""
+    """Return stretches of `horizon` steps; the last of a piece overlaps that before it, or ends by a termination.
+
+    So each reward of a piece of at least `horizon` steps is in some return.
+    """
     starts = []
     ends = []
     terminations = []
-    n_left_out = 0
+    n_short = 0
+    n_lost = 0
     bounds = zip(first.tolist(), end.tolist(), is_terminated.tolist(), strict=True)
     for begin, stop, terminated in bounds:
-        for start in range(begin, stop - 1, horizon):
+        n_steps = stop - 1 - begin
+        if n_steps < horizon and not terminated:
+            n_short += 1
+            n_lost += n_steps
+            continue
+        for place in range(begin, stop - 1, horizon):
+            start = place
+            if not terminated:
+                start = min(place, stop - 1 - horizon)
             last = min(start + horizon + 1, stop)
-            is_end = last == stop and terminated
-            if last - start == horizon + 1 or is_end:
-                starts.append(start)
-                ends.append(last)
-                terminations.append(is_end)
-            else:
-                n_left_out += 1
-    notes = (
+            starts.append(start)
+            ends.append(last)
+            terminations.append(last == stop and terminated)
+    notes = [
         f"The rows were cut into {len(starts):,} stretches of {horizon:,} steps; values are those of "
         "the states in which they begin. Neighbouring stretches are not independent, as the "
-        f"intervals assume. {n_left_out:,} shorter ones before a truncation were left out.",
-    )
+        "intervals assume: the last before a truncation may overlap that before it."
+    ]
+    if n_short:
+        notes.append(
+            f"{n_short:,} pieces of fewer steps than --horizon were left out, with their {n_lost:,} rewards."
+        )
     return _Pieces(
         first=np.array(starts, dtype=np.int64),
         end=np.array(ends, dtype=np.int64),
         is_terminated=np.array(terminations, dtype=bool),
-        notes=notes,
+        notes=tuple(notes),
     )
 
 

@@ -321,26 +321,38 @@ def test_the_recorded_reward_counts_before_a_channel_of_that_name() -> None:
     assert recorded_data("rows", rows, HEADER).episodes.reward.tolist() == [5.0, 6.0]
 
 
-def test_what_follows_a_gap_within_an_episode_has_no_first_state() -> None:
+def test_rewards_after_a_gap_within_an_episode_are_refused_not_lost() -> None:
+    """Of an episode's five rewards, those of the rows 3, 4, 5 come after the gap."""
     rows = stream([B, B, B, B, B, E], [Flag.GAP, 0, 0, Flag.GAP, 0, 4], [0, 1, 2, 9, 3, 4])
-    data = recorded_data("rows", rows, HEADER)
-    assert data.episodes.reward.tolist() == [1.0, 2.0]
-    assert any("1 stretches after a gap" in note for note in data.notes)
+    sentence = "rows has 1 gaps within episodes, the first before step 3: the 3 rewards after them"
+    with pytest.raises(BadInput, match=sentence):
+        recorded_data("rows", rows, HEADER)
+    data = recorded_data("rows", rows, HEADER, horizon=2)
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_horizon_cuts_a_life_into_stretches() -> None:
-    """Of 7 steps, three stretches of two; the last step is too short, unless it ends the episode."""
+def test_a_horizon_cuts_a_life_into_stretches_with_every_reward() -> None:
+    """Of 7 steps, four stretches of two: the last one overlaps, so that no reward is lost."""
     rewards = [0.0, *range(1, 8)]
     life = stream([B] * 7 + [E], [Flag.GAP] + [0] * 7, rewards)
     data = recorded_data("rows", life, HEADER, horizon=2)
-    assert data.episodes.length.tolist() == [2, 2, 2]
-    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert data.episodes.length.tolist() == [2, 2, 2, 2]
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 7.0]
     with pytest.raises(BadInput, match="choose a smaller --horizon"):
         recorded_data("rows", life, HEADER, horizon=8)
     life["flags"][-1] = Flag.TERMINATED
     data = recorded_data("rows", life, HEADER, horizon=2)
     assert data.episodes.length.tolist() == [2, 2, 2, 1]
     assert data.episodes.is_terminated.tolist() == [False, False, False, True]
+
+
+def test_pieces_shorter_than_the_horizon_are_counted_with_their_rewards() -> None:
+    """After the gap, two steps are left, of which no value of three steps is known."""
+    life = stream([B] * 6 + [E], [Flag.GAP, 0, 0, 0, Flag.GAP, 0, 0], [0, 1, 2, 3, 9, 4, 5])
+    data = recorded_data("rows", life, HEADER, horizon=3)
+    assert data.episodes.reward.tolist() == [1.0, 2.0, 3.0]
+    sentence = "1 pieces of fewer steps than --horizon were left out, with their 2 rewards."
+    assert sentence in data.notes
 
 
 def test_rewards_that_lack_within_an_episode_are_refused() -> None:
