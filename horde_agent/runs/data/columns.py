@@ -41,6 +41,26 @@ TRUNCATED_NAMES = (
     "timelimit.truncated",
 )
 """Usual names of `truncated`, in lower case."""
+USUAL_NAMES = {
+    "time": (
+        "time",
+        "t",
+        "timestamp",
+        "stamp",
+        "seconds",
+        *(f"{name}_{unit}" for unit in TIME_UNITS_S for name in ("time", "timestamp", "t")),
+        "unix_time",
+        "epoch",
+    ),
+    "action": ("action", "a", "actions"),
+    "b": ("b", "prob", "probability", "action_prob", "action_probability", "propensity"),
+    "reward": REWARD_NAMES,
+    "episode": ("episode", "episode_index", "episode_id", "trajectory", "e"),
+    "terminated": TERMINATED_NAMES,
+    "truncated": TRUNCATED_NAMES,
+    "step": ("step", "steps", "timestep", "time_step", "frame_index"),
+}
+"""Usual names of a table's columns and of the last parts of a bag's topics, in lower case, by key of `Columns`."""
 TERMINATED = "terminated"
 TRUNCATED = "truncated"
 OBSERVATION = "observation"

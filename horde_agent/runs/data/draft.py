@@ -21,6 +21,7 @@ from horde_agent.runs.data.columns import (
     TRANSITION,
     TRUNCATED,
     TRUNCATED_NAMES,
+    USUAL_NAMES,
 )
 from horde_agent.runs.data.csv_form import CsvForm, unnamed
 from horde_agent.runs.data.files import columns_in, is_csv, read_files, table_files
@@ -79,24 +80,8 @@ _CHANNEL_KEYS = {
     "transition": _Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
 }
 _MOST_CATEGORIES = 12
-_USUAL_NAMES = {
-    "time": (
-        "time",
-        "t",
-        "timestamp",
-        "stamp",
-        "seconds",
-        *(f"{name}_{unit}" for unit in TIME_UNITS_S for name in ("time", "timestamp", "t")),
-        "unix_time",
-        "epoch",
-    ),
-    "action": ("action", "a", "actions"),
-    "b": ("b", "prob", "probability", "action_prob", "action_probability", "propensity"),
-    "episode": ("episode", "episode_index", "episode_id", "trajectory", "e"),
-    "terminated": TERMINATED_NAMES,
-    "truncated": TRUNCATED_NAMES,
-    "step": ("step", "steps", "timestep", "time_step", "frame_index"),
-}
+_DRAFTED = ("time", "action", "b", "episode", "terminated", "truncated", "step")
+"""Keys whose columns are recognised by their usual names."""
 _IDENTIFIER = re.compile(
     r"(.*_)?(ids?|uuid|guid|index|idx|user|customer|client|patient|subject|person|participant|session|"
     r"episode|trajectory)|unnamed: 0"
@@ -132,7 +117,7 @@ def draft_columns(path: Path) -> str:
         settings["header"] = False
     if form.decimal is not None:
         settings["decimal"] = form.decimal
-    used = {value for key, value in settings.items() if key in (*_USUAL_NAMES, "episode_step")}
+    used = {value for key, value in settings.items() if key in (*_DRAFTED, "episode_step")}
     readings = [name for name in (*numbers, *kinds.categories) if name not in used]
     roles = {name: _role(name, numbers.get(name), form) for name in readings}
     channels = [name for name, role in roles.items() if role is None]
@@ -198,7 +183,7 @@ def _role(name: str, column: Cells | None, form: CsvForm) -> str | None:
         return None
     if _column_called(_MARK_NAMES, [name]) is not None and _fits("terminated", column):
         return "They mark ends of episodes"
-    if _column_called(_USUAL_NAMES["b"], [name]) is not None and _fits("b", column):
+    if _column_called(USUAL_NAMES["b"], [name]) is not None and _fits("b", column):
         return "They are probabilities of actions"
     return None
 
@@ -322,12 +307,12 @@ def _has_values(column: Cells) -> bool:
 def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[str, Any]:
     """Return the keys that follow from the names of columns and their first rows."""
     found: dict[str, Any] = {}
-    for key, usual_names in _USUAL_NAMES.items():
-        name = _column_called(usual_names, list(columns))
+    for key in _DRAFTED:
+        name = _column_called(USUAL_NAMES[key], list(columns))
         if name is not None and _fits(key, columns[name]):
             found[key] = name
     if "time" not in found and dates:
-        usual_name = _column_called(_USUAL_NAMES["time"], list(dates))
+        usual_name = _column_called(USUAL_NAMES["time"], list(dates))
         found["time"] = usual_name or next(iter(dates))
     if "action" in found:
         n_actions = int(np.nanmax(cells.as_numbers(columns[found["action"]]))) + 1
@@ -370,7 +355,7 @@ def _counter(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> str | No
     candidates: list[str] = []
     if found.get("time") in columns:
         candidates.append(found["time"])
-    steps = _column_called(_USUAL_NAMES["step"], list(columns))
+    steps = _column_called(USUAL_NAMES["step"], list(columns))
     if "step" not in found and steps is not None:
         candidates.append(steps)
     for name in candidates:
