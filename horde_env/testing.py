@@ -19,24 +19,13 @@ from contextlib import contextmanager
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from horde_env.backend import Backend, Floats, Frame
+from horde_env.backend import FRAME_KEYS, MANOEUVRE_STEPS_KEY, Backend, Floats, Frame
 from horde_env.clock import Clock, ManualClock, RealTimeClock
 from horde_env.env import RobotEnv
 from horde_env.robot import RobotSpec, default_robot
 
-INFO_KEYS = {
-    "t",
-    "sensor_age_s",
-    "overrun_s",
-    "crc_errors",
-    "stale",
-    "gap",
-    "applied",
-    "clipped",
-    "manoeuvre_steps",
-}
-
-
+INFO_KEYS = {key.name for key in (*FRAME_KEYS, MANOEUVRE_STEPS_KEY)}
+"""The keys of `info` that every environment has."""
 STAY = {"manoeuvre": "stay"}  # a real robot drives in any other reset
 
 

@@ -87,6 +87,8 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
             self._max_episode_steps = np.iinfo(np.int64).max
         else:
             self._max_episode_steps = int(max_episode_steps)
+        # Counts and flags, of unit "1", are integers
+        self._units = {key.name: key.unit for key in env.info_keys}
         self._make_batch = make_batch
         self._batch: Any = None
         self._generators: list[Any] = [None] * self.num_envs
@@ -228,16 +230,12 @@ class PenVectorEnv(VectorEnv[Observation, Any, Any]):
         whole = columns.astype(np.int64)
         infos: dict[str, Any] = {}
         for k, name in enumerate(self._batch.names):
-            if name in FRACTIONS:
-                infos[name] = columns[k]
-            else:
+            if self._units[name] == "1":
                 infos[name] = whole[k]
+            else:
+                infos[name] = columns[k]
             infos[f"_{name}"] = masks[k]
         return infos
-
-
-# The other numbers of an info are integers
-FRACTIONS = ("t", "sensor_age_s", "overrun_s", "x_m", "y_m", "heading_rad")
 
 
 def _masked(name: str, values: Any, mask: Bools) -> dict[str, Any]:

@@ -7,7 +7,6 @@ monitor, battery, scaling.
 from __future__ import annotations
 
 import threading
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numba
@@ -24,7 +23,14 @@ from horde_env._jit import (
     kernel,
     kernel_over,
 )
-from horde_env.backend import Floats, Ints, Observation
+from horde_env.backend import (
+    DOCKED_KEY,
+    FRAME_KEYS,
+    MANOEUVRE_STEPS_KEY,
+    Floats,
+    Ints,
+    Observation,
+)
 from horde_env.env import RobotEnv
 from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageMonitor
@@ -57,28 +63,30 @@ SOURCES = (
 ROBOTS_PER_THREAD = 16
 
 
-class InfoColumn(IntEnum):
-    """Columns of `BatchState.numbers`: the keys of the environment's info, in its order."""
+INFO_NAMES = tuple(
+    key.name
+    for key in (
+        *FRAME_KEYS,
+        *VoltageMonitor.info_keys,
+        *battery.BATTERY_KEYS,
+        *SimulatedBody.info_keys,
+        MANOEUVRE_STEPS_KEY,  # 0, as the next: many robots have no drives
+        DOCKED_KEY,
+    )
+)
+"""Columns of `BatchState.numbers`: the keys of the environment's info."""
 
-    T = 0  # s
-    SENSOR_AGE_S = 1
-    OVERRUN_S = 2
-    CRC_ERRORS = 3  # count
-    STALE = 4  # this and the flags below: 0 or 1
-    GAP = 5
-    APPLIED = 6
-    CLIPPED = 7  # count
-    OBEYED = 8
-    BATTERY_LOW = 9
-    BATTERY_URGENT = 10
-    X_M = 11
-    Y_M = 12
-    HEADING_RAD = 13
-    MANOEUVRE_STEPS = 14  # 0: many robots have no drives
-    DOCKED = 15  # 0: many robots have no drives
-
-
-INFO_NAMES = tuple(column.name.lower() for column in InfoColumn)
+# Columns that a step writes; the others stay as the reset's info has them
+T = INFO_NAMES.index("t")
+GAP = INFO_NAMES.index("gap")
+APPLIED = INFO_NAMES.index("applied")
+CLIPPED = INFO_NAMES.index("clipped")
+OBEYED = INFO_NAMES.index("obeyed")
+BATTERY_LOW = INFO_NAMES.index("battery_low")
+BATTERY_URGENT = INFO_NAMES.index("battery_urgent")
+X_M = INFO_NAMES.index("x_m")
+Y_M = INFO_NAMES.index("y_m")
+HEADING_RAD = INFO_NAMES.index("heading_rad")
 
 
 class Judgements(NamedTuple):
@@ -88,7 +96,7 @@ class Judgements(NamedTuple):
     counts: Ints  # of `safety.judge_voltages`, (n, safety.N_COUNTS)
     charge: Floats  # of `battery.read_battery`, (n, battery.N_NUMBERS)
     values: Floats  # the newest frame's, SI units, (n, n_channels)
-    numbers: Floats  # the info's, (n, len(InfoColumn))
+    numbers: Floats  # the info's, (n, len(INFO_NAMES))
 
 
 class Limits(NamedTuple):
@@ -186,12 +194,12 @@ def judge_frame(
         limits.span,
         observation,
     )
-    numbers[InfoColumn.GAP] = 0.0
-    numbers[InfoColumn.APPLIED] = flag(is_applied)
-    numbers[InfoColumn.CLIPPED] = n_clipped
-    numbers[InfoColumn.OBEYED] = flag(is_obeyed)
-    numbers[InfoColumn.BATTERY_LOW] = flag(battery.is_low(charge, limits.n_held_limit))
-    numbers[InfoColumn.BATTERY_URGENT] = charge[battery.IS_URGENT]
+    numbers[GAP] = 0.0
+    numbers[APPLIED] = flag(is_applied)
+    numbers[CLIPPED] = n_clipped
+    numbers[OBEYED] = flag(is_obeyed)
+    numbers[BATTERY_LOW] = flag(battery.is_low(charge, limits.n_held_limit))
+    numbers[BATTERY_URGENT] = charge[battery.IS_URGENT]
 
 
 @kernel_over(*SOURCES)
@@ -214,10 +222,10 @@ def step_robot(
     judgements.n_ticks[i] = n_ticks
     judge_frame(i, judgements, limits, request, was_held, observation)
     numbers = judgements.numbers[i]
-    numbers[InfoColumn.T] = n_ticks * motors.TICK_S
-    numbers[InfoColumn.X_M] = x
-    numbers[InfoColumn.Y_M] = y
-    numbers[InfoColumn.HEADING_RAD] = heading
+    numbers[T] = n_ticks * motors.TICK_S
+    numbers[X_M] = x
+    numbers[Y_M] = y
+    numbers[HEADING_RAD] = heading
 
 
 def step_row(arguments: tuple[StepArguments], i: int) -> int:
@@ -244,7 +252,7 @@ class BatchState:
     Attributes:
         robots: The robots' bodies, a row per robot.
         judgements: What a step keeps of each robot beside its body.
-        numbers: The info of each robot, shape (n_robots, len(InfoColumn)).
+        numbers: The info of each robot, shape (n_robots, len(INFO_NAMES)).
     """
 
     names = INFO_NAMES
@@ -267,7 +275,7 @@ class BatchState:
             counts=_rows_of(command_monitor.counts, n_robots),
             charge=_rows_of(battery_monitor.numbers, n_robots),
             values=np.zeros((n_robots, spec.n_channels)),
-            numbers=np.zeros((n_robots, len(InfoColumn))),
+            numbers=np.zeros((n_robots, len(INFO_NAMES))),
         )
         self.numbers = self.judgements.numbers
         limits = Limits(
