@@ -19,6 +19,7 @@ from examples.reproduce.checks import Measured, Number, at_least, at_most, below
 from examples.reproduce.experiment import ExperimentContext, Table
 from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import nmsre_at_rest
 from examples.reproduce.stats import format_means, join, mean_ci
 from horde_agent.interface import Interface
 from horde_agent.kernels._jit import inner_kernel, kernel
@@ -36,7 +37,6 @@ from horde_agent.problems.conditioning import (
     Signals,
     TraceConditioning,
 )
-from horde_agent.scoring.nmsre import nmsre_at_rest
 from horde_agent.scoring.returns import returns_along
 from horde_agent.types import Floats, Integers, Tiles
 

@@ -25,6 +25,7 @@ from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from examples.reproduce.offline import OfflineScores, offline
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import final_nmsre
 from examples.reproduce.stats import mean_ci
 from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.gvf import GVF, AutomaticOffset
@@ -33,7 +34,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import read
-from horde_agent.scoring.nmsre import Outcomes, final_nmsre
+from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Error against robot time"

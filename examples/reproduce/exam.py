@@ -30,6 +30,7 @@ from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.lives import new_horde
 from examples.reproduce.reset import LAMP, LIT, NEW_PLACE
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import normalise
 from examples.reproduce.stats import format_means, mean_ci
 from horde_agent.gvf import GVF, Channel, variance_of
 from horde_agent.horde import Horde, LearnerConfig
@@ -43,7 +44,6 @@ from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
-from horde_agent.scoring.nmsre import normalise
 from horde_agent.scoring.returns import policies_under_test
 from horde_agent.types import Bools, Floats, Integers, Tiles
 

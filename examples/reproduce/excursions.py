@@ -32,6 +32,7 @@ from examples.reproduce.figures import Picture
 from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from examples.reproduce.offline import OfflineScores, offline
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import final_nmsre, nmsre_after_each, nmsre_at_rest, scores_of
 from examples.reproduce.stats import join, mean_ci
 from examples.reproduce.training_data import (
     LEARN,
@@ -48,7 +49,6 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, read
 from horde_agent.runs.reporting.pictures import nmsre_picture
-from horde_agent.scoring.nmsre import final_nmsre, nmsre_at_rest
 from horde_agent.scoring.two_pass_nmsre import Curve
 from horde_agent.types import Bools, Floats, Integers
 
@@ -161,7 +161,9 @@ class VariantResult:
 
         Only of the sound questions, in no order, and as many tests as every policy had.
         """
-        curves = [test.nmsre()[:, self.sound[test.policy.demons]] for test in self.outcomes]
+        curves = [
+            nmsre_after_each(test)[:, self.sound[test.policy.demons]] for test in self.outcomes
+        ]
         n = min(len(curve) for curve in curves)
         return np.concatenate([curve[:n] for curve in curves], axis=1)
 
@@ -175,7 +177,7 @@ class VariantResult:
             chosen = which[number]
             if chosen.any():
                 nmsre[test.policy.demons] = nmsre_at_rest(
-                    test.predictions[chosen], test.returns[chosen], test.variance()
+                    test.predictions[chosen], test.returns[chosen], scores_of(test).variance
                 )
         return np.where(self.sound, nmsre, np.nan)
 
@@ -606,7 +608,7 @@ def pictures(data: ExcursionsResults) -> dict[str, Picture]:
     """Draw the NMSRE of each question."""
     seed, result = next(iter(data.main.items()))
     curves = [
-        Curve(tests.policy, np.arange(1, len(tests.step) + 1), tests.nmsre())
+        Curve(tests.policy, np.arange(1, len(tests.step) + 1), nmsre_after_each(tests))
         for tests in result.outcomes
     ]
     nmsre = nmsre_picture(curves, result.sound)

@@ -19,6 +19,7 @@ from examples.reproduce.experiment import ExperimentContext, Table, cached
 from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.lives import LifeSpec, compiled_horde, interface_of, simulate_lives
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import final_nmsre
 from examples.reproduce.stats import Mean, mean_ci
 from examples.reproduce.training_data import TrainingData, learn, outcomes
 from horde_agent.horde import LearnerConfig
@@ -27,7 +28,6 @@ from horde_agent.learning.rupee import rupee_beta0
 from horde_agent.life.observers import sound_demons
 from horde_agent.questions import PAPER_LAMBDA, excursions
 from horde_agent.record import read
-from horde_agent.scoring.nmsre import final_nmsre
 from horde_agent.types import Bools, Floats
 
 TITLE = "Update rules"

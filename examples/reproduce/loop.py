@@ -23,16 +23,16 @@ from examples.reproduce.experiment import ExperimentContext, Table, cached
 from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.lives import LifeSpec, interface_of, new_horde, simulate_lives
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import nmsre_at_rest
 from examples.reproduce.stats import mean_ci
 from horde_agent.gvf import GVF, Channel, Prediction
 from horde_agent.horde import Horde, LearnerConfig
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.life.flags import are_broken
+from horde_agent.life.flags import are_broken, are_followed
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.policies import Behaviour, PolicyFunction
 from horde_agent.record import Stream, new_rows, read
-from horde_agent.runs.log_nexting import returns_of
-from horde_agent.scoring.nmsre import nmsre_at_rest
+from horde_agent.scoring.returns import returns_along
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats
 
@@ -309,8 +309,11 @@ def learn_and_score(stream: Stream, interface: Interface, variant: str) -> Memor
         stream, interface = with_copy(stream, interface)
     learned_pieces = learn_in_turn(stream, *variant_of(interface, variant))
     cuts = pieces(len(stream))
-    actual = returns_of(
-        stream.rows, np.full(len(GAMMAS), interface.index("since_contact")), np.array(GAMMAS)
+    readings = stream.rows["observation"][:, interface.index("since_contact"), None]
+    actual = returns_along(
+        np.repeat(readings.astype(np.float64), len(GAMMAS), axis=1),
+        np.array(GAMMAS),
+        are_followed(stream.rows["flags"]),
     )
     # The loop restarts in each piece, so its first CAP_S seconds cannot be predicted and are not
     # scored.

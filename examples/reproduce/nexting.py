@@ -37,6 +37,7 @@ from examples.reproduce.nexting_life import (
 )
 from examples.reproduce.offline import RIDGES, LeastSquares, blocks, terms_needed
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import NO_VARIANCE, normalise
 from examples.reproduce.stats import join
 from examples.reproduce.training_data import TrainingData, learn
 from horde_agent.horde import LearnerConfig
@@ -44,7 +45,6 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Recorder, read
 from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
-from horde_agent.scoring.nmsre import NO_VARIANCE, normalise
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"

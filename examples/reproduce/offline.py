@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from examples.reproduce.scores import nmsre_at_rest
 from examples.reproduce.training_data import HORIZON, LEARN, TrainingData
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag
-from horde_agent.scoring.nmsre import nmsre_at_rest
 from horde_agent.scoring.returns import PolicyUnderTest, policies_under_test, returns_along
 from horde_agent.types import Bools, Floats, Integers
 

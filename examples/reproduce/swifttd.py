@@ -26,10 +26,10 @@ from examples.reproduce.lives import interface_of, simulate_lives
 from examples.reproduce.nexting import lives
 from examples.reproduce.nexting_life import NextingLife, NextingQuestions, learn_life
 from examples.reproduce.runner import Job
+from examples.reproduce.scores import normalise
 from examples.reproduce.stats import mean_ci
 from horde_agent.horde import LearnerConfig
 from horde_agent.record import read
-from horde_agent.scoring.nmsre import normalise
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Bools, Floats, Tiles
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from examples.reproduce.scores import nmsre_after_each
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
@@ -211,7 +212,7 @@ def latest_nmsre(
     )
     nmsre = np.full((len(at), len(questions)), np.nan)
     for test in outcomes(training_data, questions, predictions):
-        errors = test.nmsre()
+        errors = nmsre_after_each(test)
         tested_at = np.array([n_learned[s] for s in test.step.tolist()])
         latest = np.searchsorted(tested_at, at, side="right") - 1
         nmsre[np.ix_(latest >= 0, test.policy.demons)] = errors[latest[latest >= 0]]

@@ -55,7 +55,6 @@ def as_record(evaluation: Evaluation, data: RecordedData) -> dict[str, Any]:
         "gamma": config.gamma,
         "truncated": config.truncated,
         "level": config.level,
-        "method": config.method,
         "n_resamples": config.n_resamples,
         "seed": config.seed,
         "n_episodes": episodes.n_episodes,

@@ -317,9 +317,7 @@ class _HeldOut:
         error = PredictionError(errors, deviations, stretches)
         if not error.variance > (ROUNDING * of_constant[0, 0]) ** 2:
             return _unjudged(question, len(starts), size, "its returns do not vary")
-        resampler = Resampler(
-            error.n_episodes, seed, n_resamples=_N_RESAMPLES, level=LEVEL, method="percentile"
-        )
+        resampler = Resampler(error.n_episodes, seed, n_resamples=_N_RESAMPLES)
         values = resampler.draws(error).values
         tail = 0.5 * (1.0 - LEVEL)
         low, high = np.nanquantile(values, [tail, 1.0 - tail])

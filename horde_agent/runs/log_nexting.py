@@ -118,22 +118,6 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         k += 1
 
 
-def returns_of(rows: NDArray[Any], channel: Integers, gamma: Floats) -> Floats:
-    """Return the measured terms sum_k gamma^k r_{t+k+1} for each row, up to the next gap or the end.
-
-    Args:
-        rows: Of a recording.
-        channel: The cumulant of each question, shape (n,).
-        gamma: Its constant continuation, shape (n,).
-
-    Returns:
-        Shape (n_rows, n), in units of the channels; 0 in rows without a next row.
-    """
-    return returns_along(
-        rows["observation"][:, channel].astype(np.float64), gamma, are_followed(rows["flags"])
-    )
-
-
 def learn(
     rows: Iterable[Stream], student: StreamLearner, passes: int, observer: RowObserver | None = None
 ) -> None:

@@ -6,13 +6,13 @@ which its standard error is sqrt(sum_i psi_i^2) / n.
 
 If few episodes carry most of the error, the draws lack those that were not recorded: bootstrap-t finds
 the skewness but too little of the spread, Student's t with fewer degrees of freedom the spread but
-not the skewness. "wider" takes at each end the one that is farther from the value.
+not the skewness. An interval takes at each end the one that is farther from the value.
 
 An estimate may have an error that no draw shows, of a known standard deviation, its spread (of a
 fitted Q where its ridge holds it back). Its reach, `_CAUTION` times as far as that of a normal number,
 is added to that of the draws as independent errors are, by squares.
 
-Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 to 14 and 22;
+Source: Efron & Tibshirani (1993), "An introduction to the bootstrap", chapters 12 and 22;
     Satterthwaite (1946) for the degrees of freedom.
 """
 
@@ -28,7 +28,6 @@ import numpy as np
 
 from horde_agent.types import Floats
 
-METHODS = ("percentile", "bca", "studentised", "wider")
 N_RESAMPLES = 2_000
 _CELLS = 4_000_000  # numbers of a block of draws
 _NORMAL = NormalDist()
@@ -290,11 +289,6 @@ class Resampler:
         seed: Seed of the draws.
         n_resamples: Number of draws.
         level: Probability with which an interval should contain the true value, in (0, 1).
-        method: "percentile", "bca" (bias-corrected and accelerated), "studentised" (bootstrap-t) or
-            "wider" (the wider one of bootstrap-t and Student's t).
-
-    Raises:
-        ValueError: If `method` is unknown.
     """
 
     def __init__(
@@ -304,13 +298,9 @@ class Resampler:
         *,
         n_resamples: int = N_RESAMPLES,
         level: float = 0.95,
-        method: str = "studentised",
     ) -> None:
-        if method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
         self.n_episodes = n_episodes
         self.level = level
-        self.method = method
         self._seed = seed
         self._n_resamples = n_resamples
         self._cached: list[Floats] = []
@@ -346,7 +336,7 @@ class Resampler:
         is_known = np.isfinite(estimate.value) and np.isfinite(judged.value)
         if judged.n_episodes < 2 or not is_known:
             return Interval(np.nan, np.nan)
-        return interval_of(judged, self.draws(judged), self.method, self.level)
+        return interval_of(judged, self.draws(judged), self.level)
 
 
 class Draws(NamedTuple):
@@ -356,9 +346,11 @@ class Draws(NamedTuple):
     errors: Floats
 
 
-def interval_of(estimate: Estimate, draws: Draws, method: str, level: float) -> Interval:
-    """Return the interval of an estimate from its draws, by one of `METHODS`, widened by its spread."""
-    ends = _interval_of_draws(estimate, draws, method, level)
+def interval_of(estimate: Estimate, draws: Draws, level: float) -> Interval:
+    """Return the wider one of bootstrap-t and Student's t, widened by the spread of the estimate."""
+    skewed = _studentised(estimate, draws, 0.5 * (1.0 - level))
+    student = _student(estimate, level)
+    ends = Interval(min(skewed.low, student.low), max(skewed.high, student.high))
     reach = _CAUTION * estimate.spread * _NORMAL.inv_cdf(0.5 * (1.0 + level))
     if reach <= 0.0:
         return ends
@@ -366,23 +358,6 @@ def interval_of(estimate: Estimate, draws: Draws, method: str, level: float) -> 
     below = max(value - ends.low, 0.0)
     above = max(ends.high - value, 0.0)
     return Interval(float(value - np.hypot(below, reach)), float(value + np.hypot(above, reach)))
-
-
-def _interval_of_draws(estimate: Estimate, draws: Draws, method: str, level: float) -> Interval:
-    """Return the interval of an estimate from its draws alone."""
-    tail = 0.5 * (1.0 - level)
-    if method == "studentised":
-        return _studentised(estimate, draws, tail)
-    if method == "wider":
-        skewed = _studentised(estimate, draws, tail)
-        spread = _student(estimate, level)
-        return Interval(min(skewed.low, spread.low), max(skewed.high, spread.high))
-    low = tail
-    high = 1.0 - tail
-    if method == "bca":
-        low, high = _bca_levels(estimate, draws, tail)
-    ends = np.quantile(draws.values, [low, high])
-    return Interval(float(ends[0]), float(ends[1]))
 
 
 def _studentised(estimate: Estimate, draws: Draws, tail: float) -> Interval:
@@ -438,22 +413,3 @@ def student_t(degrees: int, level: float = 0.95) -> float:
     density = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
     below = np.concatenate([[0.0], np.cumsum(density)]) / density.sum()
     return float(np.sqrt(degrees) * np.tan(np.interp(level, below, edges)))
-
-
-def _bca_levels(estimate: Estimate, draws: Draws, tail: float) -> tuple[float, float]:
-    """Return the levels of the quantiles, corrected for bias and for an error that depends on the value."""
-    value = estimate.value
-    below = np.mean(draws.values < value) + 0.5 * np.mean(draws.values == value)
-    n = len(draws.values)
-    bias = _NORMAL.inv_cdf(min(max(float(below), 0.5 / n), 1.0 - 0.5 / n))
-    psi = estimate.influence()
-    scale = float((psi**2).sum()) ** 1.5
-    acceleration = 0.0
-    if scale > 0.0:
-        acceleration = float((psi**3).sum()) / (6.0 * scale)
-    levels = []
-    for quantile in (_NORMAL.inv_cdf(tail), _NORMAL.inv_cdf(1.0 - tail)):
-        shifted = bias + quantile
-        correction = max(1.0 - acceleration * shifted, 1e-3)
-        levels.append(_NORMAL.cdf(bias + shifted / correction))
-    return levels[0], levels[1]

@@ -77,7 +77,6 @@ class EvaluationConfig:
             the fitted Q's value of the last state is added.
         estimators: Keys of `LABELS`.
         level: Probability of the intervals, in (0, 1).
-        method: Of `intervals.METHODS`.
         n_resamples: Number of resampled sets of episodes, from 50 to 100,000.
         seed: Seed of everything random.
 
@@ -89,7 +88,6 @@ class EvaluationConfig:
     truncated: str = STRETCH
     estimators: Sequence[str] = tuple(LABELS)
     level: float = 0.95
-    method: str = "wider"
     n_resamples: int = N_RESAMPLES
     seed: int = 0
 
@@ -186,7 +184,6 @@ def judge(targets: Sequence[Target], config: EvaluationConfig) -> Evaluation:
         config.seed,
         n_resamples=config.n_resamples,
         level=config.level,
-        method=config.method,
     )
     logged = Mean(episodes.returns(config.gamma))
     n_episodes = float(episodes.n_episodes)

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
 TAU = 10.0
-NO_VARIANCE = 1e-12
 
 
 def error_trace(errors: Floats, latest: Floats | None = None) -> Floats:
@@ -49,14 +47,6 @@ def error_trace(errors: Floats, latest: Floats | None = None) -> Floats:
         latest += (error - latest) / TAU
         trace[k] = latest
     return trace
-
-
-def normalise(error: Floats, variance: Floats) -> Floats:
-    """Return error (..., n) / variance (n,), exactly 1 where the variance is below 1e-12; NaN stays NaN."""
-    varies = ~np.broadcast_to(variance < NO_VARIANCE, error.shape)
-    out: Floats = np.where(np.isnan(error), np.nan, 1.0)
-    np.divide(error, variance, out=out, where=varies)
-    return out
 
 
 def quantisation_steps(policies: Iterable[PolicyUnderTest], n_demons: int, steps: Floats) -> Floats:
@@ -101,15 +91,6 @@ def deviation_of(variance: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def nmsre_at_rest(predictions: Floats, returns: Floats, variance: Floats) -> Floats:
-    """Return the NMSRE of predictions made with fixed weights: mean squared error over variance, shape (n,).
-
-    Predictions and returns are of shape (n_returns, n); the variance, (n,), is of these or more
-    returns.
-    """
-    return normalise(((predictions - returns) ** 2).mean(axis=0), variance)
-
-
 class Outcomes(NamedTuple):
     """All complete excursions of one policy, or some of them, in order.
 
@@ -141,29 +122,3 @@ class Outcomes(NamedTuple):
         of_mean = mean * (1.0 - self.share)
         predicted = np.where(np.isnan(self.persistence), of_mean, self.persistence)
         return np.asarray(predicted - self.returns)
-
-    def moments(self) -> ReturnMoments:
-        """Return the moments of each question's returns."""
-        moments = ReturnMoments(self.returns.shape[1])
-        moments.add(self.returns, np.broadcast_to(self.share, self.returns.shape))
-        return moments
-
-    def variance(self) -> Floats:
-        """Return the variance of each question's returns, shape (n,); NaN where the horizon is too short."""
-        return self.moments().measured_variance
-
-    def nmsre(self) -> Floats:
-        """Return the two-pass NMSRE after each excursion, shape (n_excursions, n)."""
-        return self.moments().normalise(error_trace(self.errors**2))
-
-    def last_nmsre(self) -> Floats:
-        """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
-        return np.where(self.moments().n >= 2, self.nmsre()[-1], np.nan)
-
-
-def final_nmsre(tested: Iterable[Any], n_demons: int) -> Floats:
-    """Return the `last_nmsre` of `Outcomes` or of `passes.PolicyScores` per demon, shape (n_demons,)."""
-    final = np.full(n_demons, np.nan)
-    for one in tested:
-        final[one.policy.demons] = one.last_nmsre()
-    return final

@@ -1,7 +1,7 @@
 """Online NMSRE: accumulate each completed excursion and append it to the table of excursions.
 
 The online NMSRE uses the variance of the returns so far. The two-pass NMSRE of reports is computed
-from the table (`passes`).
+from the table (`two_pass_nmsre`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.moments import ReturnMoments
-from horde_agent.scoring.nmsre import error_trace, final_nmsre
+from horde_agent.scoring.nmsre import error_trace
 from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
-from horde_agent.scoring.two_pass_nmsre import policy_scores
+from horde_agent.scoring.two_pass_nmsre import final_nmsre, policy_scores
 from horde_agent.types import Floats, Integers
 
 _STATE = ("n_excursions", "n_discarded_by", "n_repeated", "latest_mean", "_trace")

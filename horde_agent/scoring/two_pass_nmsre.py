@@ -8,7 +8,7 @@ some predictions and returns (`dots`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,6 +92,14 @@ def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
         for k in np.unique(rows["policy"]).tolist():
             scores[k].add_errors(of_policy(rows, k, table.policies[k]))
     return [one for one in scores if len(one.step)]
+
+
+def final_nmsre(tested: Iterable[PolicyScores], n_demons: int) -> Floats:
+    """Return the last two-pass NMSRE of each demon, shape (n_demons,); NaN where tested fewer than two times."""
+    final = np.full(n_demons, np.nan)
+    for one in tested:
+        final[one.policy.demons] = one.last_nmsre()
+    return final
 
 
 def nmsre_along(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.reproduce.scores import final_nmsre, nmsre_after_each, scores_of
 from horde_agent import GVF, Behaviour, Channel, LearnerConfig, cli, learn_from
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import read
@@ -28,7 +29,7 @@ from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.runs.toml import to_toml
 from horde_agent.scoring.excursion_table import ExcursionTable
-from horde_agent.scoring.nmsre import Outcomes, error_trace, final_nmsre
+from horde_agent.scoring.nmsre import Outcomes, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.scoring.two_pass_nmsre import curves, policy_scores
 from tests.agent.commands import summary_of, toy
@@ -569,7 +570,9 @@ def test_the_bold_line_is_the_mean_and_the_dashed_one_the_median_of_the_sound() 
     through = table_of(tests, 4)
     [axes] = pictures.nmsre_picture(curves(through, policy_scores(through)), sound).axes
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
-    together = np.column_stack([tests[0].nmsre()[:2, [0, 2]], tests[1].nmsre()[:, 0]])
+    together = np.column_stack(
+        [nmsre_after_each(tests[0])[:2, [0, 2]], nmsre_after_each(tests[1])[:, 0]]
+    )
     np.testing.assert_allclose(lines["mean over all questions"], together.mean(axis=1))
     np.testing.assert_allclose(lines["median"], np.median(together, axis=1))
     thin = [segment for collection in axes.collections for segment in collection.get_segments()]
@@ -643,7 +646,7 @@ def run_of(folder: Path, predictions: np.ndarray, returns: np.ndarray, algorithm
     """Write a run of four questions about one policy, with excursions of shape (n, 4), and its NMSRE."""
     policy = PolicyUnderTest(0, np.arange(4), np.arange(4), np.full(4, 0.5), "left")
     table = ExcursionTable([policy], 4)
-    nmsre = Outcomes(policy, STEPS, predictions, returns).last_nmsre()
+    nmsre = scores_of(Outcomes(policy, STEPS, predictions, returns)).last_nmsre()
     made(folder, 0, {f"left/g0.5/{k}": float(nmsre[k]) for k in range(4)})
     with (folder / "config.toml").open("a") as file:
         file.write(f'algorithm = "{algorithm}"\n')

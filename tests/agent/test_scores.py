@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from examples.reproduce.scores import nmsre_after_each, normalise, scores_of
 from horde_agent.gvf import GVF, Channel, Reward
 from horde_agent.policies import ConstantAction
 from horde_agent.record import RecordLost
 from horde_agent.scoring import excursion_table, two_pass_nmsre
 from horde_agent.scoring.excursion_table import ExcursionTable
-from horde_agent.scoring.nmsre import Outcomes, final_nmsre, normalise
+from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.scoring.returns import (
     PolicyUnderTest,
@@ -20,7 +21,7 @@ from horde_agent.scoring.returns import (
     policies_under_test,
     returns_along,
 )
-from horde_agent.scoring.two_pass_nmsre import curves, dots, nmsre_along, policy_scores
+from horde_agent.scoring.two_pass_nmsre import curves, dots, final_nmsre, nmsre_along, policy_scores
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
 
@@ -85,7 +86,7 @@ def test_the_golden_returns_and_nmsre() -> None:
         forwards(of_test, golden["nm_gamma"]).returns for of_test in rewards.swapaxes(0, 1)
     ]
     np.testing.assert_allclose(test_returns, returns, rtol=1e-12)
-    curve = Outcomes(of_six, np.arange(40), predictions, returns).nmsre()
+    curve = nmsre_after_each(Outcomes(of_six, np.arange(40), predictions, returns))
     np.testing.assert_allclose(curve, golden["nm_first_tau10"].T, rtol=1e-10)
     assert (curve[:, 4] == 1.0).all()
     online = ReturnErrors([of_six], 6)
@@ -268,10 +269,10 @@ def test_scores_in_chunks_equal_scores_of_all_excursions(small: ExcursionTable) 
     outcomes = small.outcomes()
     for course, outcome in zip(policy_scores(small), outcomes, strict=True):
         np.testing.assert_array_equal(course.step, outcome.step)
-        np.testing.assert_allclose(course.variance, outcome.variance(), rtol=1e-9)
+        np.testing.assert_allclose(course.variance, scores_of(outcome).variance, rtol=1e-9)
         np.testing.assert_array_equal(course.n_tests, (~np.isnan(outcome.returns)).sum(axis=0))
     np.testing.assert_allclose(
-        final_nmsre(policy_scores(small), 5), final_nmsre(outcomes, 5), rtol=1e-9
+        final_nmsre(policy_scores(small), 5), final_nmsre(map(scores_of, outcomes), 5), rtol=1e-9
     )
     assert np.isnan(final_nmsre(policy_scores(small), 5)[4]), "it was never tested"
 
@@ -293,7 +294,7 @@ def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: Excurs
     assert [online for *_, online in rows] == ONLINE
     for _, course, nmsre, _ in rows:
         k = course.number
-        np.testing.assert_allclose(nmsre, outcomes[k].nmsre()[counts[k]], rtol=1e-9)
+        np.testing.assert_allclose(nmsre, nmsre_after_each(outcomes[k])[counts[k]], rtol=1e-9)
         counts[k] += 1
 
 
@@ -307,7 +308,7 @@ def test_a_long_curve_is_thinned_to_what_a_picture_shows(
     for curve, outcome in zip(pictured, outcomes, strict=True):
         assert len(curve.at) <= 21
         assert (curve.at[0], curve.at[-1]) == (1, len(outcome.step))
-        np.testing.assert_allclose(curve.nmsre, outcome.nmsre()[curve.at - 1], rtol=1e-9)
+        np.testing.assert_allclose(curve.nmsre, nmsre_after_each(outcome)[curve.at - 1], rtol=1e-9)
     shorter, longer = sorted(pictured, key=lambda curve: int(curve.at[-1]))
     assert set(shorter.at[:-1]) <= set(longer.at)
 

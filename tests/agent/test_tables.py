@@ -28,7 +28,6 @@ from horde_agent.runs.log_nexting import (
     Holdout,
     known_returns,
     read_log,
-    returns_of,
 )
 from horde_agent.runs.storage import tables
 from horde_agent.runs.storage.folder import RunFolder
@@ -44,7 +43,7 @@ from horde_agent.runs.storage.tables import (
 from horde_agent.saving import text
 from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.scoring.return_errors import ReturnErrors
-from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
+from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion, returns_along
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
 from tests.agent.doubles import SpyHorde, ToyBody, age_of, horde_of
 from tests.facts import states
@@ -400,7 +399,8 @@ def learn_and_score(
 def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
     """Broken at the third reading: nothing runs across, and the row before is followed by nothing."""
     stream = stream_of([9.0, 1.0, 2.0, 4.0, 8.0], {2: flag})
-    assert returns_of(stream.rows, np.array([1]), np.array([0.5]))[:, 0].tolist() == [
+    readings = stream.rows["observation"][:, 1]
+    assert returns_along(readings, 0.5, are_followed(stream.rows["flags"])).tolist() == [
         1.0,
         0.0,
         8.0,

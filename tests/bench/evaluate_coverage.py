@@ -5,7 +5,7 @@
 Seven small problems have exact values; those of CartPole, MountainCar and the planar Critterbot are
 means of many episodes under the policy itself. Coverages are those of all repetitions, bias and
 error those of the `n_values` in which the estimator ran. `share_judged` of them have a verdict. In
-`share_shown` the estimator has an interval; `coverage_shown` is that of these, by the method "wider".
+`share_shown` the estimator has an interval; `coverage_shown` is that of these.
 
 Intervals and the ridge of the Q that is corrected were chosen by rooms of 200 episodes and CartPole,
 with the seeds 1 and 1,001; the table has the seed 5,200.
@@ -29,7 +29,7 @@ from horde_agent.problems.markov import SmallMDP
 from horde_agent.problems.rooms import rooms
 from horde_agent.scoring.episodes import Episodes, Target
 from horde_agent.scoring.horde_value import horde_values
-from horde_agent.scoring.intervals import METHODS, Estimate, Interval, Resampler, interval_of
+from horde_agent.scoring.intervals import Estimate, Interval, Resampler
 from horde_agent.scoring.judgement import EvaluationConfig, estimates_of, evidence_of, sizes_of
 from horde_agent.scoring.verdict import ENOUGH, verdict
 from horde_agent.tiles import TileCoder
@@ -49,7 +49,7 @@ COLUMNS = (
     "true_value",
     "bias",
     "rmse",
-    *(f"coverage_{method}" for method in METHODS),
+    "coverage",
     "share_shown",
     "coverage_shown",
 )
@@ -391,20 +391,19 @@ PROBLEMS: dict[str, Callable[[], Setting]] = {
 
 
 class Tally:
-    """Values and covered intervals of one estimator, and those of the method "wider" that are shown."""
+    """Values and covered intervals of one estimator, and those that are shown."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
         self.is_shown_covered: list[bool] = []
-        self.is_covered: dict[str, list[bool]] = {method: [] for method in METHODS}
+        self.is_covered: list[bool] = []
 
-    def add(self, intervals: list[Interval], true_value: float, *, is_shown: bool) -> None:
-        """Add the intervals by each of `METHODS` in one repetition."""
-        for method, ends in zip(METHODS, intervals, strict=True):
-            is_covered = ends.low <= true_value <= ends.high
-            self.is_covered[method].append(is_covered)
-            if is_shown and method == "wider":
-                self.is_shown_covered.append(is_covered)
+    def add(self, ends: Interval, true_value: float, *, is_shown: bool) -> None:
+        """Add the interval in one repetition."""
+        is_covered = ends.low <= true_value <= ends.high
+        self.is_covered.append(is_covered)
+        if is_shown:
+            self.is_shown_covered.append(is_covered)
 
 
 def measure(
@@ -426,14 +425,15 @@ def measure(
             gvf_value = horde_values([target], setting.gamma, continues_truncated=False)[0]
         n_judged += verdict(evidence_of(target, config), None).can_judge
         sizes = sizes_of(target, setting.gamma)
-        resampler = Resampler(target.episodes.n_episodes, repetition, n_resamples=N_RESAMPLES)
-        intervals: dict[Estimate, list[Interval]] = {}
+        resampler = Resampler(
+            target.episodes.n_episodes, repetition, n_resamples=N_RESAMPLES, level=LEVEL
+        )
+        intervals: dict[Estimate, Interval] = {}
         estimates = estimates_of(target, config, gvf_value)
         for key, estimate in estimates.items():
             judged = estimate.interval_estimate
             if judged not in intervals:
-                draws = resampler.draws(judged)
-                intervals[judged] = [interval_of(judged, draws, m, LEVEL) for m in METHODS]
+                intervals[judged] = resampler.interval(judged)
             tally = tallies.setdefault(key, Tally())
             tally.values.append(estimate.value)
             is_shown = sizes[key].of_interval >= ENOUGH
@@ -459,8 +459,7 @@ def measure(
         if len(errors):
             line["bias"] = f"{errors.mean():.3g}"
             line["rmse"] = f"{np.sqrt((errors**2).mean()):.3g}"
-        for method in METHODS:
-            line[f"coverage_{method}"] = f"{np.mean(tally.is_covered[method]):.3f}"
+        line["coverage"] = f"{np.mean(tally.is_covered):.3f}"
         line["share_shown"] = f"{len(tally.is_shown_covered) / n_repetitions:.3g}"
         line["coverage_shown"] = ""
         if tally.is_shown_covered:

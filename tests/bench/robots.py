@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from examples.reproduce.scores import NO_VARIANCE
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
@@ -25,7 +26,6 @@ from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, Recorder
-from horde_agent.scoring.nmsre import NO_VARIANCE
 from horde_agent.types import Floats, Integers
 
 ROBOTS = (1, 4, 16)

@@ -24,7 +24,7 @@ import numpy as np
 
 from horde_agent.scoring.excursion_table import ExcursionTable, of_policy
 from horde_agent.scoring.intervals import Resampler, student_t
-from horde_agent.scoring.nmsre import NO_VARIANCE, TAU
+from horde_agent.scoring.nmsre import TAU
 from horde_agent.scoring.two_pass_nmsre import policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
@@ -51,6 +51,7 @@ class NewestTests(NamedTuple):
         squares: Squared errors, shape (n_excursions, n); NaN where a question was not tested.
         returns: In the same shape.
         variance: Of all returns of the run, shape (n,).
+        is_constant: Whether these do not vary, shape (n,).
         is_whole: Whether there are no earlier excursions.
     """
 
@@ -59,6 +60,7 @@ class NewestTests(NamedTuple):
     squares: Floats
     returns: Floats
     variance: Floats
+    is_constant: Bools
     is_whole: bool
 
     def is_same(self, other: NewestTests) -> bool:
@@ -75,6 +77,7 @@ class NewestTests(NamedTuple):
             squares=self.squares[:, columns],
             returns=self.returns[:, columns],
             variance=self.variance[columns],
+            is_constant=self.is_constant[columns],
         )
 
 
@@ -138,6 +141,7 @@ def newest_tests(
             squares=errors**2,
             returns=returns,
             variance=one.variance[columns[k]],
+            is_constant=one.moments.is_constant[columns[k]],
             is_whole=len(steps) == len(one.step),
         )
     return tests
@@ -154,7 +158,7 @@ class _Sums:
         n = np.maximum(is_known.sum(axis=0), 1)
         filled = np.where(is_known, tests.returns, 0.0)
         self._returns = np.where(is_known, tests.returns - filled.sum(axis=0) / n, 0.0)
-        self._variance = tests.variance
+        self._is_constant = tests.is_constant
         newest = (self._returns**2).sum(axis=0) / n
         # Of all returns over that of the newest
         self._share = np.divide(tests.variance, newest, out=np.ones(len(n)), where=newest > 0.0)
@@ -166,7 +170,7 @@ class _Sums:
             n = counts @ self._is_known
             variance = (counts @ self._returns**2) / n - ((counts @ self._returns) / n) ** 2
             nmsre = errors / (np.maximum(variance, 0.0) * self._share)
-            return np.where(self._variance < NO_VARIANCE, 0.0, np.log(nmsre))
+            return np.where(self._is_constant, 0.0, np.log(nmsre))
 
 
 def trace_weights(is_known: Bools, *, is_whole: bool) -> Floats:

@@ -27,7 +27,6 @@ from horde_agent.runs.storage.run import Run
 from horde_agent.scoring.nmsre import (
     are_nearly_constant,
     deviation_of,
-    final_nmsre,
     nmsre_text,
     quantisation_steps,
 )
@@ -38,7 +37,7 @@ from horde_agent.scoring.returns import (
     n_terms_needed,
     returns_along,
 )
-from horde_agent.scoring.two_pass_nmsre import PolicyScores, nmsre_along, policy_scores
+from horde_agent.scoring.two_pass_nmsre import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
 TRACE_COLUMNS = ("question", "channel", "panel", "t_s", "prediction", "actual", "deviation")
