@@ -1,27 +1,34 @@
-"""Recordings on disk: rows (`rows`), their writer (`recorder`) and the file format (`segments`)."""
+"""Recordings on disk: what a row is (`dtype`), reader (`rows`), writer (`recorder`) and file format (`segments`)."""
 
 from __future__ import annotations
 
+from horde_agent.record.dtype import (
+    BROKEN,
+    DRIVES,
+    FIELDS,
+    NO_ACTION,
+    NO_POLICY,
+    READ_FIELDS,
+    UNKNOWN_POSE,
+    Flag,
+    Observation,
+    Phase,
+    Pose,
+    Row,
+    columns_of,
+    new_rows,
+    row_dtype,
+)
 from horde_agent.record.recorder import Recorder
 from horde_agent.record.rows import (
     A_DAY,
-    BROKEN,
-    DRIVES,
     FORMAT,
-    NO_ACTION,
-    NO_POLICY,
-    Flag,
-    Observation,
     OnFault,
-    Phase,
-    Row,
     Stream,
     log_fault,
-    new_rows,
     read,
     read_end,
     read_in_parts,
-    row_dtype,
 )
 from horde_agent.record.segments import RecordLost
 
@@ -29,17 +36,22 @@ __all__ = [
     "A_DAY",
     "BROKEN",
     "DRIVES",
+    "FIELDS",
     "FORMAT",
     "NO_ACTION",
     "NO_POLICY",
+    "READ_FIELDS",
+    "UNKNOWN_POSE",
     "Flag",
     "Observation",
     "OnFault",
     "Phase",
+    "Pose",
     "RecordLost",
     "Recorder",
     "Row",
     "Stream",
+    "columns_of",
     "log_fault",
     "new_rows",
     "read",

@@ -18,15 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record.rows import (
-    FORMAT,
-    Flag,
-    Phase,
-    Row,
-    Stream,
-    read_in_parts,
-    row_dtype,
-)
+from horde_agent.record.dtype import CLOCK_FIELDS, Flag, Phase, Row, row_dtype
+from horde_agent.record.rows import FORMAT, Stream, read_in_parts
 from horde_agent.record.segments import (
     CRC,
     CRC_BYTES,
@@ -229,7 +222,8 @@ class Recorder:
         """Return whether a repeated row equals the recorded one; if not, truncate the recording before it."""
         encoded = self._encoded([row])
         recorded = self._ahead[self._n_ahead : self._n_ahead + 1]
-        encoded["unix_s"] = recorded["unix_s"]
+        for name in CLOCK_FIELDS:
+            encoded[name] = recorded[name]
         if encoded.tobytes()[:-CRC_BYTES] == recorded.tobytes()[:-CRC_BYTES]:
             self._n_ahead += 1
             return True

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,126 +24,17 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import CRC, Segment, newest_files, read_segment, started_files
-
-Observation = NDArray[np.float32]
+from horde_agent.record.dtype import Flag, row_dtype
+from horde_agent.record.segments import Segment, newest_files, read_segment, started_files
 
 FORMAT = "horde-life"
-NO_ACTION = -1
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
-NO_POLICY = 0
 
 OnFault = Callable[[str], None]
 """Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
 
 _log = logging.getLogger(__name__)
-
-
-class Phase(IntEnum):
-    """The robot's activity from an observation on."""
-
-    BEHAVE = 0
-    """Follow the behaviour policy: the transition is learned from."""
-    EXCURSION = 1
-    """Follow a target policy to test the predictions about it: nothing is learned."""
-    CENTRE = 2
-    """Drive back to the centre after an excursion: nothing is learned and no action is chosen."""
-    END = 3
-    """Nothing: the stream ends or is cut here."""
-    DOCK = 4
-    """Drive to the dock, charge and leave it: nothing is learned and no action is chosen."""
-
-
-DRIVES = frozenset({Phase.CENTRE, Phase.DOCK})
-"""Drives: the robot chooses its motion by itself."""
-
-
-class Flag(IntEnum):
-    """How an observation came about: bits, to be joined by `|` (plain integers: IntFlag costs 2 us per operation)."""
-
-    NONE = 0
-    GAP = 1
-    """It does not follow from the observation before it (reset, drive, lost packets)."""
-    NOT_APPLIED = 2
-    """The action before it was not applied."""
-    TERMINATED = 4
-    """The stream terminates with it: gamma' = 0."""
-    TRUNCATED = 8
-    """The environment truncated the episode here; the next observation follows a reset."""
-    STALE = 16
-    """No new packet came: it repeats the one before it."""
-    TURN = 32
-    """The preceding row is another robot's; this one follows the last row of the same robot."""
-    RESUMED = 64
-    """The first one after a resume of a robot that cannot be restored; it is a GAP, too."""
-
-
-BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
-"""Flags of an observation that no update may reach across."""
-
-
-class Row(NamedTuple):
-    """One row of a stream.
-
-    Attributes:
-        step: Number of 100 ms periods before this observation.
-        t: Robot time in seconds; NaN if the robot has no clock.
-        observation: Observation, float32, shape (n_inputs,).
-        action: Discrete action taken from it, or NO_ACTION.
-        b: Probability with which that action was drawn, by the behaviour policy or in an excursion
-            by the policy that is tested (1 if it always takes one action); NaN without an action.
-        phase, flags: See `Phase` and `Flag`.
-        pose: x (m), y (m), heading (rad); NaN if unknown. For pictures only.
-        policy: In an excursion the CRC-32 of the name of the policy that is tested, else NO_POLICY.
-        robot: Number of the robot, from 0.
-        reward: Reward of the transition that led to this observation; NaN if no transition did
-            (after a reset or in a drive), or if it is unknown.
-        unix_s: Wall clock when the observation arrived, in seconds since 1970; NaN if unknown. A
-            simulator does not depend on it, so it differs between two equal runs.
-    """
-
-    step: int
-    t: float
-    observation: Observation
-    action: int
-    b: float
-    phase: Phase
-    flags: int
-    pose: tuple[float, float, float]
-    policy: int = NO_POLICY
-    robot: int = 0
-    reward: float = np.nan
-    unix_s: float = np.nan
-
-
-def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
-    """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed; `robot` is there if several are."""
-    return np.dtype(
-        [
-            ("t", "<f8"),
-            ("b", "<f8"),
-            ("observation", "<f4", (n_inputs,)),
-            ("pose", "<f4", (3,)),
-            ("step", "<i8"),
-            ("policy", "<u4"),
-            ("action", "<i2"),
-            ("phase", "u1"),
-            ("flags", "u1"),
-            *([("robot", "<u2")] if n_robots > 1 else []),
-            ("reward", "<f8"),
-            ("unix_s", "<f8"),
-            (CRC, "<u4"),
-        ]
-    )
-
-
-def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
-    """Return `n` rows of `row_dtype`: rewards and wall clocks are unknown, everything else is 0."""
-    rows = np.zeros(n, row_dtype(n_inputs, n_robots))
-    rows["reward"] = np.nan
-    rows["unix_s"] = np.nan
-    return rows
 
 
 @dataclass(frozen=True)

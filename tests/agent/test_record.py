@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.record import Flag, Phase, Recorder, Row, read, read_end, read_in_parts, row_dtype
+from horde_agent.record import (
+    Flag,
+    Phase,
+    Recorder,
+    Row,
+    columns_of,
+    new_rows,
+    read,
+    read_end,
+    read_in_parts,
+    row_dtype,
+)
 from horde_agent.record import recorder as recorder_module
 from horde_agent.record.segments import read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
@@ -441,3 +452,53 @@ def test_a_redone_row_keeps_its_first_wall_clock_and_may_not_have_another_reward
     with Recorder.resume(path, 4, is_redone=True) as changed:
         changed.write(row(4)._replace(reward=-1.0))
     assert changed.differs_at == 4
+
+
+# ---- the fields of a row ---------------------------------------------------------------------------------------------
+
+
+def test_a_row_has_these_bytes() -> None:
+    """Packed: 8 + 8 + 2 * 4 + 3 * 4 + 8 + 4 + 2 + 1 + 1 + 8 + 8 + 4 bytes; in the order of `Row` it began with step."""
+    fields = [
+        ("t", "<f8"),
+        ("b", "<f8"),
+        ("observation", "<f4", (2,)),
+        ("pose", "<f4", (3,)),
+        ("step", "<i8"),
+        ("policy", "<u4"),
+        ("action", "<i2"),
+        ("phase", "|u1"),
+        ("flags", "|u1"),
+        ("reward", "<f8"),
+        ("unix_s", "<f8"),
+        ("crc", "<u4"),
+    ]
+    assert row_dtype(2).descr == fields
+    assert row_dtype(2).itemsize == 72
+    assert row_dtype(2, n_robots=2).descr == [*fields[:9], ("robot", "<u2"), *fields[9:]]
+
+
+def test_a_new_row_says_that_nothing_is_known() -> None:
+    """As `Row()` does, and not t = 0, action 0 with b = 0, at the origin."""
+    (row,) = new_rows(1, 2)
+    values = {name: row[name].tolist() for name in row.dtype.names[:-1]}
+    assert values.pop("observation") == [0.0, 0.0]
+    unknown = Row()._asdict()
+    del unknown["observation"], unknown["robot"]
+    np.testing.assert_equal(values | {"pose": tuple(values["pose"])}, unknown)
+    assert np.isnan([row["t"], row["b"], row["reward"], row["unix_s"], *row["pose"]]).all()
+    assert row["action"] == -1
+
+
+def test_each_number_of_a_row_is_a_column_of_a_table() -> None:
+    rows = new_rows(2, N_INPUTS, n_robots=3)
+    rows["pose"] = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    rows["robot"] = [2, 1]
+    columns = columns_of(rows)
+    assert list(columns) == [
+        *("step", "t", "action", "b", "phase", "flags", "x_m", "y_m", "heading_rad"),
+        *("policy", "robot", "reward", "unix_s"),
+    ]
+    assert columns["y_m"].tolist() == [2.0, 5.0]
+    assert columns["robot"].tolist() == [2, 1]
+    assert "robot" not in columns_of(new_rows(1, N_INPUTS))

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.record import Flag, Phase, read
-from horde_agent.record.rows import row_dtype
+from horde_agent.record import Flag, Phase, read, row_dtype
 from horde_agent.runs.storage.folder import RunFolder
 from horde_env.hardware.latch import EmergencyLatch, default_path
 from tests.agent.commands import (

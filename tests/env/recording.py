@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_agent.record import Recorder
-from horde_agent.record.rows import new_rows
+from horde_agent.record import Recorder, new_rows
 from horde_env.backend import Frame
 from horde_env.replay import Recording
 from horde_env.robot import critterbot

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.record import READ_FIELDS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.bag_files import SECOND_NS, Bag, Message, open_bag
 from horde_agent.runs.data.bag_messages import (
@@ -43,7 +44,7 @@ from horde_agent.runs.data.bag_rows import (
     Losses,
     Resampler,
 )
-from horde_agent.runs.data.columns import ESTIMATE, TRANSITION, Columns
+from horde_agent.runs.data.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns
 from horde_agent.runs.data.tables import Chunk, Table
 from horde_agent.types import Floats, parsed_toml, real_number
 
@@ -66,19 +67,8 @@ _ANSWERS = (_ACTION, "b", "next_reward")
 """Keys of what follows a row's observation: by default the first value from its time on counts."""
 _AMOUNTS = {"reward": SUM, "next_reward": SUM, "terminated": ANY, "truncated": ANY}
 """Keys of what happens between rows: all of it counts, and nothing without a message."""
-_SINGLE_FIELDS = (
-    "b",
-    "reward",
-    "next_reward",
-    "terminated",
-    "truncated",
-    _EPISODE,
-    "episode_step",
-    "step",
-    "phase",
-    "flags",
-    "policy",
-)
+_SINGLE_FIELDS = (*(name for name in READ_FIELDS if name != _ACTION), *OF_EPISODES)
+"""Keys with one field each; an action may have several."""
 _SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite", "too_near")
 
 

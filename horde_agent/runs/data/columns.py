@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from horde_agent.record import READ_FIELDS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.runs.data.csv_form import CsvForm, check_form
@@ -69,21 +70,9 @@ SHIFTS = "shifts"
 """Key of a header: origin and scale of each channel that has them."""
 _CONVENTIONS = (OBSERVATION, TRANSITION)
 _NUMBER_KEYS = ("low", "high", "step", "origin", "scale")
-_OTHERS = (
-    "time",
-    "action",
-    "b",
-    "reward",
-    "next_reward",
-    "episode",
-    "episode_step",
-    "terminated",
-    "truncated",
-    "step",
-    "phase",
-    "flags",
-    "policy",
-)
+OF_EPISODES = ("next_reward", "episode", "episode_step", "terminated", "truncated")
+"""Keys of columns from which the rewards and the flags of rows follow."""
+_OTHERS = ("time", *READ_FIELDS, *OF_EPISODES)
 
 
 class ChannelColumn(NamedTuple):

@@ -29,7 +29,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from horde_agent.life.learner import predict_along
-from horde_agent.record import FORMAT, OnFault, Stream, read_in_parts
+from horde_agent.record import (
+    FORMAT,
+    READ_FIELDS,
+    OnFault,
+    Stream,
+    columns_of,
+    read_in_parts,
+)
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput, imported
 from horde_agent.runs.data.columns import Columns, shifts_of
@@ -54,7 +61,6 @@ from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
-_COLUMNS = ("step", "t", "action", "b", "reward", "phase", "flags", "policy", "robot", "unix_s")
 _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
@@ -105,16 +111,14 @@ def _reporter(console: Console) -> OnFault:
     return lambda fault: console.print(f"{fault}.", markup=False)
 
 
-def _columns_of(part: Stream) -> dict[str, NDArray[Any]]:
+def _columns_with_channels(part: Stream) -> dict[str, NDArray[Any]]:
     """Return rows of a recording as columns by name, each of shape (n_rows,)."""
     rows = part.rows
     n_inputs = rows["observation"].shape[1]
     names = [channel["name"] for channel in part.header.get("channels", [])]
     if len(names) != n_inputs:
         names = [f"obs_{i}" for i in range(n_inputs)]
-    columns = {name: rows[name] for name in _COLUMNS if name in (rows.dtype.names or ())}
-    for i, name in enumerate(("x_m", "y_m", "heading_rad")):
-        columns[name] = rows["pose"][:, i]
+    columns = columns_of(rows)
     shifts = shifts_of(part.header)
     for i, name in enumerate(names):
         columns[name] = rows["observation"][:, i]
@@ -142,7 +146,7 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
             beside.append(stage / f"{out.name}-events.parquet")
             _write_table(beside[-1], _event_columns(days.events))
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
-            names = {name: name for name in _COLUMNS if name not in ("t", "robot", "unix_s")}
+            names = {name: name for name in READ_FIELDS}
             if not is_reward_known(folder.life):
                 del names["reward"]
             beside.append(stage / f"{out.name}-columns.toml")
@@ -217,7 +221,7 @@ class _Days:
 
     def _write_days(self, part: Stream, tables: Path, stem: str, source: str) -> None:
         """Write the rows of one file as one table per day."""
-        columns = _columns_of(part)
+        columns = _columns_with_channels(part)
         period_s = float(part.header.get("period_s", 0.1))
         t_s = self._began.timestamp() + columns["step"].astype(np.int64) * period_s
         days = (t_s // DAY_S).astype(np.int64)

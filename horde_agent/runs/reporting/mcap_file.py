@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record import Flag, Stream
+from horde_agent.record import FIELDS, READ_FIELDS, Flag, Stream
 from horde_agent.runs.data.cells import Shift
 from horde_agent.runs.data.columns import Columns, channel_facts, shifts_of
 from horde_agent.runs.toml import toml_value
@@ -37,10 +37,6 @@ from horde_agent.types import Floats
 ROWS_TOPIC = "/life"
 POSE_TOPIC = "/pose"
 EVENTS_TOPIC = "/events"
-RUN_COLUMNS = ("step", "t", "action", "b", "phase", "flags", "policy", "robot", "reward", "unix_s")
-"""Columns of a record that `/life` has, if the record has them."""
-LEARNED_COLUMNS = ("action", "b", "reward", "step", "phase", "flags", "policy")
-"""Columns of `/life` that `horde learn --data` reads, if they are known."""
 FRAME = "world"
 SECOND_NS = 1_000_000_000
 _INFO_LEVEL = 2  # of foxglove.Log
@@ -340,7 +336,10 @@ class LifeWriter:
 
     def _declare(self, rows: NDArray[Any]) -> None:
         """Register the topics that have a message per row."""
-        self._run_columns = [name for name in RUN_COLUMNS if name in (rows.dtype.names or ())]
+        stored = rows.dtype.names or ()
+        self._run_columns = [
+            name for name, field in FIELDS.items() if name in stored and not field.shape
+        ]
         places = [TopicField(ROWS_TOPIC, name) for name in self._run_columns]
         places += channel_fields(self._header, rows["observation"].shape[1])
         shifts = shifts_of(self._header)
@@ -415,7 +414,7 @@ def columns_toml(header: Mapping[str, Any], *, is_reward_known: bool) -> str:
         value = getattr(columns, key)
         if value is not None:
             lines.append(f"{key} = {toml_value(value)}")
-    names = list(LEARNED_COLUMNS)
+    names = list(READ_FIELDS)
     if not header.get("b_known", True):
         names.remove("b")
     if not is_reward_known:
