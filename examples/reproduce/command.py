@@ -25,7 +25,8 @@ from examples.reproduce.experiment import Cell, ExperimentContext, Result, Scale
 from examples.reproduce.page import write_page
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
-from horde_agent.runs.config import BadInput, check_one_of, is_file
+from horde_agent.refusals import BadInput, check_one_of
+from horde_agent.runs.config import is_file
 from horde_agent.runs.storage.folder import own_version, versions, writable, write_json
 
 PROGRAM = "python -m examples.reproduce"

@@ -37,13 +37,11 @@ from horde_agent.cli.settings import (
     WarmConfig,
 )
 from horde_agent.judging.command import EvaluateConfig
+from horde_agent.refusals import BadInput, check_one_of, did_you_mean
 from horde_agent.runs.config import (
     MOST_STEPS,
     SWITCHES,
-    BadInput,
     LearnConfig,
-    check_one_of,
-    did_you_mean,
     read_config,
     refuse_early,
     refuse_no_run,

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
 import shlex
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import tyro
 
+from horde_agent import features
+from horde_agent.features import features_of
+from horde_agent.life import behaviours
 from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
+from horde_agent.refusals import BadInput as BadInput
+from horde_agent.refusals import Rule, check_one_of, did_you_mean
 from horde_agent.runs.toml import typed
-from horde_agent.types import OPTION_DRIVES, parsed_toml
+from horde_agent.types import parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 PHYSICS = ("planar", "bullet")
@@ -44,9 +49,6 @@ MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
 AVERAGE = 10_000.0  # learning steps: 17 minutes at 10 Hz
-FIXED = "fixed"
-"""`features` without random pairs."""
-_PAIRS = re.compile(r"pairs:([1-9][0-9]{0,30})(?:,seed=([0-9]{1,30}))?")
 # Those of horde_agent.gvf, which imports the compiler
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
@@ -54,8 +56,8 @@ DTYPE = "float32"
 """Of the weights of a run."""
 
 
-def _shown(metavar: str, default: str | None = None) -> Any:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+def _shown(metavar: str, default: str | None = None, help: str | None = None) -> Any:
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default, help=help)
 
 
 def whole(text: str) -> int:
@@ -111,10 +113,6 @@ SWITCHES = {"--rarity": "--rarity=true", "--no-rarity": "--rarity=false"}
 """Such flags as written, and as parsed: before version 1.0, tyro has no flags without a default."""
 
 
-class BadInput(ValueError):
-    """An input of the user is invalid; the message says how to correct it."""
-
-
 def imported(module: str, advice: str) -> Any:
     """Return a module of an optional package; raise BadInput with the advice if it is not installed."""
     try:
@@ -168,16 +166,11 @@ class LearnConfig:
             read; 0 for none.
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
-        features: Tilings of the layout alone, `fixed`, or with `pairs:N` N more over random pairs of
-            channels (docs/questions.md).
+        features: Features besides those of the layout, as in `horde_agent.features`.
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
             size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
-        behaviour: What the robot does: `random`; `greedy:NAME`, the policy that the control
-            question NAME finds; or `curious`, the questions' policies by turns, drawn by how
-            unexpected their demons' errors are (`curious:ude`), how their predictions change in
-            time (`curious:change`), how their returns vary (`curious:variance`), or all
-            alike (`curious:alike`).
+        behaviour: What the robot does, as in `life.behaviours`.
         epsilon: Probability of a random action with `--behaviour greedy:NAME`, and of the random
             behaviour at a decision with `curious`.
         repeat: Probability that the random behaviour repeats its last action; otherwise it draws
@@ -237,12 +230,14 @@ class LearnConfig:
         SWITCH,
         _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
-    features: Annotated[str | None, _shown("fixed|pairs:N", "(default: fixed)")] = None
+    features: Annotated[str | None, _shown(features.METAVAR, "(default: fixed)", features.HELP)] = (
+        None
+    )
     paper: bool = False
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
     ] = None
-    behaviour: Annotated[str, _shown("random|greedy:NAME|curious")] = "random"
+    behaviour: Annotated[str, _shown(behaviours.METAVAR, help=behaviours.HELP)] = "random"
     epsilon: float = 0.1
     repeat: float = 0.5
     excursions: bool = False
@@ -313,7 +308,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
         config,
         offset=_offset(config),
         average=_average(config),
-        features=_resolved_features(config),
+        features=features_of(config.features).resolved(config.seed),
     )
     config = _with_step_sizes(_with_rarity(config))
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
@@ -335,39 +330,6 @@ def _average(config: LearnConfig) -> float:
     if config.paper:
         return NO_AVERAGE
     return AVERAGE
-
-
-class Pairs(NamedTuple):
-    """Random pairs of channels: their number, and the seed that draws them; None for the run's."""
-
-    n: int
-    seed: int | None
-
-
-def pairs_of(features: str | None) -> Pairs | None:
-    """Return the random pairs of `features`, None if there are none."""
-    if features is None or features == FIXED:
-        return None
-    match = _PAIRS.fullmatch(features)
-    if match is None:
-        raise BadInput(
-            f"--features {features!r}: write {FIXED}, or pairs:N with a number of tilings from 1 on"
-        )
-    seed = None
-    if match[2] is not None:
-        seed = int(match[2])
-    return Pairs(n=int(match[1]), seed=seed)
-
-
-def _resolved_features(config: LearnConfig) -> str:
-    """Return the features with the seed of their pairs, which config.toml then states."""
-    pairs = pairs_of(config.features)
-    if pairs is None:
-        return FIXED
-    seed = pairs.seed
-    if seed is None:
-        seed = config.seed
-    return f"pairs:{pairs.n},seed={seed}"
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -570,10 +532,6 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """Settings, whether a value is valid, and what it must be."""
 
 
-Rule = tuple[bool, str]
-"""Whether a rule of the settings is broken, and the sentence about it."""
-
-
 def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     """Yield the rules of the settings, with `questions` as their default; raise BadInput at an unknown name."""
     for name, value in vars(config).items():
@@ -696,51 +654,16 @@ def _rules_of_numbers(config: LearnConfig) -> Iterator[Rule]:
         )
 
 
-CURIOUS = "curious"
-
-
-def curious_drive(behaviour: str) -> str | None:
-    """Return the drive of a curious behaviour, None for any other behaviour."""
-    name, colon, drive = behaviour.partition(":")
-    if name != CURIOUS:
-        return None
-    if not colon:
-        return OPTION_DRIVES[0]
-    return drive
-
-
 def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
     """Yield the rules of what the robot does."""
-    behaviour = config.behaviour
-    if behaviour == LearnConfig.behaviour:
+    if config.behaviour == LearnConfig.behaviour:
         return
-    drive = curious_drive(behaviour)
-    yield (
-        drive is None and not behaviour.startswith("greedy:"),
-        f"--behaviour {behaviour}: write random, curious, or greedy:NAME with the name of a "
-        "question",
-    )
+    behaviour = behaviour_of(config.behaviour)
     yield (
         config.backend in RECORDED,
         f"--behaviour requires a robot that can act; omit it with --backend {config.backend}",
     )
-    if drive is None:
-        return
-    check_one_of("drive", drive, OPTION_DRIVES)
-    yield (
-        config.paper,
-        f"--paper has the behaviour random, and --behaviour {behaviour} is another: omit one of them",
-    )
-    yield (
-        config.shards is not None,
-        f"--behaviour {behaviour} reads all TD errors after each step, which --shards does not "
-        "gather: omit one of them",
-    )
-    yield (
-        _questions_of(config) == "nexting",
-        f"--behaviour {behaviour} follows the target policies of the questions, and those of "
-        "nexting are all about the behaviour itself: choose other --questions",
-    )
+    yield from behaviour.rules(config, _questions_of(config))
 
 
 def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
@@ -785,9 +708,9 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
         config.paper and bool(config.rarity),
         "--paper learns without rarity, and --rarity is on: omit one of them",
     )
-    has_pairs = pairs_of(config.features) is not None
+    features = features_of(config.features)
     yield (
-        config.paper and has_pairs,
+        config.paper and not features.is_of_paper,
         f"--paper learns from the tilings of the layout alone, and --features {config.features} adds others: omit one "
         "of them",
     )
@@ -819,16 +742,15 @@ _OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm")
 """Settings of a body that acts: they have no effect on recorded rows."""
 
 
-def _unused(config: LearnConfig) -> Iterator[tuple[bool, str]]:
+def _unused(config: LearnConfig) -> Iterator[Rule]:
     """Yield whether a setting differs from its default but has no effect, and the sentence about it."""
-    is_random = config.behaviour == LearnConfig.behaviour
-    is_greedy = not is_random and curious_drive(config.behaviour) is None
-    is_lone = config.epsilon != LearnConfig.epsilon and is_random
+    behaviour = behaviour_of(config.behaviour)
+    is_lone = config.epsilon != LearnConfig.epsilon and not behaviour.uses_epsilon
     yield (
         is_lone,
         f"--epsilon {config.epsilon:g} requires --behaviour greedy:NAME or curious; omit it or name the behaviour",
     )
-    is_lone = config.repeat != LearnConfig.repeat and is_greedy
+    is_lone = config.repeat != LearnConfig.repeat and not behaviour.uses_repeat
     yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"
     if config.passes not in (None, LOG_PASSES):
         passes = f"--passes {config.passes}"
@@ -869,22 +791,6 @@ def _is_utf8(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def check_one_of(what: str, value: str, known: Collection[str]) -> None:
-    """Raise BadInput if a value is not one of those known."""
-    if value not in known:
-        raise BadInput(
-            f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}"
-        )
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message that names the nearest of the known names; "" if none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return ""
 
 
 def refuse_no_command(command: str) -> None:

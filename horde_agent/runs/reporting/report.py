@@ -497,15 +497,12 @@ def _weight_of(nmsre: Sequence[float]) -> str:
 
 
 def _features_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
-    """Return the numbers of features and the random pairs; "" for the tilings of the layout alone."""
-    pairs = details.get("pairs")
-    if not pairs:
+    """Return the numbers of features and what they are; "" for the tilings of the layout alone."""
+    if not details.get("features"):
         return ""
     n_features = number(summary.get("n_features"), ",")
     n_active = number(summary.get("n_active"), ",")
-    text = f"{n_features} features, {n_active} of them active."
-    names = ", ".join(f"{first} and {second}" for first, second in pairs)
-    text = f"{text} {len(pairs):,} tilings are over random pairs of channels: {names}."
+    text = f"{n_features} features, {n_active} of them active. {details['features']}"
     return section("Features", html.element("p", text))
 
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from horde_agent.horde import Horde
-from horde_agent.life.curious import CuriousBehaviour, shares_of
+from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
@@ -306,10 +306,8 @@ class RobotSource(Source):
         }
         if isinstance(life, Robots):
             details["steps_of_robots"] = life.steps_of.tolist()
-        behaviours = [robot.behaviour for robot in life.robots]
-        curious = [one for one in behaviours if isinstance(one, CuriousBehaviour)]
-        if curious:
-            details["options"] = shares_of(curious)
+        policies = [robot.behaviour for robot in life.robots]
+        details |= behaviour_of(self.run.config.behaviour).details(policies)
         return SessionOutcome(
             steps=life.steps,
             end=ended,

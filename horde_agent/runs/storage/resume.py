@@ -20,13 +20,13 @@ from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.curious import check_options
+from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import check_questions
 from horde_agent.life.life import Life, refuse_fed_back
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, n_records_until, read_header, started_files
-from horde_agent.runs.config import BadInput, curious_drive
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
@@ -262,7 +262,7 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
             raise BadInput(
                 f"--remove {requested.remove}: all {len(names)} questions match; choose a pattern that leaves one"
             )
-        if any(behaviour == f"greedy:{name}" for name in removed):
+        if any(behaviour_of(behaviour).follows(name) for name in removed):
             raise BadInput(
                 f"--remove {requested.remove}: the robot's behaviour is {behaviour}; choose a pattern that leaves it"
             )
@@ -289,8 +289,7 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
             trial.remove(removed)
         if questions:
             trial.add(named(questions, life.interface.names))
-        if curious_drive(behaviour) is not None:
-            check_options(trial.questions)
+        behaviour_of(behaviour).check_questions(trial.questions)
     except ValueError as error:
         raise BadInput(str(error)) from None
     return CheckedChanges(removed, added, requested.learns)

@@ -20,26 +20,25 @@ import numpy as np
 
 from horde_agent import questions as families
 from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Reward, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learning.rules import config_of, rules_of
-from horde_agent.life.curious import CuriousBehaviour, OptionDrive
+from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
 from horde_agent.life.robots import Robots
 from horde_agent.life.worker import Worker
-from horde_agent.policies import Behaviour, BehaviourPolicy, EpsilonGreedy, Follow, StickyRandom
+from horde_agent.policies import Behaviour
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import (
     BadInput,
     LearnConfig,
     average_of,
-    curious_drive,
     offset_of,
-    pairs_of,
     time_name,
 )
 from horde_agent.runs.storage.folder import RunFolder, unwritable
@@ -126,8 +125,8 @@ def make_run(
         _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    is_curious = curious_drive(settings_of_robot.behaviour) is not None
-    is_eager = settings_of_robot.is_real_time or is_curious or interface.feedback is not None
+    reads_each_step = behaviour_of(settings_of_robot.behaviour).reads_each_step
+    is_eager = settings_of_robot.is_real_time or reads_each_step or interface.feedback is not None
     horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
     notes = list(RobotBody(env).metadata.get("notes", ()))
     n_robots = settings_of_robot.robots
@@ -139,13 +138,9 @@ def make_run(
 
 
 def _with_features(interface: Interface, config: LearnConfig) -> Interface:
-    """Return the interface with the random pairs of the settings, if any."""
-    pairs = pairs_of(config.features)
-    if pairs is None:
-        return interface
-    assert pairs.seed is not None, "settings are resolved"
+    """Return the interface with the features of the settings."""
     try:
-        return interface.with_pairs(pairs.n, pairs.seed)
+        return features_of(config.features).added_to(interface, config.seed)
     except ValueError as error:
         raise BadInput(f"--features {config.features}: {error}") from error
 
@@ -304,8 +299,9 @@ def new_life(
         "unix_clock": unix_clock,
     }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
-    drive = _drive_of(run)
-    behaviours = [_behaviour_of(run, drive) for _ in envs]
+    behaviours, observers = behaviour_of(config.behaviour).policies(
+        run.horde, len(run.interface.actions), len(envs), config
+    )
     if len(envs) == 1:
         worker = None
         if config.is_real_time:
@@ -315,50 +311,8 @@ def new_life(
         assert isinstance(run.horde, Horde), "--shards is refused"
         life = Robots(envs, run.horde, behaviours, rngs, **options)
     sampler = Sampler()
-    life.observers += [run.watch, sampler]
-    if drive is not None:
-        life.observers.append(drive)
+    life.observers += [run.watch, sampler, *observers]
     return life, sampler
-
-
-def _drive_of(run: Run) -> OptionDrive | None:
-    """Return the drive of a curious behaviour, which the run's robots share; None for any other behaviour.
-
-    Raises:
-        BadInput: If the questions offer no option, or too many.
-    """
-    kind = curious_drive(run.config.behaviour)
-    if kind is None:
-        return None
-    assert isinstance(run.horde, Horde), "--shards is refused"
-    try:
-        return OptionDrive(run.horde, kind)
-    except ValueError as error:
-        raise BadInput(f"--behaviour {run.config.behaviour}: {error}") from None
-
-
-def _behaviour_of(run: Run, drive: OptionDrive | None) -> BehaviourPolicy:
-    """Return the behaviour of a run's settings; raise BadInput if no question finds the policy that it names.
-
-    `drive` is that of a curious behaviour.
-    """
-    config = run.config
-    horde = run.horde
-    n_actions = len(run.interface.actions)
-    if drive is not None:
-        return CuriousBehaviour(drive, n_actions, config.epsilon, config.repeat)
-    if config.behaviour == "random":
-        return StickyRandom(n_actions, config.repeat)
-    name = config.behaviour.removeprefix("greedy:")
-    control_names = [question.name for question in horde.questions if question.finds_policy]
-    if name not in control_names:
-        raise BadInput(
-            f"--behaviour greedy:{name}: no question finds this policy; there are "
-            f"{', '.join(control_names) or 'none'}: add a [[control]] table to a question file (docs/questions.md)"
-        )
-    return Follow(
-        EpsilonGreedy(lambda _, tiles: horde.action_values(name, tiles), n_actions, config.epsilon)
-    )
 
 
 def load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.cluster import AnyHorde
+from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
 from horde_agent.life.learner import StreamLearner, predict_along
@@ -292,7 +293,7 @@ def _details(run: Run, end: ExitReason) -> dict[str, Any]:
     return {
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),
-        "pairs": [list(pair) for pair in run.interface.pairs],
+        "features": features_of(run.config.features).sentence(run.interface),
         "set_aside_because": run.horde.divergence_reason,
         "skipped_because": run.horde.skipped_because,
         "stopped_early": end.is_early,

@@ -1,0 +1,277 @@
+"""Behaviours by name, as `horde learn --behaviour` takes them: each kind checks its settings and makes its policies.
+
+A further kind is a class in `KINDS`, whose policy has a module of its own. Importing this module
+needs no compiler: settings are refused before it starts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+
+from horde_agent.refusals import BadInput, Rule, check_one_of
+from horde_agent.types import OPTION_DRIVES
+
+if TYPE_CHECKING:
+    from horde_agent.cluster import AnyHorde
+    from horde_agent.gvf import GVF
+    from horde_agent.life.life import LifeHooks
+    from horde_agent.policies import BehaviourPolicy
+
+
+class RunSettings(Protocol):
+    """The settings of a run that a behaviour may contradict or read."""
+
+    @property
+    def paper(self) -> bool:
+        """Whether the run learns as White, Modayil & Sutton (2012)."""
+
+    @property
+    def shards(self) -> str | None:
+        """Number of processes for the demons, None for this one."""
+
+    @property
+    def epsilon(self) -> float:
+        """Probability of a random action, or of the random behaviour."""
+
+    @property
+    def repeat(self) -> float:
+        """Probability that the random behaviour repeats its last action."""
+
+
+class Policies(NamedTuple):
+    """What a behaviour is made of.
+
+    Attributes:
+        of_robots: The policy of each robot.
+        observers: What must observe the life.
+    """
+
+    of_robots: Sequence[BehaviourPolicy]
+    observers: Sequence[LifeHooks] = ()
+
+
+class NamedBehaviour(ABC):
+    """A behaviour of a run.
+
+    Attributes:
+        FORM: How it is written, for --help.
+        WRITE: How it is written, for messages.
+        HELP: What it is, for --help.
+        uses_epsilon: Whether it reads the setting `epsilon`.
+        uses_repeat: Whether it reads the setting `repeat`.
+        reads_each_step: Whether it reads the Horde after each step, so that none is deferred.
+        text: As written.
+    """
+
+    FORM: ClassVar[str]
+    WRITE: ClassVar[str]
+    HELP: ClassVar[str]
+    uses_epsilon: ClassVar[bool] = True
+    uses_repeat: ClassVar[bool] = True
+    reads_each_step: ClassVar[bool] = False
+    text: str
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the behaviour that a text names, None if it names no such one."""
+
+    @abstractmethod
+    def policies(
+        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+    ) -> Policies:
+        """Return the policies of robots that share a Horde; raise BadInput if its questions do not allow them."""
+
+    def rules(self, settings: RunSettings, questions: str) -> Iterator[Rule]:  # noqa: ARG002
+        """Yield the rules of the settings; `questions` is the setting, with its default."""
+        return iter(())
+
+    def follows(self, question: str) -> bool:  # noqa: ARG002
+        """Return whether it follows what the question of this name finds, which must then stay."""
+        return False
+
+    def check_questions(self, questions: Sequence[GVF]) -> None:  # noqa: B027  most need none
+        """Raise ValueError if it cannot go on with these questions."""
+
+    def details(self, policies: Sequence[Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return facts for details.json from the policies of the robots at the end of a run."""
+        return {}
+
+
+@dataclass(frozen=True)
+class RandomBehaviour(NamedBehaviour):
+    """The paper's: random actions that repeat."""
+
+    FORM = "random"
+    WRITE = "random"
+    HELP = "`random`"
+    uses_epsilon = False
+
+    text: str = FORM
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return it if the text is "random"."""
+        if text == cls.FORM:
+            return cls()
+        return None
+
+    def policies(
+        self,
+        horde: AnyHorde,  # noqa: ARG002
+        n_actions: int,
+        n_robots: int,
+        settings: RunSettings,
+    ) -> Policies:
+        """Return a random policy for each robot."""
+        from horde_agent.policies import StickyRandom
+
+        return Policies([StickyRandom(n_actions, settings.repeat) for _ in range(n_robots)])
+
+
+@dataclass(frozen=True)
+class CuriousDrive(NamedBehaviour):
+    """The questions' policies by turns, drawn by a drive: `life.curious`.
+
+    Attributes:
+        drive: One of `OPTION_DRIVES`, unless it is wrong.
+    """
+
+    FORM = "curious"
+    WRITE = "curious"
+    HELP = (
+        "`curious`, the questions' policies by turns, drawn by how unexpected their demons' errors "
+        "are (`curious:ude`), how their predictions change in time (`curious:change`), how their "
+        "returns vary (`curious:variance`), or all alike (`curious:alike`)"
+    )
+    reads_each_step = True
+
+    text: str
+    drive: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the drive of "curious" or "curious:DRIVE"."""
+        name, colon, drive = text.partition(":")
+        if name != cls.FORM:
+            return None
+        if not colon:
+            drive = OPTION_DRIVES[0]
+        return cls(text, drive)
+
+    def rules(self, settings: RunSettings, questions: str) -> Iterator[Rule]:
+        """Yield the rules of its drive, and of what it reads and follows."""
+        check_one_of("drive", self.drive, OPTION_DRIVES)
+        yield (
+            settings.paper,
+            f"--paper has the behaviour random, and --behaviour {self.text} is another: omit one of them",
+        )
+        yield (
+            settings.shards is not None,
+            f"--behaviour {self.text} reads all TD errors after each step, which --shards does not "
+            "gather: omit one of them",
+        )
+        yield (
+            questions == "nexting",
+            f"--behaviour {self.text} follows the target policies of the questions, and those of "
+            "nexting are all about the behaviour itself: choose other --questions",
+        )
+
+    def policies(
+        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+    ) -> Policies:
+        """Return a policy for each robot, which share the drive, and the drive."""
+        from horde_agent.horde import Horde
+        from horde_agent.life.curious import CuriousBehaviour, OptionDrive
+
+        assert isinstance(horde, Horde), "--shards is refused"
+        try:
+            drive = OptionDrive(horde, self.drive)
+        except ValueError as error:
+            raise BadInput(f"--behaviour {self.text}: {error}") from None
+        of_robots = [
+            CuriousBehaviour(drive, n_actions, settings.epsilon, settings.repeat)
+            for _ in range(n_robots)
+        ]
+        return Policies(of_robots, [drive])
+
+    def check_questions(self, questions: Sequence[GVF]) -> None:
+        """Raise ValueError if questions offer no option, or too many."""
+        from horde_agent.life.curious import check_options
+
+        check_options(questions)
+
+    def details(self, policies: Sequence[Any]) -> dict[str, Any]:
+        """Return what was followed, and how it would choose at the last step."""
+        from horde_agent.life.curious import shares_of
+
+        return {"options": shares_of(policies)}
+
+
+@dataclass(frozen=True)
+class GreedyBehaviour(NamedBehaviour):
+    """The policy that a control question finds.
+
+    Attributes:
+        question: Its name.
+    """
+
+    FORM = "greedy:NAME"
+    WRITE = "greedy:NAME with the name of a question"
+    HELP = "`greedy:NAME`, the policy that the control question NAME finds"
+    uses_repeat = False
+
+    text: str
+    question: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the question of "greedy:NAME"."""
+        name, colon, question = text.partition(":")
+        if name != "greedy" or not colon:
+            return None
+        return cls(text, question)
+
+    def policies(
+        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+    ) -> Policies:
+        """Return an epsilon-greedy policy for each robot."""
+        from horde_agent.policies import EpsilonGreedy, Follow
+
+        control_names = [question.name for question in horde.questions if question.finds_policy]
+        if self.question not in control_names:
+            raise BadInput(
+                f"--behaviour {self.text}: no question finds this policy; there are "
+                f"{', '.join(control_names) or 'none'}: add a [[control]] table to a question file (docs/questions.md)"
+            )
+        greedy = EpsilonGreedy(
+            lambda _, tiles: horde.action_values(self.question, tiles), n_actions, settings.epsilon
+        )
+        return Policies([Follow(greedy) for _ in range(n_robots)])
+
+    def follows(self, question: str) -> bool:
+        """Return whether this is its question."""
+        return question == self.question
+
+
+KINDS: tuple[type[NamedBehaviour], ...] = (RandomBehaviour, CuriousDrive, GreedyBehaviour)
+METAVAR = "|".join(kind.FORM for kind in KINDS)
+
+
+def _one_of(texts: Sequence[str], separator: str) -> str:
+    return f"{separator.join(texts[:-1])}{separator}or {texts[-1]}"
+
+
+HELP = f"What the robot does: {_one_of([kind.HELP for kind in KINDS], '; ')}."
+
+
+def behaviour_of(text: str) -> NamedBehaviour:
+    """Return the behaviour that a setting names; raise BadInput if it names none."""
+    for kind in KINDS:
+        behaviour = kind.parse(text)
+        if behaviour is not None:
+            return behaviour
+    raise BadInput(f"--behaviour {text}: write {_one_of([kind.WRITE for kind in KINDS], ', ')}")

@@ -1,0 +1,29 @@
+"""Refusals of settings: each component checks its own, and `runs.config` composes them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+Rule = tuple[bool, str]
+"""Whether a rule of the settings is broken, and the sentence about it."""
+
+
+class BadInput(ValueError):
+    """An input of the user is invalid; the message says how to correct it."""
+
+
+def check_one_of(what: str, value: str, known: Collection[str]) -> None:
+    """Raise BadInput if a value is not one of those known."""
+    if value not in known:
+        raise BadInput(
+            f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}"
+        )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the nearest of the known names; "" if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return ""
