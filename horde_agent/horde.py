@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.learner import ShardStatus
 from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
@@ -83,6 +84,7 @@ class Horde:
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
+        n_updates: Number of demons that learned, summed over all steps.
 
     The plain engine replaces the fast one under the trace rule "capped", for update rules that the
     fast one does not support, and for traces longer than 1,000 steps (with a warning). In a forked
@@ -139,6 +141,7 @@ class Horde:
         if self.config.average > 0.0:
             self._averages = WeightAverages(self.config.average, self.n_demons)
         self._unchecked = self.questions  # questions with policies that were never evaluated
+        self.n_updates = 0
 
     def __repr__(self) -> str:
         algorithms = ", ".join(sorted(set(self._algorithms)))
@@ -231,6 +234,7 @@ class Horde:
             predictions = self._engine.latest
         if self._averages is not None and divergence.n_steps >= self._averages.due_at:
             self._update_averages(self._averages, state[1], is_last=terminated)
+        self.n_updates += self.n_updated
         if terminated:
             self._current.state = None
         else:
@@ -356,6 +360,11 @@ class Horde:
         if self._maker.offsets.is_on:
             values = values + self._maker.offsets.arrays.added[demon]
         return values
+
+    @property
+    def shards(self) -> Sequence[ShardStatus]:
+        """Empty: all demons are in this process."""
+        return ()
 
     @property
     def stream(self) -> int:
@@ -764,6 +773,7 @@ class Horde:
             own={
                 "made_plain": text(sorted(self._engine.made_plain)),
                 "unasked": text([q.name for q in self._unchecked]),
+                "n_updates": np.array(self.n_updates),
             },
         )
 
@@ -781,6 +791,7 @@ class Horde:
         if self._averages is not None:
             self._averages.restore(inner(state, "averages"))
         self._current.restore(inner(state, "there"), inner(state, "streams"))
+        self.n_updates = int(state["own/n_updates"])
         unasked = set(untext(state["own/unasked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unasked)
 

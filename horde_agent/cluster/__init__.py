@@ -13,8 +13,8 @@ Demons are independent of each other: a step is one small message (action, proba
 tiles) to every shard, and only requested predictions are returned. The same questions and the same
 stream give the same weights as one `Horde`, bit for bit.
 
-A `ShardedHorde` has the methods of `horde_agent.horde.Horde` (begin, learn, predict, add, remove,
-catch_up, weights, ...), and replaces it in a `Life`. `begin` and `learn` return the predictions of
+A `ShardedHorde` is a `horde_agent.learner.Learner` with most methods of `horde_agent.horde.Horde`,
+and replaces it in a `Life`. `begin` and `learn` return the predictions of
 the demons in `ask` only; `predictions`, `mspbe_scalar`, ... of all demons wait until every shard
 has learned from every step. With a `folder`, `state()` makes all shards write a snapshot of the
 same entry of the stream there, and returns that entry's number.
@@ -29,10 +29,5 @@ from __future__ import annotations
 
 from horde_agent.cluster.shard import ClusterError, ShardLost
 from horde_agent.cluster.sharded import ShardedHorde
-from horde_agent.cluster.shards import ShardStatus
-from horde_agent.horde import Horde
 
-AnyHorde = Horde | ShardedHorde
-"""A Horde for a `Life`, in this process or in shards."""
-
-__all__ = ["AnyHorde", "ClusterError", "ShardLost", "ShardStatus", "ShardedHorde"]
+__all__ = ["ClusterError", "ShardLost", "ShardedHorde"]

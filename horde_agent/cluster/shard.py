@@ -169,7 +169,6 @@ class Shard:
     def __init__(self, number: int) -> None:
         self.number = number
         self.n_entries = 0
-        self._n_updates = 0
         self._n_messages = 0
         self._n_bytes = 0
         self._horde: Horde | None = None
@@ -223,7 +222,7 @@ class Shard:
         if self._n_messages % _MEASURED_EVERY == 1:
             self._n_bytes = resident_bytes()
         return packed(
-            Report(self._n_updates, self._n_bytes, horde.n_diverged, predictions, refusal)
+            Report(horde.n_updates, self._n_bytes, horde.n_diverged, predictions, refusal)
         )
 
     def _process(self, horde: Horde, entry: Any, change: tuple[str, Any] | None) -> Floats | None:
@@ -235,7 +234,7 @@ class Shard:
             action = int(entry["action"])
             probability = float(entry["probability"])
             is_last = bool(verb == LEARN_LAST)
-            latest = horde.learn(
+            return horde.learn(
                 action,
                 probability,
                 entry["observation"],
@@ -243,8 +242,6 @@ class Shard:
                 terminated=is_last,
                 reward=float(entry["reward"]),
             )
-            self._n_updates += horde.n_updated
-            return latest
         if verb == CATCH_UP:
             horde.catch_up()
         elif change is not None:
@@ -288,8 +285,7 @@ class Shard:
 
     def state(self) -> State:
         """Return everything that later learning depends on."""
-        counters = {"at": np.array(self.n_entries), "n_updates": np.array(self._n_updates)}
-        return nested(horde=self.horde.state(), own=counters)
+        return nested(horde=self.horde.state(), own={"at": np.array(self.n_entries)})
 
     def restore(self, source: State | str, n_entries: int) -> int:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
@@ -303,8 +299,7 @@ class Shard:
             state = self._read(folder_of(source, self.number) / f"{n_entries:012d}")
         self.horde.restore(inner(state, "horde"))
         self.n_entries = int(state["own/at"])
-        self._n_updates = int(state["own/n_updates"])
-        return self._n_updates
+        return self.horde.n_updates
 
     def _read(self, path: Path) -> State:
         try:

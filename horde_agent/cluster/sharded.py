@@ -25,9 +25,10 @@ from horde_agent.cluster.shard import (
     ShardSpec,
     pickled,
 )
-from horde_agent.cluster.shards import Link, ShardStatus, ShardStream
+from horde_agent.cluster.shards import Link, ShardStream
 from horde_agent.gvf import GVF, Prediction, TDError, named
 from horde_agent.horde import Mode, check_size
+from horde_agent.learner import ShardStatus
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
@@ -191,7 +192,7 @@ class ShardedHorde:
         self._stream.send(BEGIN, state, requested=self._requested_of(ask))
         self._n_deferred = 0
         if self._is_first_begin:  # policies are evaluated for the first time, and may be refused
-            self.wait()
+            self.catch_up()
             self._stream.raise_refusals()
             self._is_first_begin = False
         self._has_begun = True
@@ -251,15 +252,26 @@ class ShardedHorde:
         return self._n_deferred
 
     def catch_up(self) -> None:
-        """Make the shards learn from their deferred steps, without waiting for them: `Horde.catch_up`."""
+        """Wait until every shard has learned from every step; raise ShardLost if one is gone, or does not reply."""
+        self._end_batch()
+        self._stream.wait_for_replies()
+
+    def _end_batch(self) -> None:
+        """Make the shards learn from their deferred steps, without waiting for them."""
         if self._n_deferred:
             self._stream.send(CATCH_UP)
             self._n_deferred = 0
 
-    def wait(self) -> None:
-        """Wait until every shard has learned from every step; raise ShardLost if one is gone, or does not reply."""
-        self.catch_up()
-        self._stream.wait_for_replies()
+    def select_stream(self, stream: int) -> None:
+        """Refuse every stream but 0, the first one: shards learn from one stream.
+
+        Raises:
+            ValueError: If `stream` is another.
+        """
+        if stream:
+            raise ValueError(
+                "shards learn from one robot; learn from several in one Horde, without shards"
+            )
 
     # ---- predictions of a few demons --------------------------------------------------------------------------------
 
@@ -303,7 +315,7 @@ class ShardedHorde:
             by_shard[link.number] = None
             if theta is not None:
                 by_shard[link.number] = theta[link.demons]
-        self.catch_up()
+        self._end_batch()
         self._stream.send(CHANGE, change=("reset", by_shard))
 
     def set_offsets(self, offsets: Floats, reading_sums: Floats | None = None) -> None:
@@ -312,13 +324,13 @@ class ShardedHorde:
         by_shard = {
             link.number: (values[link.demons], sums[:, link.demons]) for link in self._stream.links
         }
-        self.catch_up()
+        self._end_batch()
         self._stream.send(CHANGE, change=("offsets", by_shard))
 
     # ---- queries: each answer is that of all shards, after every step -----------------------------------------------
 
     def _read(self, name: str, *arguments: Any) -> list[tuple[Link, Any]]:
-        self.catch_up()
+        self._end_batch()
         return self._stream.gather("read", lambda _: (name, *arguments))
 
     def _gathered(self, name: str, *arguments: Any) -> Any:
@@ -436,7 +448,7 @@ class ShardedHorde:
         places_of_link = {
             link.number: np.flatnonzero(np.isin(wanted, link.demons)) for link in self._stream.links
         }
-        self.catch_up()
+        self._end_batch()
         replies = self._stream.gather(
             "read",
             lambda link: (
@@ -552,9 +564,9 @@ class ShardedHorde:
 
     def _change(self, what: str, by_shard: dict[int, Any]) -> None:
         """Send a change and wait for it; raise ValueError if a shard refuses it, and nothing has changed."""
-        self.catch_up()
+        self._end_batch()
         self._stream.send(CHANGE, change=(what, by_shard))
-        self.wait()
+        self.catch_up()
         self._stream.raise_refusals()
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
@@ -623,7 +635,7 @@ class ShardedHorde:
             states = {
                 link.number: inner(in_full, f"{link.number:04d}") for link in self._stream.links
             }
-        self.wait()
+        self.catch_up()
         self._stream.restore(
             saved_sizes["life"], saved_sizes["at"], saved_sizes["n_channels"], states
         )

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pickle import loads as unpacked
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from horde_agent.cluster.shard import (
     versions,
 )
 from horde_agent.horde import Mode
+from horde_agent.learner import ShardStatus
 from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
 from horde_agent.record.snapshots import found as snapshots_in
 from horde_agent.saving import State
@@ -38,19 +39,6 @@ IN_FLIGHT = {"eager": 2, "deferred": 4}
 _LEAST = {"eager": 1, "deferred": BATCH}  # entries in a message
 _LIFE = "life-"  # prefix of a life's folder of snapshots
 _POLL_S = 0.1
-
-
-class ShardStatus(NamedTuple):
-    """State of a shard, as last reported."""
-
-    number: int
-    n_demons: int
-    lag: int  # number of entries of the stream that it has not confirmed
-    n_bytes: int  # memory of its process
-    node: str  # name of its machine
-    process: int  # id of its process
-    state: Literal["learning", "lost"]
-    why: str  # why it was lost, or ""
 
 
 class Link:

@@ -15,8 +15,8 @@ from horde_agent.refusals import BadInput, Rule, check_one_of
 from horde_agent.types import OPTION_DRIVES
 
 if TYPE_CHECKING:
-    from horde_agent.cluster import AnyHorde
     from horde_agent.gvf import GVF
+    from horde_agent.learner import Learner
     from horde_agent.life.life import LifeHooks
     from horde_agent.policies import BehaviourPolicy
 
@@ -81,7 +81,7 @@ class NamedBehaviour(ABC):
 
     @abstractmethod
     def policies(
-        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
     ) -> Policies:
         """Return the policies of robots that share a Horde; raise BadInput if its questions do not allow them."""
 
@@ -121,7 +121,7 @@ class RandomBehaviour(NamedBehaviour):
 
     def policies(
         self,
-        horde: AnyHorde,  # noqa: ARG002
+        horde: Learner,  # noqa: ARG002
         n_actions: int,
         n_robots: int,
         settings: RunSettings,
@@ -181,13 +181,11 @@ class CuriousDrive(NamedBehaviour):
         )
 
     def policies(
-        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
     ) -> Policies:
         """Return a policy for each robot, which share the drive, and the drive."""
-        from horde_agent.horde import Horde
         from horde_agent.life.curious import CuriousBehaviour, OptionDrive
 
-        assert isinstance(horde, Horde), "--shards is refused"
         try:
             drive = OptionDrive(horde, self.drive)
         except ValueError as error:
@@ -236,7 +234,7 @@ class GreedyBehaviour(NamedBehaviour):
         return cls(text, question)
 
     def policies(
-        self, horde: AnyHorde, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
     ) -> Policies:
         """Return an epsilon-greedy policy for each robot."""
         from horde_agent.policies import EpsilonGreedy, Follow

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.gvf import GVF, TDError
-from horde_agent.horde import Horde
+from horde_agent.learner import Learner
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.learning.values import Observation, distinct, identity
 from horde_agent.life.life import LifeHooks, StepEvent
@@ -137,7 +137,7 @@ class OptionDrive(LifeHooks):
             drive lacks its questions.
     """
 
-    def __init__(self, horde: Horde, kind: str = OPTION_DRIVES[0]) -> None:
+    def __init__(self, horde: Learner, kind: str = OPTION_DRIVES[0]) -> None:
         if kind not in OPTION_DRIVES:
             raise ValueError(f"drive must be one of {', '.join(OPTION_DRIVES)}, not {kind!r}")
         check_options(horde.questions)

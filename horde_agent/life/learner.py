@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster import AnyHorde, ShardedHorde
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.learning.engine import restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
@@ -36,6 +36,7 @@ from horde_agent.types import Floats, Integers, Tiles
 _STATE = (
     "learning_steps",
     "_n_untimed",
+    "_n_updates_before",
     "_action",
     "_b",
     "_predicted",
@@ -61,13 +62,10 @@ def encoder(interface: Interface) -> Callable[[Observation], Tiles]:
     return interface.encode
 
 
-def check_fit(horde: AnyHorde, interface: Interface) -> None:
+def check_fit(horde: Learner, interface: Interface) -> None:
     """Raise ValueError if a Horde's features or questions do not fit an interface."""
     coder = interface.coder
-    features = (
-        getattr(horde, "n_features", coder.n_features),
-        getattr(horde, "n_active", coder.n_active),
-    )
+    features = (horde.n_features, horde.n_active)
     if features != (coder.n_features, coder.n_active):
         raise ValueError(
             f"the Horde expects {features[0]} features, {features[1]} of them active, but the interface's tile coder "
@@ -112,7 +110,7 @@ class StreamLearner:
     """
 
     def __init__(
-        self, horde: AnyHorde, interface: Interface, excursions: ExcursionConfig | None = None
+        self, horde: Learner, interface: Interface, excursions: ExcursionConfig | None = None
     ) -> None:
         check_fit(horde, interface)
         self.horde = horde
@@ -122,11 +120,7 @@ class StreamLearner:
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
         self.learning_steps = 0
-        # The shards count the rest
-        if isinstance(horde, ShardedHorde):
-            self._n_updated = -horde.n_updates
-        else:
-            self._n_updated = 0
+        self._n_updates_before = horde.n_updates
         self.learn_s = Durations()
         # Of deferred steps
         self._untimed_s = 0.0
@@ -180,7 +174,7 @@ class StreamLearner:
     def state(self) -> State:
         """Return everything that later learning and scores depend on, the Horde's state included."""
         counters = attributes(self, *_STATE)
-        counters |= {"phase": np.array(int(self._phase)), "n_updated": np.array(self._n_updated)}
+        counters |= {"phase": np.array(int(self._phase))}
         counters |= streams_state(
             self.robot, {k: _named_part(*part) for k, part in self._others.items()}
         )
@@ -194,7 +188,6 @@ class StreamLearner:
         self.errors.restore(inner(state, "errors"))
         put_back(self, counters, *_STATE)
         self._phase = Phase(int(counters["phase"]))
-        self._n_updated = int(counters["n_updated"])
         self._test = self._restored(inner(state, self._kind_of_test))
         self.robot, other_streams = restored_streams(counters)
         for k, of in other_streams.items():
@@ -216,9 +209,7 @@ class StreamLearner:
     @property
     def n_updated(self) -> int:
         """Sum over the updates of the number of demons with rho > 0; it lags with shards."""
-        return self._n_updated + (
-            self.horde.n_updates if isinstance(self.horde, ShardedHorde) else 0
-        )
+        return self.horde.n_updates - self._n_updates_before
 
     @property
     def predictions(self) -> Predictions:
@@ -315,8 +306,6 @@ class StreamLearner:
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
-        if not isinstance(self.horde, ShardedHorde):
-            self._n_updated += self.horde.n_updated
         self._continue_test(observation, tiles, flags, reward)
 
     def set_action(
@@ -360,18 +349,14 @@ class StreamLearner:
         """
         if robot == self.robot:
             return
-        if isinstance(self.horde, ShardedHorde):
-            raise ValueError(
-                "shards learn from one robot; learn from several in one Horde, without shards"
-            )
-        self._others[self.robot] = self._phase, self._action, self._b, self._test
-        fresh = (Phase.END, NO_ACTION, np.nan, None)
-        self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
-        self.robot = robot
         began = time.perf_counter()
         self.horde.select_stream(robot)
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
+        self._others[self.robot] = self._phase, self._action, self._b, self._test
+        fresh = (Phase.END, NO_ACTION, np.nan, None)
+        self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
+        self.robot = robot
 
     def take_row(
         self,
@@ -464,7 +449,7 @@ def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None)
 
 def relearn(
     stream: Stream | Iterable[Stream],
-    horde: AnyHorde,
+    horde: Learner,
     interface: Interface,
     *,
     excursions: ExcursionConfig | None = None,
@@ -528,7 +513,7 @@ def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
 
 
 def predict_along(
-    stream: Stream, horde: AnyHorde, interface: Interface, before: Floats | None = None
+    stream: Stream, horde: Learner, interface: Interface, before: Floats | None = None
 ) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 

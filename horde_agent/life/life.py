@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
-from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, named
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.life.excursions import (
     Choice,
@@ -160,7 +160,7 @@ class Life:
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        horde: AnyHorde,
+        horde: Learner,
         behaviour: BehaviourPolicy,
         rng: np.random.Generator,
         *,

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
     n_diverged: int
 
 
-def sound_demons(horde: AnyHorde) -> np.ndarray:
+def sound_demons(horde: Learner) -> np.ndarray:
     """Return which demons have not diverged, bool of shape (n_demons,)."""
     diverged = set(horde.diverged)
     return np.array([name not in diverged for name in horde.names])
@@ -107,7 +107,7 @@ def outside_drives(observer: RowObserver, student: StreamLearner) -> RowObserver
     return observe
 
 
-def sample(step: int, learning_steps: int, horde: AnyHorde) -> Sample:
+def sample(step: int, learning_steps: int, horde: Learner) -> Sample:
     """Return the measures of a Horde now."""
     sound = sound_demons(horde)
     mspbe = mean_estimate(horde.mspbe_scalar[sound])
@@ -142,7 +142,7 @@ class MspbeWatch(LifeHooks):
             `Life.remove`.
     """
 
-    def __init__(self, horde: AnyHorde) -> None:
+    def __init__(self, horde: Learner) -> None:
         self._horde = horde
         self._before = horde.ratio_totals()
         self._set_questions()
@@ -266,7 +266,7 @@ class Progress(LifeHooks):
         if self.is_due(life.horde):
             self.show(life.steps, life.horde, life.student.errors)
 
-    def is_due(self, horde: AnyHorde) -> bool:
+    def is_due(self, horde: Learner) -> bool:
         """Return whether it is time for an update and no step is deferred.
 
         Flushing deferred steps for it would change the batches and so the rounding: weights would
@@ -274,7 +274,7 @@ class Progress(LifeHooks):
         """
         return horde.n_waiting == 0 and time.perf_counter() - self._last >= self.every_s
 
-    def show(self, steps: int, horde: AnyHorde, errors: ReturnErrors | None = None) -> None:
+    def show(self, steps: int, horde: Learner, errors: ReturnErrors | None = None) -> None:
         """Show the state after `steps`."""
         self._last = time.perf_counter()
         facts = self.facts(steps, self._last - self._began, horde, errors)
@@ -296,7 +296,7 @@ class Progress(LifeHooks):
             self._live.stop()
 
     def facts(
-        self, steps: int, elapsed_s: float, horde: AnyHorde, errors: ReturnErrors | None
+        self, steps: int, elapsed_s: float, horde: Learner, errors: ReturnErrors | None
     ) -> list[tuple[str, str]]:
         """Return pairs of name and value."""
         speed = 0.0
@@ -320,9 +320,10 @@ class Progress(LifeHooks):
         if self.watch is not None:
             facts.append(("mean MSPBE (online)", _mspbe(horde, self.watch)))
         facts.append(("max trace", f"{horde.max_trace:.3g}"))
-        if isinstance(horde, ShardedHorde):
-            lag = max(shard.lag for shard in horde.shards)
-            facts.append(("shards", f"{len(horde.shards)}, at most {lag:,} steps behind"))
+        shards = horde.shards
+        if shards:
+            lag = max(shard.lag for shard in shards)
+            facts.append(("shards", f"{len(shards)}, at most {lag:,} steps behind"))
         names = horde.diverged
         first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         facts.append(("diverged", f"{len(names)} ({first})" if names else "0"))
@@ -331,7 +332,7 @@ class Progress(LifeHooks):
         return facts
 
 
-def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
+def _nmsre(errors: ReturnErrors, horde: Learner, steps: Floats | None) -> str:
     """Return median and mean online NMSRE and the number of nearly constant returns, or why there is no NMSRE yet."""
     if not (errors.n_tests >= 2).any():
         return "not yet: no question was tested twice"
@@ -356,7 +357,7 @@ def _nmsre(errors: ReturnErrors, horde: AnyHorde, steps: Floats | None) -> str:
     return shown
 
 
-def _mspbe(horde: AnyHorde, watch: MspbeWatch) -> str:
+def _mspbe(horde: Learner, watch: MspbeWatch) -> str:
     """Return the mean scalar estimate of the sound demons, and how many of the estimates are valid."""
     sound = sound_demons(horde)
     if not sound.any():

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent.horde import Horde
+from horde_agent.learner import Learner
 from horde_agent.life.life import Life
 from horde_agent.life.robot_stream import RobotStream
 from horde_agent.policies import BehaviourPolicy
@@ -49,7 +49,7 @@ class Robots(Life):
     def __init__(
         self,
         envs: Sequence[gymnasium.Env[Any, Any]],
-        horde: Horde,
+        horde: Learner,
         behaviours: Sequence[BehaviourPolicy],
         rngs: Sequence[np.random.Generator],
         **options: Any,

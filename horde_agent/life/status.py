@@ -26,9 +26,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster import AnyHorde, ShardedHorde, ShardStatus
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
 from horde_agent.policies import Behaviour
@@ -72,7 +72,7 @@ class LiveStatusWriter(LifeHooks):
         self,
         folder: Path,
         interface: Interface,
-        horde: AnyHorde,
+        horde: Learner,
         *,
         picture: Mapping[str, Any] | None = None,
         total: int | None = None,
@@ -134,8 +134,7 @@ class LiveStatusWriter(LifeHooks):
         try:
             if life is not None and not self.is_off:
                 life.student.catch_up()
-                if isinstance(life.horde, ShardedHorde):
-                    life.horde.wait()
+                life.horde.catch_up()
                 self._write_now(life, "over")
                 if not self._is_stale:
                     self._write_demons()
@@ -145,7 +144,7 @@ class LiveStatusWriter(LifeHooks):
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
-    def _describe(self, horde: AnyHorde) -> None:
+    def _describe(self, horde: Learner) -> None:
         """Write facts.json for these demons, and forget all predictions and measures."""
         names = [question.name for question in horde.questions]
         n_samples = max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _MOST_BYTES // (4 * len(names))))
@@ -223,7 +222,7 @@ class LiveStatusWriter(LifeHooks):
             "reward": reward,
             **self._summary(),
             "n_diverged": life.horde.n_diverged,
-            "shards": [shard._asdict() for shard in shards_of(life.horde)],
+            "shards": [shard._asdict() for shard in life.horde.shards],
         }
         _replace(self.path / "now.json", json.dumps(facts).encode())
 
@@ -257,13 +256,6 @@ def _replace(path: Path, data: bytes) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(data)
     beside.replace(path)
-
-
-def shards_of(horde: AnyHorde) -> list[ShardStatus]:
-    """Return the state of each shard; empty if the Horde has none."""
-    if isinstance(horde, ShardedHorde):
-        return horde.shards
-    return []
 
 
 def described(questions: Sequence[GVF], interface: Interface) -> list[dict[str, Any]]:

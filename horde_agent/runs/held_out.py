@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.learning.values import identity
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
@@ -117,7 +117,7 @@ def _rows_between(recording: Path, first: int, end: int) -> NDArray[Any]:
     return np.concatenate(parts)[: end - first]
 
 
-def score(rows: NDArray[Any], horde: AnyHorde, interface: Interface, seed: int = 0) -> list[Score]:
+def score(rows: NDArray[Any], horde: Learner, interface: Interface, seed: int = 0) -> list[Score]:
     """Score the off-policy questions of a Horde on rows that it has not learned from.
 
     Args:
@@ -242,7 +242,7 @@ class _HeldOut:
             places = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
         return places
 
-    def predict(self, places: Mapping[float, Integers], horde: AnyHorde) -> None:
+    def predict(self, places: Mapping[float, Integers], horde: Learner) -> None:
         """Make the predictions in all rows of the stretches that begin in `places`, by time scale."""
         is_used = np.zeros(len(self._rows), dtype=bool)
         for gamma, starts in places.items():

@@ -20,8 +20,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
@@ -270,7 +270,7 @@ class _Returns(NamedTuple):
 class _Along:
     """Predictions along consecutive parts, also of a Horde whose predictions are fed back."""
 
-    def __init__(self, horde: AnyHorde, interface: Interface) -> None:
+    def __init__(self, horde: Learner, interface: Interface) -> None:
         self._horde = horde
         self._interface = interface
         self._previous: Floats | None = None
@@ -374,7 +374,7 @@ class _LogReturns:
         return returns_along(cumulants, self._gamma, are_followed(rows["flags"]), last)
 
 
-def known_returns(horde: AnyHorde) -> tuple[Integers, Floats]:
+def known_returns(horde: Learner) -> tuple[Integers, Floats]:
     """Return the questions' channels and continuations, shape (n_demons,); raise ValueError if a return is unknown."""
     channels = []
     gammas = []

@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from horde_agent import questions
-from horde_agent.cluster import AnyHorde
 from horde_agent.gvf import GVF, READING, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.learning.compiling import (
     COMPILING,
     announced_otherwise,
@@ -96,7 +96,7 @@ class CompileNotice(event.Listener):
             self._live = None
 
 
-def warm_up(horde: AnyHorde, interface: Interface, n_streams: int = 1) -> float:
+def warm_up(horde: Learner, interface: Interface, n_streams: int = 1) -> float:
     """Compile the kernels of a Horde by a small one of the same kind, for `n_streams`; return the duration in s."""
     began = time.perf_counter()
     # A question of each policy, and enough of them for the threads to share the work: both choose

@@ -168,14 +168,17 @@ class SpyHorde:
         self.n_demons = len(questions)
         self.calls: list[tuple[Any, ...]] = []
         self.on_learn = on_learn
-        self.n_updated = 1
+        coder = Interface.of(ToyBody()).coder
+        self.n_features = coder.n_features
+        self.n_active = coder.n_active
+        self.shards: list[Any] = []
         self.max_trace = 0.0
         self.diverged = []
         self.mspbe_scalar = np.zeros(self.n_demons)
         self.predictions = np.zeros(self.n_demons)
         self.n_waiting = 0
         self._held: int | None = None
-        self._updates = 0
+        self.n_updates = 0
 
     def catch_up(self) -> None:
         """Do nothing: no step is deferred."""
@@ -202,15 +205,15 @@ class SpyHorde:
         age = age_of(observation)
         self.calls.append(("learn", self._held, action, probability, age, terminated))
         self._held = None if terminated else age
-        self._updates += 1
-        self.predictions = np.full(self.n_demons, 1000.0 * self._updates + age)
+        self.n_updates += 1
+        self.predictions = np.full(self.n_demons, 1000.0 * self.n_updates + age)
         return self.predictions
 
     def predict(self, tiles: np.ndarray, observation: np.ndarray) -> np.ndarray:
-        return np.full(self.n_demons, 1000.0 * self._updates + age_of(observation))
+        return np.full(self.n_demons, 1000.0 * self.n_updates + age_of(observation))
 
     def _predict(self) -> np.ndarray:
-        return np.full(self.n_demons, 1000.0 * self._updates + (self._held or 0))
+        return np.full(self.n_demons, 1000.0 * self.n_updates + (self._held or 0))
 
     @property
     def learned(self) -> list[tuple[Any, ...]]:

@@ -394,7 +394,7 @@ def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> 
 
 
 def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
-    """`n_updated` of the last step, and `n_updates` of all steps; reading them changes nothing."""
+    """`n_updated` of the last step, and `n_updates` of all steps, as of one Horde; reading them changes nothing."""
     questions = constant_questions()
     life = Life(200)
     one = Horde(questions, **KIND)
@@ -409,8 +409,8 @@ def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
             assert many.n_updates <= n
             if t % 50 == 7:
                 assert many.n_updated == one.n_updated
-        many.wait()
-        assert [many.n_updates, many.n_updates] == [n, n]
+        many.catch_up()
+        assert [one.n_updates, many.n_updates, many.n_updates] == [n, n, n]
         many.remove([question.name for question in questions[::N_ACTIONS]])
         assert len(many.shards) == 2
         assert many.n_updates == n
@@ -469,7 +469,7 @@ def test_a_lost_shard_is_named_in_the_error_of_every_method(cluster: LocalCluste
             life.teach(many, 30, 40)
         assert (lost.value.number, lost.value.n_demons) == (1, 96)
         assert [status.state for status in many.shards] == ["learning", "lost", "learning"]
-        for ask in (many.wait, many.state, many.weights_sha256, lambda: many.predictions):
+        for ask in (many.catch_up, many.state, many.weights_sha256, lambda: many.predictions):
             with pytest.raises(ShardLost, match="shard 1"):
                 ask()
         error_copy = pickle.loads(pickle.dumps(lost.value))
@@ -493,7 +493,7 @@ def test_learning_waits_for_a_shard_that_is_far_behind(
     life = Life(300)
     with ShardedHorde(constant_questions(), mode=mode, shards=3, patience_s=0.05, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
-        many.wait()
+        many.catch_up()
         cluster.pending = []
         steps = [life.step(t) for t in range(300)]
         with pytest.raises(ShardLost, match="did not answer"):
@@ -513,7 +513,7 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
         many.begin(life.observation[0], life.tiles[0])
         many.learn(0, 0.5, life.observation[1], life.tiles[1])
         with pytest.raises(ZeroDivisionError, match="no such sensor"):
-            many.wait()
+            many.catch_up()
 
 
 # ---- snapshots -----------------------------------------------------------------------------------------------------
@@ -705,7 +705,7 @@ def test_added_and_removed_demons_change_the_rounding_of_others_only(
             horde.remove(["n0", "q3", "q9"])
             horde.add(newcomers)
             life.teach(horde, 150)
-        many.wait()
+        many.catch_up()
         assert [actor.shard.horde.n_waiting for actor in cluster.actors] == [0, 0]
         assert list(many.names) == [q.name for q in many.questions] == list(one.names)
         np.testing.assert_allclose(many.weights(), one.weights(), rtol=1e-9, atol=1e-12)

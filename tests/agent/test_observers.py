@@ -206,7 +206,10 @@ def test_progress_shows_speed_scores_and_time_left() -> None:
     diverged.
     """
     horde: Any = SimpleNamespace(
-        max_trace=9.99, diverged=["a", "b", "c", "d"], names=["q", "r", "s", "a"]
+        max_trace=9.99,
+        diverged=["a", "b", "c", "d"],
+        names=["q", "r", "s", "a"],
+        shards=[SimpleNamespace(lag=3), SimpleNamespace(lag=12)],
     )
     policy = PolicyUnderTest(0, np.arange(4), np.array([0, 0, 1, 1]), np.zeros(4))
     errors = ReturnErrors([policy], 4)
@@ -229,6 +232,7 @@ def test_progress_shows_speed_scores_and_time_left() -> None:
         "NMSRE (online)": "median 5.200, mean 1.33e10 (1: no better than the mean return), 1 nearly constant",
         "tests": "2",
         "max trace": "9.99",
+        "shards": "2, at most 12 steps behind",
         "diverged": "4 (a, b, c, ...)",
         "time left": "2 s",
     }

@@ -67,7 +67,7 @@ class DataSetSource(RecordedRows):
         super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
         self._estimate = extent.header.get("b_estimate")
         self._first_held_out = 0
-        is_one_horde = isinstance(run.horde, Horde) and run.interface.feedback is None
+        is_one_horde = run.shards is None and run.interface.feedback is None
         if is_one_horde and extent.header["b_known"] and held_out.has_scorable(run.horde.questions):
             self._first_held_out = held_out.first_held_out(folder.life, extent.n_rows)
         if resumed is None:
@@ -104,7 +104,6 @@ class DataSetSource(RecordedRows):
         Predictions of the Horde itself would end its batch of queued steps, which changes rounding.
         """
         run = self.run
-        assert isinstance(run.horde, Horde)
         rows = held_out.held_out_rows(run.folder.life, self._first_held_out)
         horde = Horde(
             run.horde.questions,

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from horde_agent.cluster import AnyHorde
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
@@ -53,7 +53,7 @@ class Learned(NamedTuple):
         path: The run's folder.
     """
 
-    horde: AnyHorde
+    horde: Learner
     interface: Interface
     summary: dict[str, Any]
     path: Path

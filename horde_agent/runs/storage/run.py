@@ -19,11 +19,12 @@ import gymnasium
 import numpy as np
 
 from horde_agent import questions as families
-from horde_agent.cluster import AnyHorde, ShardedHorde
+from horde_agent.cluster import ShardedHorde
 from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Reward, named
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface, readable
+from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.excursions import ExcursionConfig
@@ -60,9 +61,10 @@ class Run:
 
     config: LearnConfig  # resolved settings
     interface: Interface  # channels and actions of the robot
-    horde: AnyHorde  # the demons
+    horde: Learner  # the demons
     folder: RunFolder  # for the results
     notes: Sequence[str] = ()  # remarks on the robot, for the report
+    shards: ShardedHorde | None = None  # the same demons, if they are in shards
     watch: MspbeWatch = field(init=False)  # determines whose MSPBE estimates are valid
 
     def __post_init__(self) -> None:
@@ -79,8 +81,8 @@ class Run:
 
     def close(self) -> None:
         """End the shards, if there are any; the demons cannot be used afterwards."""
-        if isinstance(self.horde, ShardedHorde):
-            self.horde.close()
+        if self.shards is not None:
+            self.shards.close()
 
 
 def make_run(
@@ -127,14 +129,29 @@ def make_run(
         interface = families.feeding_back(file, interface, questions)
     reads_each_step = behaviour_of(settings_of_robot.behaviour).reads_each_step
     is_eager = settings_of_robot.is_real_time or reads_each_step or interface.feedback is not None
-    horde = _make_horde(questions, config, interface, "eager" if is_eager else "deferred", folder)
+    mode: Mode = "deferred"
+    if is_eager:
+        mode = "eager"
+    shards = None
+    horde: Learner
+    if config.shards is None:
+        horde = Horde(questions, mode=mode, **_horde_options(config, interface))
+    else:
+        horde = shards = ShardedHorde(
+            questions,
+            mode=mode,
+            **_horde_options(config, interface),
+            shards=_n_shards(config),
+            address=config.ray,
+            folder=folder.shards,
+        )
     notes = list(RobotBody(env).metadata.get("notes", ()))
     n_robots = settings_of_robot.robots
     if n_robots > 1:
         notes.append(
             f"{n_robots} robots took turns. Steps and times are those of all of them together."
         )
-    return Run(config, interface, horde, folder, notes)
+    return Run(config, interface, horde, folder, notes, shards)
 
 
 def _with_features(interface: Interface, config: LearnConfig) -> Interface:
@@ -145,28 +162,20 @@ def _with_features(interface: Interface, config: LearnConfig) -> Interface:
         raise BadInput(f"--features {config.features}: {error}") from error
 
 
-def _make_horde(
-    questions: Sequence[GVF],
-    config: LearnConfig,
-    interface: Interface,
-    mode: Mode,
-    folder: RunFolder,
-) -> AnyHorde:
-    learner = _learner_config(config)
-    coder = interface.coder
-    known: dict[str, Any] = {
-        "n_features": coder.n_features,
-        "n_active": coder.n_active,
-        "config": learner,
+def _horde_options(config: LearnConfig, interface: Interface) -> dict[str, Any]:
+    """Return the arguments that a Horde has in this process and in shards."""
+    return {
+        "n_features": interface.coder.n_features,
+        "n_active": interface.coder.n_active,
+        "config": _learner_config(config),
     }
-    if config.shards is None:
-        return Horde(questions, mode=mode, **known)
-    shards: int | Literal["auto"] = "auto"
-    if config.shards != "auto":
-        shards = int(config.shards)
-    return ShardedHorde(
-        questions, mode=mode, **known, shards=shards, address=config.ray, folder=folder.shards
-    )
+
+
+def _n_shards(config: LearnConfig) -> int | Literal["auto"]:
+    """Return the number of shards."""
+    if config.shards is None or config.shards == "auto":
+        return "auto"
+    return int(config.shards)
 
 
 def _learner_config(config: LearnConfig) -> LearnerConfig:
@@ -308,7 +317,6 @@ def new_life(
             worker = Worker()
         life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
     else:
-        assert isinstance(run.horde, Horde), "--shards is refused"
         life = Robots(envs, run.horde, behaviours, rngs, **options)
     sampler = Sampler()
     life.observers += [run.watch, sampler, *observers]

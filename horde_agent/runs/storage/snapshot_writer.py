@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from horde_agent.cluster import ShardedHorde, ShardLost
+from horde_agent.cluster import ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
@@ -155,25 +155,25 @@ class SnapshotWriter(LifeHooks):
         }
         if "channels" in self._recorder.header:  # else the rows were recorded before
             facts["recording"] = self._recorder.header  # for `repair`
-        if isinstance(life.horde, ShardedHorde):
-            facts["entry"] = life.horde.at
+        if self._run.shards is not None:
+            facts["entry"] = self._run.shards.at
         return life.steps, state, facts
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
         folder = self._run.folder
-        horde = self._run.horde
+        shards = self._run.shards
         try:
             self._recorder.sync()
             folder.sync_excursions()
             if self._recorder.is_paused or self._recorder.n_lost != facts["n_lost"]:
                 _log.warning("no snapshot at step %d: the record is paused", step)
                 return
-            if isinstance(horde, ShardedHorde):
-                horde.wait_for_snapshot(facts["entry"])
+            if shards is not None:
+                shards.wait_for_snapshot(facts["entry"])
             snapshots.write(folder.checkpoint, step, state, facts)
-            if isinstance(horde, ShardedHorde):
-                horde.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
+            if shards is not None:
+                shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
         except (RecordLost, OSError, ShardLost) as error:
             why: str | None = None

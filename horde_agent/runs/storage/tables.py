@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.cluster import AnyHorde
 from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
-from horde_agent.life.status import shards_of
 from horde_agent.life.timing import Durations
 from horde_agent.policies import Behaviour
 from horde_agent.questions import variance_questions
@@ -300,7 +299,7 @@ def _details(run: Run, end: ExitReason) -> dict[str, Any]:
         "stopped_by": end.why,
         "ended_by": end.cause.code,
         "mspbe": run.watch.facts(),
-        "shards": [shard._asdict() for shard in shards_of(run.horde)],
+        "shards": [shard._asdict() for shard in run.horde.shards],
     }
 
 
@@ -420,7 +419,7 @@ def _too_short(question: GVF, share: float, horizon: int) -> str:
 
 
 def question_lines(
-    horde: AnyHorde, scores: QuestionScores, watch: MspbeWatch, steps: Floats
+    horde: Learner, scores: QuestionScores, watch: MspbeWatch, steps: Floats
 ) -> list[list[object]]:
     """Return the values of `SCORE_COLUMNS` for each question; `steps` are the quantisation steps of their channels.
 
@@ -461,7 +460,7 @@ def curve_lines(
 
 def excursion_traces(
     stream: Stream,
-    horde: AnyHorde,
+    horde: Learner,
     interface: Interface,
     tested: Sequence[PolicyScores],
     horizon: int,
@@ -513,7 +512,7 @@ def _last_whole(stream: Stream, course: PolicyScores, horizon: int) -> int | Non
 def holdout_traces(
     shown: Mapping[int, Floats],
     channel: Integers,
-    horde: AnyHorde,
+    horde: Learner,
     channels: Sequence[str],
     period_s: float,
 ) -> list[list[object]]:
