@@ -29,8 +29,6 @@ from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import IRLegalization
 from numba.extending import intrinsic
-from numba.np.random import _constants as tables
-from numba.np.random import generator_core
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -412,42 +410,6 @@ def _generator_at(
 generator_at: Any = intrinsic(_generator_at)
 
 
-_WIDTHS = tables.wi_double
-_EDGES = tables.ki_double.astype(np.int64)
-_HEIGHTS = tables.fi_double
-_next_uint64: Any = generator_core.next_uint64
-_next_double: Any = generator_core.next_double
-_RADIUS = tables.ziggurat_nor_r
-_PER_RADIUS = tables.ziggurat_nor_inv_r
-
-
-@drawing_kernel
-def standard_normal(bits: Any) -> float:
-    """Return the number that NumPy's Generator would draw from its bit generator.
-
-    Source: Marsaglia and Tsang (2000), the ziggurat method, with NumPy's tables. Numba's own
-    branches at the sign, and a processor guesses every second branch wrong: it takes twice as long.
-    """
-    while True:
-        drawn = _next_uint64(bits)
-        k = np.int64(drawn & np.uint64(255))
-        mantissa = np.int64((drawn >> np.uint64(9)) & np.uint64(2**52 - 1))
-        x = mantissa * _WIDTHS[k] * (1.0 - 2.0 * ((drawn >> np.uint64(8)) & np.uint64(1)))
-        if mantissa < _EDGES[k]:
-            return float(x)
-        if k > 0:
-            if _HEIGHTS[k] + (_HEIGHTS[k - 1] - _HEIGHTS[k]) * _next_double(bits) < math.exp(
-                -0.5 * x * x
-            ):
-                return float(x)
-            continue
-        while True:  # in the tail
-            beyond = -_PER_RADIUS * math.log1p(-_next_double(bits))
-            y = -math.log1p(-_next_double(bits))
-            if y + y > beyond * beyond:
-                return float(-_RADIUS - beyond if (mantissa >> 8) & 1 else _RADIUS + beyond)
-
-
 @drawing_kernel
 def draw_noise(addresses: NDArray[np.uint64], i: int, normal: Floats, uniform: Floats) -> None:
     """Fill row `i` with standard normals, then with uniforms, as generator `i` of NumPy would.
@@ -460,7 +422,7 @@ def draw_noise(addresses: NDArray[np.uint64], i: int, normal: Floats, uniform: F
     """
     rng = generator_at(addresses[i, 0], addresses[i, 1], addresses[i, 2], addresses[i, 3])
     for k in range(normal.shape[1]):
-        normal[i, k] = standard_normal(rng.bit_generator)
+        normal[i, k] = rng.standard_normal()
     for row in range(uniform.shape[1]):
         for k in range(uniform.shape[2]):
             uniform[i, row, k] = rng.random()
