@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,7 @@ from horde_agent.scoring.verdict import ENOUGH
 
 RESULT = "result.json"
 REPORT = "report.html"
-_WIDTH = 420  # of the drawing, in its own units
-_LINE = 26
-_NAMES = 166  # of the names of the estimators
-_MARGIN = 12
+NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then judge the policies again."
 
 EXPLANATIONS = (
     "A value is the mean return of an episode under the policy. Importance sampling weights each "
@@ -165,101 +160,24 @@ def _section(evaluation: Evaluation, judgement: Judgement) -> str:
     verdict = html.element("p", sentence(judgement.verdict))
     if not judgement.can_judge:
         verdict = html.notes([sentence(judgement.verdict)])
-    picture = drawing(evaluation.behaviour, judgement.lines)
+    picture = _picture(evaluation.behaviour, judgement.lines)
     table = html.table(head(evaluation.config.level), lines)
     below = "".join(html.element("p", text) for text in remarks(judgement))
     return html.section(judgement.policy, verdict, picture, table, below)
 
 
-def drawing(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
-    """Return the values and intervals as an SVG element; an interval that leaves the drawing ends in an arrow.
-
-    The drawing reaches from the smallest to the largest of the values and of the ends of intervals
-    that are at most ten times as wide as the median one.
-    """
-    drawn = [line for line in lines if math.isfinite(line.value)]
-    shown = [*drawn, behaviour]
-    widths = sorted(line.high - line.low for line in shown if math.isfinite(line.high - line.low))
-    widest = math.inf
-    if widths:
-        widest = 10.0 * widths[len(widths) // 2]
-    ends = [line.value for line in shown]
-    for line in shown:
-        if line.high - line.low <= widest:
-            ends += [line.low, line.high]
-    scale = _Scale(min(ends), max(ends))
-    height = _LINE * (len(shown) + 1)
-    parts = []
-    level = scale.x(behaviour.value)
-    parts.append(
-        f'<line x1="{level:.1f}" y1="0" x2="{level:.1f}" y2="{height - _LINE}" stroke="#999" '
-        'stroke-dasharray="3 3"/>'
-    )
-    for k, line in enumerate(shown):
-        label = BEHAVIOUR
-        colour = "#7a7a7a"
-        if line is not behaviour:
-            label = _short_label(line.estimator)
-            colour = "#3b6fb6"
-        parts.append(_bar(scale, line, label, _LINE * (k + 0.5), colour))
-    base = height - 8
-    parts.append(f'<text x="{_NAMES}" y="{base}">{escape(number_text(scale.low))}</text>')
-    parts.append(
-        f'<text x="{_WIDTH - _MARGIN}" y="{base}" text-anchor="end">'
-        f"{escape(number_text(scale.high))}</text>"
-    )
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="values and intervals" '
-        'style="width:100%;max-width:36rem;font:13px system-ui,sans-serif">'
-        f"{''.join(parts)}</svg>"
+def _picture(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
+    """Return the values and intervals as an image, or a note if matplotlib is not installed."""
+    try:
+        from horde_agent.runs.reporting.pictures import interval_picture
+    except ImportError:  # matplotlib is an extra
+        return html.notes([NO_PICTURES])
+    by_name = {_short_label(line.estimator): line for line in lines}
+    return html.image(
+        html.png(interval_picture(by_name, BEHAVIOUR, behaviour)), "values and intervals"
     )
 
 
 def _short_label(estimator: str) -> str:
     """Return the name of an estimator, for narrow screens."""
     return LABELS[estimator].replace("importance sampling", "IS")
-
-
-class _Scale:
-    """Places of values in the drawing."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low = low
-        self.high = high
-        if not low < high:
-            self.low = low - 0.5
-            self.high = high + 0.5
-
-    def x(self, value: float) -> float:
-        """Return the place of a value, at the border if it lies outside."""
-        share = (value - self.low) / (self.high - self.low)
-        inside = min(max(share, 0.0), 1.0)
-        return _NAMES + _MARGIN + inside * (_WIDTH - _NAMES - 2 * _MARGIN)
-
-
-def _bar(scale: _Scale, line: EstimateLine, label: str, y: float, colour: str) -> str:
-    parts = [f'<text x="0" y="{y + 4:.0f}">{escape(label)}</text>']
-    if math.isfinite(line.low) and math.isfinite(line.high):
-        left_x = scale.x(line.low)
-        right_x = scale.x(line.high)
-        parts.append(
-            f'<line x1="{left_x:.1f}" y1="{y:.1f}" x2="{right_x:.1f}" y2="{y:.1f}" stroke="{colour}" '
-            'stroke-width="3"/>'
-        )
-        if line.low < scale.low:
-            parts.append(_arrow(left_x, y, -1, colour))
-        if line.high > scale.high:
-            parts.append(_arrow(right_x, y, 1, colour))
-    parts.append(
-        f'<circle cx="{scale.x(line.value):.1f}" cy="{y:.1f}" r="5" fill="{colour}">'
-        f"<title>{escape(number_text(line.value))}</title></circle>"
-    )
-    return "".join(parts)
-
-
-def _arrow(x: float, y: float, direction: int, colour: str) -> str:
-    tip = x + 9 * direction
-    return (
-        f'<polygon points="{x:.1f},{y - 5:.1f} {tip:.1f},{y:.1f} {x:.1f},{y + 5:.1f}" '
-        f'fill="{colour}"/>'
-    )

@@ -7,7 +7,6 @@ its NMSRE also differs by a quarter.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ from horde_agent.kernels.rules import names as rule_names
 from horde_agent.kernels.rules import rule
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
-from horde_agent.runs.reporting.html import element, figure, notes, page, section, table
+from horde_agent.runs.reporting.html import element, figure, notes, page, png, section, table
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
@@ -219,10 +218,8 @@ def _pictures(runs: Sequence[FinishedRun]) -> str:
     for title in runs[0].curves:
         curves = {run.name: run.curves[title] for run in runs if run.curves[title][0]}
         if curves:
-            picture = base64.b64encode(comparison_picture(curves, title)).decode()
-            sections.append(
-                figure(title[0].upper() + title[1:], f"data:image/png;base64,{picture}", "")
-            )
+            picture = png(comparison_picture(curves, title))
+            sections.append(figure(title[0].upper() + title[1:], picture, ""))
     return "\n".join(sections)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -113,7 +114,16 @@ def breakable(text: str) -> str:
     return " ".join(words)
 
 
+def png(picture: bytes) -> str:
+    """Return a PNG as the source of an image that is part of the page."""
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+
+
+def image(source: str, title: str) -> str:
+    """Return an image (a file's name, or `png`), which scrolls if it is wider than the page; `title` describes it."""
+    return f'<div class="picture"><img src="{escape(source)}" alt="{escape(title)}"></div>'
+
+
 def figure(title: str, picture: str, text: str) -> str:
-    """Return a section with a picture (a file's name or data), its title above and a text below."""
-    image = f'<div class="picture"><img src="{escape(picture)}" alt="{escape(title)}"></div>'
-    return section(title, image, element("p", text))
+    """Return a section with a picture (a file's name, or `png`), its title above and a text below."""
+    return section(title, image(picture, title), element("p", text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from horde_agent.runs.log_nexting import shown_demons
 from horde_agent.runs.reporting.html import element, figure, section
 from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.shown import Line
 from horde_agent.scoring.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.types import Bools, Floats
 
@@ -564,9 +566,59 @@ def comparison_picture(
     if all(value > 0.0 for _, values in curves.values() for value in values):
         axes.set_yscale("log")
     style_axes(axes, legend=True, xlabel="step", ylabel=title)
+    return as_bytes(canvas)
+
+
+def as_bytes(canvas: Figure) -> bytes:
+    """Return a picture as PNG."""
     picture = io.BytesIO()
     save(canvas, picture)
     return picture.getvalue()
+
+
+def interval_picture(lines: Mapping[str, Line], reference: str, line: Line) -> bytes:
+    """Return a PNG of values and intervals by name, and below them a `reference` with its `line`."""
+    return as_bytes(interval_canvas(lines, reference, line))
+
+
+def interval_canvas(lines: Mapping[str, Line], reference: str, line: Line) -> Figure:
+    """Return the picture; an interval that leaves it ends in an arrow.
+
+    It reaches from the smallest to the largest of the values and of the ends of intervals that are
+    at most ten times as wide as the median one.
+    """
+    shown = {name: one for name, one in lines.items() if math.isfinite(one.value)}
+    shown[reference] = line
+    widths = sorted(
+        one.high - one.low for one in shown.values() if math.isfinite(one.high - one.low)
+    )
+    widest = math.inf
+    if widths:
+        widest = 10.0 * widths[len(widths) // 2]
+    ends = [one.value for one in shown.values()]
+    for one in shown.values():
+        if one.high - one.low <= widest:
+            ends += [one.low, one.high]
+    left, right = _limits([np.array(ends)])
+    height = 0.8 + 0.3 * len(shown)
+    canvas, [[axes]] = new_grid(8.0, height, Margins(left=2.6))
+    axes.axvline(line.value, color="0.6", linestyle="--", linewidth=1.0)
+    for k, (name, one) in enumerate(shown.items()):
+        colour = COLOURS[0]
+        if name == reference:
+            colour = COLOURS[-1]
+        if math.isfinite(one.low) and math.isfinite(one.high):
+            axes.hlines(k, max(one.low, left), min(one.high, right), color=colour, linewidth=3.0)
+        for is_outside, end, marker in (
+            (one.low < left, left, "<"),
+            (one.high > right, right, ">"),
+        ):
+            if is_outside:
+                axes.plot(end, k, marker, color=colour, clip_on=False)
+        axes.plot(one.value, k, "o", color=colour)
+    axes.set_yticks(range(len(shown)), list(shown))
+    style_axes(axes, xlim=(left, right), ylim=(len(shown) - 0.5, -0.5), xlabel="value")
+    return canvas
 
 
 def _limits(parts: Sequence[Floats]) -> tuple[float, float]:
