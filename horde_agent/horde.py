@@ -40,6 +40,7 @@ from horde_agent.learning.inputs import CurrentStates
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
+from horde_agent.learning.rarity import FeatureRarity
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     LearnerConfig,
@@ -121,6 +122,8 @@ class Horde:
             raise ValueError(
                 'engine="span" does not support real-valued features: omit engine, or choose "plain"'
             )
+        if real_valued and config.rarity:
+            raise ValueError("real-valued features are not counted, as tiles are: set rarity=False")
         check_size(n_features, n_active, mode)
         if real_valued:
             self.config = replace(config, engine="plain")
@@ -137,6 +140,9 @@ class Horde:
         self._current = CurrentStates()
         self._engine = self._new_engine()
         self._divergence = DivergenceMonitor(self.names)
+        self._rarity: FeatureRarity | None = None
+        if self.config.rarity:
+            self._rarity = FeatureRarity(n_features)
         self._averages: WeightAverages | None = None
         if self.config.average > 0.0:
             self._averages = WeightAverages(self.config.average, self.n_demons)
@@ -175,6 +181,8 @@ class Horde:
         if self._unchecked:
             refuse_misfits(self._unchecked, *state)
             self._unchecked = ()
+        if self._rarity is not None:
+            self._rarity.count(state[1])
         predictions = self._engine.begin(state[1])
         if self._engine.flags:
             self._handle_flags()
@@ -229,6 +237,8 @@ class Horde:
         engine = self._engine.direct
         predictions = engine.learn(state[1], self._maker.signals, is_last=terminated)
         divergence.n_steps += 1
+        if self._rarity is not None:
+            self._count_state(self._rarity, state[1])
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
@@ -242,6 +252,12 @@ class Horde:
         if not self._maker.offsets.is_on:
             return predictions.copy()
         return self._with_processed_offsets(predictions, engine.n_waiting)
+
+    def _count_state(self, rarity: FeatureRarity, tiles: Tiles) -> None:
+        """Count the state reached, with these tiles, (n_active,), and classify the features if that is due."""
+        rarity.count(tiles)
+        if self._divergence.n_steps >= rarity.next_at:
+            self._engine.set_scales(rarity.classify(self._divergence.n_steps))
 
     def _with_processed_offsets(self, predictions: Floats, n_waiting: int) -> Floats:
         """Return theta.phi of the latest processed step plus its offsets; `n_waiting` later steps are queued."""
@@ -702,6 +718,9 @@ class Horde:
         if copy._averages is not None and self._averages is not None:
             copy._divergence.n_steps = self._divergence.n_steps
             copy._averages.copy_from(self._averages)
+        if copy._rarity is not None and self._rarity is not None:
+            copy._divergence.n_steps = self._divergence.n_steps
+            copy._rarity.restore(self._rarity.state())
         self._share_divergence([copy])
         return copy
 
@@ -763,8 +782,12 @@ class Horde:
         averages: State = {}
         if self._averages is not None:
             averages = self._averages.state()
+        rarity: State = {}
+        if self._rarity is not None:
+            rarity = self._rarity.state()
         return nested(
             averages=averages,
+            rarity=rarity,
             engine=self._engine.state(),
             signals=self._maker.state(),
             soundness=self._divergence.state(),
@@ -790,6 +813,8 @@ class Horde:
         self._divergence.restore(inner(state, "soundness"))
         if self._averages is not None:
             self._averages.restore(inner(state, "averages"))
+        if self._rarity is not None:
+            self._rarity.restore(inner(state, "rarity"))
         self._current.restore(inner(state, "there"), inner(state, "streams"))
         self.n_updates = int(state["own/n_updates"])
         unasked = set(untext(state["own/unasked"]))
@@ -878,7 +903,12 @@ class Horde:
         maker = self._maker
         self._share = self._share._replace(layouts={})
         maker.copy_state_from(previous, old_index)
-        self._engine.rearrange(self._mapping(old_index), self._current.tiles(), {})
+        latest_rarity = None
+        if self._rarity is not None:
+            latest_rarity = self._rarity.latest
+        self._engine.rearrange(
+            self._mapping(old_index), self._current.tiles(), {}, rarity=latest_rarity
+        )
         self._engine.set_bounds(maker.bound)
         self._divergence.rearrange(old_index, self.names)
         if self._averages is not None:

@@ -53,12 +53,16 @@ class Demons(NamedTuple):
     td_error: Floats
     mspbe: Floats  # scalar estimate
     max_trace: Floats
+    largest_gain: (
+        Floats  # largest alpha e_k.S.phi_k since features were last classified; 0 if S is 1
+    )
     gamma_t: Floats
     lam_t: Floats
     alpha: Floats
     alpha_w: Floats
     bound: Floats  # largest plausible |theta|
     flagged: NDArray[np.bool_]
+    root: Floats  # (n,): sqrt(S), factors of features; (0,) if S is 1: see the top of `learning/plain.py`
     n_weights: int  # the first vectors, which a gap keeps; it clears the others
     n_numbers: int  # the first numbers, which a gap keeps
     n_actions: int  # blocks of weights: one per action for a rule that finds policies, otherwise 1
@@ -171,7 +175,6 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> b
     """
     decay = e.dtype.type(decay_of(i, demons))
     cap = e.dtype.type(demons.cap)
-    largest = 0.0
     if step.rho[i] == 0.0:
         clear_trace(i, demons, e)
         return False
@@ -181,11 +184,22 @@ def update_trace(i: int, demons: Demons, e: Reals, step: Step, gain: float) -> b
     rho_ = e.dtype.type(step.rho[i])
     for k in range(e.shape[0]):
         e[k] = rho_ * min(e[k], cap)
-    for k in range(e.shape[0]):
-        largest = max(largest, abs(e[k]))
     demons.alive[i] = True
-    demons.max_trace[i] = max(demons.max_trace[i], largest)
+    demons.max_trace[i] = max(demons.max_trace[i], largest_entry(demons, e))
     return True
+
+
+@inner_kernel
+def largest_entry(demons: Demons, e: Reals) -> float:
+    """Return the largest |entry| of a trace, shape (n,), which is stored times sqrt(S)."""
+    largest = 0.0
+    if demons.root.shape[0] > 0:
+        for k in range(e.shape[0]):
+            largest = max(largest, abs(e[k]) / demons.root[k])
+    else:
+        for k in range(e.shape[0]):
+            largest = max(largest, abs(e[k]))
+    return largest
 
 
 @inner_kernel
@@ -269,6 +283,31 @@ def follow(numbers: Floats, i: int, decay: float, value: float) -> float:
     return 0.0
 
 
+# ---- step sizes by the rarity of features -------------------------------------------------------
+
+
+@inner_kernel
+def squared(phi: Phi) -> float:
+    """Return phi.phi, with S if there is one."""
+    total = 0.0
+    for k in range(phi.value.shape[0]):
+        total += phi.value[k] ** 2
+    return total
+
+
+@inner_kernel
+def record_gain(i: int, demons: Demons, gain: float) -> None:
+    """Record the share of a TD error by which a step changes the prediction of the state it left, over alpha."""
+    if demons.root.shape[0] > 0:
+        demons.largest_gain[i] = max(demons.largest_gain[i], demons.alpha[i] * gain)
+
+
+@inner_kernel
+def step_fraction(i: int, demons: Demons) -> float:
+    """Return alpha_t / alpha, which keeps alpha_t e_k.S.phi_k at or below 1: see `learning/rarity.py`."""
+    return float(1.0 / max(1.0, demons.largest_gain[i]))
+
+
 # ---- all demons ---------------------------------------------------------------------------------
 
 
@@ -287,8 +326,11 @@ def flag_unbounded(i: int, demons: Demons) -> None:
     as unused.
     """
     is_sound = abs(demons.prediction[i] + demons.mspbe[i]) <= demons.max_finite
+    root = 1.0
     for k in range(demons.theta.shape[1]):
-        is_sound &= abs(demons.theta[i, k]) <= demons.bound[i]
+        if demons.root.shape[0] > 0:
+            root = demons.root[k]
+        is_sound &= root * abs(demons.theta[i, k]) <= demons.bound[i]
         for v in range(demons.vectors.shape[0]):
             is_sound &= abs(demons.vectors[v, i, k]) <= demons.max_finite
         if demons.m.shape[0] > 0:

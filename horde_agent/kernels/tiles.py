@@ -90,3 +90,10 @@ def switched(
     for k in range(n_lost):
         balance[lost[k]] = 0
     return n_gained, n_lost
+
+
+@kernel
+def count_visits(visits: NDArray[np.int64], tiles: NDArray[np.int64]) -> None:
+    """Count a state with these tiles, (n_active,), in the visits of the features, (n_features,)."""
+    for k in range(tiles.shape[0]):
+        visits[tiles[k]] += 1

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels.checks import Signals
+from horde_agent.learning.rarity import Rarity
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
@@ -115,6 +116,9 @@ class Engine(EngineResults, Protocol):
 
     def move_averages(self, rates: Floats) -> None:
         """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
+
+    def set_scales(self, rarity: Rarity) -> None:
+        """Set the factors of the features' step sizes; nothing changes if the engine's rule has none."""
 
     def select_stream(self, stream: int) -> None:
         """Learn from another stream from now on."""

@@ -9,7 +9,6 @@ import functools
 import logging
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from horde_agent.learning.engine import (
     no_step_sizes,
 )
 from horde_agent.learning.plain import PlainEngine
+from horde_agent.learning.rarity import Rarity
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
     LearnerConfig,
@@ -106,7 +106,7 @@ class MixedEngine:
                 n_features=self._n_features,
                 alpha=mapping.alpha,
                 alpha_w=mapping.alpha_w,
-                config=replace(config, rarity=False),
+                config=config,
                 policy=mapping.policy,
                 cumulant=mapping.cumulant,
                 n_actions=n_actions,
@@ -125,7 +125,11 @@ class MixedEngine:
         )
 
     def rearrange(
-        self, mapping: DemonMapping, tiles: Mapping[int, Tiles], layouts: Mapping[str, ShardLayout]
+        self,
+        mapping: DemonMapping,
+        tiles: Mapping[int, Tiles],
+        layouts: Mapping[str, ShardLayout],
+        rarity: Rarity | None = None,
     ) -> None:
         """Add and remove demons; rules come and go with them.
 
@@ -133,6 +137,7 @@ class MixedEngine:
             mapping: The demons.
             tiles: Current tiles, (n_active,), of each stream that has begun.
             layouts: As for the class.
+            rarity: The latest classes of features, None before the first.
         """
         stream = self.stream
         names = np.array(mapping.algorithm)
@@ -158,13 +163,12 @@ class MixedEngine:
                 engines[name].rearrange(part)
             else:
                 engines[name] = engine = self._new_engine(name, part, layouts.get(name))
-                self._count_visits_of_another(engine)
+                if rarity is not None:
+                    engine.set_scales(rarity)
                 for k, of_stream in tiles.items():
                     engine.select_stream(k)
                     engine.begin(of_stream)
                 engine.select_stream(stream)
-                # Again, because `begin` has counted the current states, which the others had counted
-                self._count_visits_of_another(engine)
         self.engines = engines
         self.n_demons = names.size
         self._cumulant = cumulant
@@ -177,13 +181,6 @@ class MixedEngine:
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
         self._signals: Signals | None = None
         self._parts: dict[str, Signals] = {}
-
-    def _count_visits_of_another(self, newcomer: RuleEngine) -> None:
-        """Copy the visits of features, which another fast engine has counted, to a new one."""
-        for engine in self.engines.values():
-            if isinstance(newcomer, SpanEngine) and isinstance(engine, SpanEngine):
-                newcomer.count_visits_of(engine)
-                return
 
     def to_plain(self) -> None:
         """Replace the engines in which a trace is too long."""
@@ -244,6 +241,11 @@ class MixedEngine:
         """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
         for name, engine in self.engines.items():
             engine.move_averages(rates[self._demons[name]])
+
+    def set_scales(self, rarity: Rarity) -> None:
+        """Set the factors of the features' step sizes, by their rarity."""
+        for engine in self.engines.values():
+            engine.set_scales(rarity)
 
     @property
     def stream(self) -> int:

@@ -2,6 +2,13 @@
 
 It is the reference for tests of the span engine, and replaces it for the trace rule "capped", for
 very long traces, and for other update rules (`kernels/rules`).
+
+If step sizes have factors S (`learning/rarity.py`), it learns from the features sqrt(S) phi as any
+rule does from phi, which is the same: with theta = sqrt(S) theta', w likewise, and e' = sqrt(S) e,
+
+    theta' += alpha delta e'   is   theta += alpha S delta e,   and theta'.sqrt(S) phi = theta.phi
+
+It stores theta', w', e' and m' = sqrt(S) m. If S changes, weights and traces stay, and these change.
 """
 
 from __future__ import annotations
@@ -29,6 +36,7 @@ from horde_agent.learning.engine import (
     restored_streams,
     streams_state,
 )
+from horde_agent.learning.rarity import Rarity
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_storage import prefault
 from horde_agent.saving import State, attributes, inner, nested, put_back
@@ -39,6 +47,7 @@ _NUMBERS = [
     "td_error",
     "mspbe",
     "max_trace",
+    "largest_gain",
     "gamma_t",
     "lam_t",
     "alpha",
@@ -65,6 +74,7 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
+        root=np.ones(n_weights * config.rarity),
         n_weights=len(update_rule.WEIGHTS),
         n_numbers=len(update_rule.NUMBERS),
         n_actions=n_actions,
@@ -117,10 +127,6 @@ class PlainEngine:
     ) -> None:
         group = np.asarray(group, dtype=np.int64)
         self._n_actions = n_actions
-        if config.rarity:
-            raise ValueError(
-                "PlainEngine has the same step size for all features: set rarity=False, or use SpanEngine"
-            )
         self.config = config
         self.n_features = n_features
         self.dtype = np.dtype(config.dtype)
@@ -178,7 +184,11 @@ class PlainEngine:
     def _features(self, tiles: NDArray[Any]) -> Phi:
         """Return a feature vector from active features, integers, or from all values, shape (n_features,)."""
         if tiles.dtype.kind in "iu":
-            return Phi(np.array(tiles, dtype=np.int64), np.ones(tiles.size))
+            feature = np.array(tiles, dtype=np.int64)
+            value = np.ones(tiles.size)
+            if self.config.rarity:
+                value = self._demons.root[feature]
+            return Phi(feature, value)
         return Phi(np.arange(self.n_features), np.array(tiles, dtype=np.float64))
 
     # ---- the stream -----------------------------------------------------------------------------
@@ -259,6 +269,39 @@ class PlainEngine:
     def catch_up(self) -> None:
         """Do nothing: the plain engine queues no steps."""
 
+    def set_scales(self, rarity: Rarity) -> None:
+        """Set the factors of the features' step sizes, and begin the largest gains again: `learning/rarity.py`."""
+        if not self.config.rarity:
+            return
+        self.rescale(np.sqrt(rarity.scale_of[rarity.class_of]))
+        self._demons.largest_gain[:] = 0.0
+
+    def rescale(self, root: Floats) -> None:
+        """Set sqrt(S), shape (n_features,); weights, traces and largest gains stay as they are."""
+        demons = self._demons
+        ratio = demons.root / root
+        for weights in (demons.theta, demons.average, *demons.vectors[: demons.n_weights]):
+            weights *= ratio.astype(self.dtype)
+        stream_traces = [of_stream["vectors"] for of_stream in self._streams.values()]
+        for traces in (demons.m, *demons.vectors[demons.n_weights :], *stream_traces):
+            traces /= ratio.astype(self.dtype)
+        demons.root[:] = root
+        self._phi = self._features(self._phi.feature)
+        for of_stream in self._streams.values():
+            of_stream["value"] = root[of_stream["feature"]]
+
+    def _of_features(self, weights: Reals) -> Reals:
+        """Return weights, (..., n_features), from their stored form."""
+        if not self.config.rarity:
+            return weights
+        return weights * self._demons.root.astype(self.dtype)
+
+    def _trace_of_features(self, traces: Reals) -> Reals:
+        """Return traces, (..., n_features), from their stored form."""
+        if not self.config.rarity:
+            return traces
+        return traces / self._demons.root.astype(self.dtype)
+
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
     def predict(self, tiles: NDArray[Any]) -> Floats:
@@ -299,9 +342,10 @@ class PlainEngine:
 
     def averaged_weights(self, demons: Integers | None = None) -> Reals:
         """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
+        average = self._of_features(self._demons.average.copy())
         if demons is None:
-            return self._demons.average.copy()
-        return self._demons.average[demons]
+            return average
+        return average[demons]
 
     @property
     def td_error(self) -> Floats:
@@ -334,11 +378,11 @@ class PlainEngine:
             raise ValueError(
                 "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
             )
-        return self._demons.m.copy()
+        return self._trace_of_features(self._demons.m.copy())
 
     def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
         """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
-        theta = self._demons.theta.copy()
+        theta = self._of_features(self._demons.theta.copy())
         w = np.zeros_like(theta)
         if "w" in self._rule.vectors:
             w = self.vector("w")
@@ -360,7 +404,11 @@ class PlainEngine:
         """
         if name not in self._rule.vectors:
             raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
-        return np.asarray(self._demons.vectors[self._rule.vectors.index(name)]).copy()
+        number = self._rule.vectors.index(name)
+        values = np.asarray(self._demons.vectors[number]).copy()
+        if number < self._demons.n_weights:
+            return self._of_features(values)
+        return self._trace_of_features(values)
 
     # ---- diverged demons ------------------------------------------------------------------------
 
@@ -381,7 +429,8 @@ class PlainEngine:
             m = arrays.m
             if arrays.m.size:
                 m = arrays.m[i]
-            reasons[i] = fault(arrays.theta[i], arrays.vectors[:, i].ravel(), m, *numbers)
+            theta = self._of_features(arrays.theta[i])
+            reasons[i] = fault(theta, arrays.vectors[:, i].ravel(), m, *numbers)
         arrays.flagged[:] = False
         return reasons
 
@@ -398,6 +447,7 @@ class PlainEngine:
             arrays.prediction,
             arrays.td_error,
             arrays.mspbe,
+            arrays.largest_gain,
             arrays.alpha,
             arrays.alpha_w,
         ):
@@ -426,6 +476,8 @@ class PlainEngine:
         if theta is not None:
             check_weights(theta, self._demons.theta.shape, self.dtype)
             self._demons.theta[:] = np.where(self._is_diverged[:, None], 0.0, theta)
+            if self.config.rarity:
+                self._demons.theta[:] /= self._demons.root
         if self._demons.average.size:
             self._demons.average[:] = self._demons.theta
         self._move_to(self._phi)
@@ -471,6 +523,9 @@ class PlainEngine:
         Traces and their decay factors stay separate.
         """
         engines = (self, *others)
+        if self.config.rarity:
+            for engine in others:
+                engine.rescale(self._demons.root)
         for alike in zip(*(engine._learned() for engine in engines), strict=True):
             mean = np.add.reduce(alike) / len(engines)
             for array in alike:
@@ -480,6 +535,8 @@ class PlainEngine:
 
     def copy_weights_from(self, other: PlainEngine) -> None:
         """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
+        if self.config.rarity:
+            self.rescale(other._demons.root)
         for own, learned in zip(self._learned(), other._learned(), strict=True):
             own[:] = learned
 
@@ -511,6 +568,7 @@ class PlainEngine:
             cumulant = mapping.cumulant
         self._set_groups(mapping.group, mapping.policy, cumulant)
         self._demons = enlarged = self._allocate(self.n_demons)
+        enlarged.root[:] = old_demons.root
         for name in ("vectors", "numbers"):
             getattr(enlarged, name)[:, ~is_new] = getattr(old_demons, name)[:, old_index]
         for name in ("theta", "m", "average", "alive", "flagged", *_NUMBERS):
@@ -572,6 +630,10 @@ class PlainEngine:
                 array = getattr(demons, name)
             if array.size:
                 array[:] = numbers
+                if self.config.rarity and name in ("theta", "average", *self._rule.WEIGHTS):
+                    array /= demons.root.astype(self.dtype)
+                elif self.config.rarity and name in ("m", *self._rule.TRACES):
+                    array *= demons.root.astype(self.dtype)
         demons.alive[:] = learned["e"].any(axis=1)
         self._is_diverged[:] = is_diverged
         self._phi = self._features(tiles)

@@ -36,7 +36,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.types import Floats, Integers
+from horde_agent.kernels.tiles import count_visits
+from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.types import Bools, Floats, Integers, Tiles
 
 N_CLASSES = 3
 RATIO = 4.0
@@ -53,13 +55,15 @@ STEPS_PER_CLASSIFICATION = 8
 """Learning steps so far over those until the next classification."""
 LONGEST = 8_192
 """The most learning steps between two classifications."""
+_STATE = ("visits", "n_states", "next_at")
 
 
 class Rarity(NamedTuple):
-    """Classes of features, and the factors of their step sizes."""
+    """Classes of n features, and the factors of their step sizes."""
 
     class_of: Integers  # (n,)
     scale_of: Floats  # (N_CLASSES,)
+    was_active: Bools  # (n,): in a state so far
 
 
 def classified(visits: Integers, n_states: int) -> Rarity:
@@ -72,10 +76,56 @@ def classified(visits: Integers, n_states: int) -> Rarity:
     relative = RATIO ** np.arange(N_CLASSES)
     mean_norm = (visits / n_states * relative[class_of]).sum()
     n_active = visits.sum() / n_states
-    return Rarity(class_of, relative * n_active / mean_norm)
+    return Rarity(class_of, relative * n_active / mean_norm, visits > 0)
 
 
 def next_classification(n_steps: int) -> int:
     """Return the learning step of the classification after that of learning step `n_steps`."""
     interval = min(max(n_steps // STEPS_PER_CLASSIFICATION, FIRST), LONGEST)
     return (n_steps + interval) // FIRST * FIRST
+
+
+class FeatureRarity:
+    """How often each feature of a stream was active, and the latest classes.
+
+    Args:
+        n_features: Number of features.
+
+    Attributes:
+        visits: Number of states in which each feature was active, shape (n_features,).
+        n_states: Number of states.
+        next_at: Learning step of the next classification.
+        latest: The latest classes; None before the first.
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self.visits = np.zeros(n_features, dtype=np.int64)
+        self.n_states = 0
+        self.next_at = FIRST
+        self.latest: Rarity | None = None
+
+    def count(self, tiles: Tiles) -> None:
+        """Count a state with these tiles, (n_active,)."""
+        count_visits(self.visits, tiles)
+        self.n_states += 1
+
+    def classify(self, now: int) -> Rarity:
+        """Classify the features at learning step `now`, and schedule the next time."""
+        self.latest = classified(self.visits, self.n_states)
+        self.next_at = next_classification(now)
+        return self.latest
+
+    def state(self) -> State:
+        """Return copies of the state, by name."""
+        latest: State = {}
+        if self.latest is not None:
+            latest = nested(latest=self.latest._asdict())
+        return attributes(self, *_STATE) | latest
+
+    def restore(self, state: State) -> None:
+        """Restore a state of as many features."""
+        put_back(self, state, *_STATE)
+        self.latest = None
+        latest = inner(state, "latest")
+        if latest:
+            self.latest = Rarity(**{name: array.copy() for name, array in latest.items()})

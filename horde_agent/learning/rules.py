@@ -62,8 +62,8 @@ class LearnerConfig:
             questions about a channel (`learning.offsets`). 0: none.
         average: Learning steps that the averages of the weights reach back (`learning.averages`);
             predictions are read from these, while learning goes on from the latest weights. 0: none.
-        rarity: True: features that are seldom active have larger step sizes (`learning.rarity`). Only
-            the fast engine can do so.
+        rarity: True: features that are seldom active have larger step sizes (`learning.rarity`), with
+            the rules and trace rules that the fast engine supports, on either engine.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
@@ -179,10 +179,10 @@ class LearnerConfig:
             raise ValueError(
                 f'{name} with trace rule {self.trace_rule!r} does not fit engine="span": omit engine, or choose "plain"'
             )
-        if self.rarity and self.needs_plain_engine:
+        if self.rarity and not has_fast_engine(rule.name, self.trace_rule):
             raise ValueError(
-                f"{name} with trace rule {self.trace_rule!r} needs the plain engine, whose step sizes do not depend "
-                "on the rarity of features: set rarity=False"
+                f"{name} with trace rule {self.trace_rule!r} has no fast engine, and its step sizes do not depend on "
+                "the rarity of features: set rarity=False"
             )
         self._warn_of(rule, "secondary_ratio", self.secondary_ratio)
         bound = rules.TRACE_RULES[self.trace_rule]

@@ -10,7 +10,6 @@ than LARGEST_TAIL steps; use `PlainEngine` for these.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from horde_agent.learning.engine import (
     no_stream,
 )
 from horde_agent.learning.plain import PlainEngine
+from horde_agent.learning.rarity import Rarity
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_storage import Layout, ShardLayout, SpanMemory
 from horde_agent.saving import State, attributes, put_back
@@ -40,7 +40,16 @@ from horde_agent.types import Floats, Integers, Reals
 
 _LEARNED_ROWS = ("theta", "w", "m")
 _OWN_STATE = ("_m_scale", "flags", "n_waiting")
-_IN_FULL = ["prediction", "td_error", "mspbe", "max_trace", "alpha", "alpha_w", "bound"]
+_IN_FULL = (
+    "prediction",
+    "td_error",
+    "mspbe",
+    "max_trace",
+    "largest_gain",
+    "alpha",
+    "alpha_w",
+    "bound",
+)
 
 
 class SpanEngine:
@@ -175,14 +184,14 @@ class SpanEngine:
         findings = self._step(*arguments)
         if n_steps:
             self._finish_steps(findings)
-        if self.config.rarity and memory.is_classification_due:
-            self._classify_features()
         return self.latest
 
-    def _classify_features(self) -> None:
-        """Choose the step sizes of features by their rarity; the products of the traces with S change."""
+    def set_scales(self, rarity: Rarity) -> None:
+        """Set the factors of the features' step sizes: `PlainEngine.set_scales`; the traces' products with S change."""
+        if not self.config.rarity:
+            return
         self._flush()
-        self.memory.classify_features()
+        self.memory.set_scales(rarity)
         self._sum_traces()
 
     def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
@@ -241,10 +250,6 @@ class SpanEngine:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
         sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
         sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
-
-    def count_visits_of(self, other: SpanEngine) -> None:
-        """Continue with another engine's count of how often each feature was active; nothing was learned yet."""
-        self.memory.count_visits_of(other.memory)
 
     def copy_weights_from(self, other: SpanEngine) -> None:  # noqa: ARG002 - the protocol's arguments
         """Raise ValueError, as `merge`."""
@@ -442,14 +447,12 @@ class SpanEngine:
         return learned, self.memory.is_diverged[self.layout.lane], tiles
 
     def to_plain(self) -> PlainEngine:
-        """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL.
-
-        Its step sizes do not depend on the rarity of features.
-        """
+        """Return a plain engine that continues from here in every stream, for traces longer than LARGEST_TAIL."""
         group, policy, cumulant = self.memory.demons
-        config = replace(self.config, rarity=False)
-        args = (group, self.n_features, 0.0, 0.0, config)  # step sizes are taken over, too
+        args = (group, self.n_features, 0.0, 0.0, self.config)  # step sizes are taken over, too
         plain = PlainEngine(*args, policy=policy, cumulant=cumulant)
+        if self.config.rarity:
+            plain.rescale(np.sqrt(self.memory.scale_of_features))
         for stream in (*self.memory.others, self.stream):
             self.select_stream(stream)
             plain.select_stream(stream)

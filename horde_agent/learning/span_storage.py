@@ -24,9 +24,7 @@ from horde_agent.kernels.rules import Rule, rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import (
     CHUNK,
-    CLASSIFY_AT,
     N_CLOCKS,
-    N_LEARNED,
     N_ROWS,
     NO_TIME,
     NOW,
@@ -43,10 +41,10 @@ from horde_agent.learning.engine import (
     restored_streams,
     streams_state,
 )
-from horde_agent.learning.rarity import FIRST, N_CLASSES, classified, next_classification
+from horde_agent.learning.rarity import N_CLASSES, Rarity
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, trace_length
 from horde_agent.saving import State
-from horde_agent.types import Bools, Integers, Reals
+from horde_agent.types import Bools, Floats, Integers, Reals
 
 LANE_UNIT = 16  # lanes come in multiples of a cache line of float32
 WIDEST = 128  # lanes of a block
@@ -144,7 +142,7 @@ ARRAYS: dict[str, Array] = {
         Array(SIGNAL),
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
-    **dict.fromkeys(("visits", "class_bits", "class_scale", "scale", "rarity_at"), Array(SHARED)),
+    **dict.fromkeys(("class_bits", "class_scale", "scale"), Array(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
     **dict.fromkeys(
         ("overlap", "norm", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)
@@ -645,12 +643,10 @@ class SpanMemory:
         self.clock = np.zeros(N_CLOCKS, dtype=np.int64)
         self.clock[NOW] = -1
         n_words = -(-n_features // 64)
-        self.visits = np.zeros(n_features, dtype=np.int64)
         self.class_bits = np.zeros((N_CLASSES, n_words), dtype=np.uint64)
         self.class_bits[-1] = ~self.class_bits[-1]  # features that were never active are rare
         self.class_scale = np.ones(N_CLASSES)
         self.scale = np.ones(n_features, dtype=self.dtype)
-        self.rarity_at = np.array([0, FIRST], dtype=np.int64)
         self.stream = 0
         self.others = dict[int, State]()
         self._packed: Any = None
@@ -729,11 +725,9 @@ class SpanMemory:
             row_of=self.row_of,
             feature_of=self.feature_of,
             clock=self.clock,
-            visits=self.visits,
             class_bits=self.class_bits,
             class_scale=self.class_scale,
             scale=self.scale,
-            rarity_at=self.rarity_at,
         )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
         self._packed = None
@@ -812,28 +806,30 @@ class SpanMemory:
         self.prefault_ahead(new.size)
         self.clock[N_ROWS] += new.size
 
-    @property
-    def is_classification_due(self) -> bool:
-        """True if features are to be classified by their rarity, where step sizes depend on it."""
-        return bool(self.rarity_at[N_LEARNED] >= self.rarity_at[CLASSIFY_AT])
+    def set_scales(self, rarity: Rarity) -> None:
+        """Set the factors of the features' step sizes; no update is pending.
 
-    def classify_features(self) -> None:
-        """Classify the features by their rarity; no update is pending."""
-        rarity = classified(self.visits, int(self.visits.sum()) // self.span.n_active)
+        Features that were active get a row, since a row without a feature has the class of one that
+        never was.
+        """
+        self.number_features(np.flatnonzero(rarity.was_active))
+        by_row = np.append(self.features, np.flatnonzero(self.row_of < 0))
+        class_of = rarity.class_of[by_row]
         self.class_scale[:] = rarity.scale_of
-        self.scale[:] = rarity.scale_of[rarity.class_of]
+        self.scale[:] = rarity.scale_of[class_of]
         is_member = np.zeros(64 * self.class_bits.shape[1], dtype=bool)
         for k in range(N_CLASSES):
-            is_member[: self.n_features] = rarity.class_of == k
+            is_member[: self.n_features] = class_of == k
             self.class_bits[k] = np.packbits(is_member, bitorder="little").view(np.uint64)
         self.span.largest_gain[:] = 0.0
-        self.rarity_at[CLASSIFY_AT] = next_classification(int(self.rarity_at[N_LEARNED]))
 
-    def count_visits_of(self, other: SpanMemory) -> None:
-        """Take over the visits of features, and their classes, from the memory of other demons of the same stream."""
-        self.number_features(other.features)
-        for name in ("visits", "class_bits", "class_scale", "scale", "rarity_at"):
-            getattr(self, name)[...] = getattr(other, name)
+    @property
+    def scale_of_features(self) -> Floats:
+        """Factor of each feature's step size, shape (n_features,)."""
+        by_row = np.append(self.features, np.flatnonzero(self.row_of < 0))
+        scale = np.zeros(self.n_features)
+        scale[by_row] = self.scale
+        return scale
 
     def clear(self, demon: int) -> None:
         """Set a demon's weights, traces and estimates to zero permanently; its lane gets no signals any more."""

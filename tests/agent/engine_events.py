@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.rarity import FeatureRarity
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -112,6 +113,8 @@ class EngineStream:
         choices: What signals are drawn from.
         n_streams: Number of streams, which take turns.
         algorithms: Update rules of the demons: policy k has number k modulo their number.
+        rarity: What counts the features, whose classes all engines get; None for features that are
+            alike.
 
     Attributes:
         group: Trace group of each demon, shape (n_demons,).
@@ -130,11 +133,14 @@ class EngineStream:
         choices: Choices | None = None,
         n_streams: int = 1,
         algorithms: Sequence[str] = ("gtd",),
+        rarity: FeatureRarity | None = None,
     ) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.choices = choices or Choices()
         self.n_streams = n_streams
         self.algorithms = tuple(algorithms)
+        self.rarity = rarity
+        self.n_learned = 0
         self.policy = np.repeat(np.arange(N_POLICIES), self.choices.demons)
         n = self.policy.size
         self.variant = rng.integers(0, 2, n)
@@ -261,6 +267,8 @@ class EngineStream:
     def begin(self) -> None:
         """Begin a stream at another state."""
         self._move()
+        if self.rarity is not None:
+            self.rarity.count(self.tiles)
         self.first_predictions = [engine.begin(self.tiles).copy() for engine in self._all()]
 
     def draw_signals(self) -> Signals:
@@ -301,6 +309,17 @@ class EngineStream:
         self._move()
         for engine in self._all():
             engine.learn(self.tiles, signals, is_last=is_last)
+        self.n_learned += 1
+        if self.rarity is not None:
+            self._count(self.rarity)
+
+    def _count(self, rarity: FeatureRarity) -> None:
+        """Count the state, and give all engines the new classes of features if they are due."""
+        rarity.count(self.tiles)
+        if self.n_learned >= rarity.next_at:
+            classes = rarity.classify(self.n_learned)
+            for engine in self._all():
+                engine.set_scales(classes)
 
     def change(self) -> None:
         """Remove demons, add others, and reorder them."""

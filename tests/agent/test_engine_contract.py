@@ -25,6 +25,7 @@ from horde_agent.learning import plain as plain_module
 from horde_agent.learning import span_storage as span_module
 from horde_agent.learning.engine import NEWCOMER, DemonMapping
 from horde_agent.learning.mixed import MixedEngine
+from horde_agent.learning.rarity import FeatureRarity
 from horde_agent.learning.rules import step_sizes_of
 from horde_agent.learning.span_storage import rows_of
 from horde_agent.saving import State
@@ -351,20 +352,31 @@ def test_an_engine_equals_the_oracle_through_random_events(
     assert len(stream.tiles_of_stream) >= case.n_streams - 1
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
-@pytest.mark.parametrize(
-    ("seed", "batch"), [pytest.param(6, 1, marks=pytest.mark.kernels), (6, 4), (7, 1), (7, 4)]
-)
-def test_rare_features_have_larger_step_sizes_through_random_events(
-    seed: int, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def classes_for_few_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """A feature is active in a fourteenth of the states: the boundaries are set so that all classes occur."""
     monkeypatch.setattr(rarity, "BOUNDARIES", (0.085, 0.065))
     monkeypatch.setattr(rarity, "N_IMAGINED", 3)
+
+
+RARE_CASES = [
+    pytest.param(6, "span-eager", marks=pytest.mark.kernels),
+    (6, "span-deferred"),
+    (7, "span-eager"),
+    (7, "span-deferred"),
+    pytest.param(6, "plain", marks=pytest.mark.kernels),
+    (7, "plain"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
+@pytest.mark.usefixtures("classes_for_few_states")
+@pytest.mark.parametrize(("seed", "kind"), RARE_CASES)
+def test_rare_features_have_larger_step_sizes_through_random_events(seed: int, kind: str) -> None:
     by_hand = RarityByHand(N, often=0.085, seldom=0.065, n_imagined=3)
-    stream = EngineStream(seed, n_streams=3)
+    stream = EngineStream(seed, n_streams=3, rarity=FeatureRarity(N))
     config = config_of("gtd", rarity=True, mspbe_tau=30.0)
-    engine = span_engine(stream, config, batch=batch)
+    engine = KINDS[kind](stream, config)
     reference = DenseEngine(
         stream.group,
         N,
@@ -424,6 +436,24 @@ def test_the_span_engine_learns_what_the_plain_engine_learns(
     Trial(stream, (name,)).run(150)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of 0 inf
+@pytest.mark.usefixtures("classes_for_few_states")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS[name]) for name in SPAN_RULES if name != "gtd"]
+)
+def test_the_engines_learn_the_same_with_rare_features(name: str) -> None:
+    """The step size is so large that every rule's bound of it counts."""
+    config = config_of(name, rarity=True, parameters={})
+    alpha = 5.0 * rules.rule(name).STEP_SIZE / N_ACTIVE
+    choices = Choices(gamma=(0.0, 0.5, 0.9), lam=(0.0, 0.4, 0.9), alpha=alpha, alpha_w=0.01)
+    stream = EngineStream(4, choices, n_streams=3, rarity=FeatureRarity(N))
+    engine = span_engine(stream, config, batch=4, period=7)
+    stream.start([Learner(engine)], [Learner(plain_engine(stream, config))])
+    Trial(stream, (name,)).run(200)
+    gains = engine.arrays.largest_gain
+    assert gains.max() > 1.0 or name.startswith("intentional")
+
+
 @pytest.mark.parametrize(
     ("trace_rule", "parameters"), [("clipped", {"c_bar": 0.6}), ("abtd", {"psi": 0.7})]
 )
@@ -453,10 +483,18 @@ if IS_INTERPRETED:
     "name", [pytest.param(name, marks=MARKS_IF_SHORT[name]) for name in SPAN_RULES]
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # interpreted, NumPy warns of inf - inf
-def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
+@pytest.mark.usefixtures("classes_for_few_states")
+@pytest.mark.parametrize("has_rarity", [False, True])
+def test_the_plain_engine_takes_over_every_trace(
+    name: str, has_rarity: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After random events, among them gaps and changes of the stream, it continues from what the other learned."""
-    config = config_of(name)
-    stream = EngineStream(5, FEW, n_streams=2)
+    monkeypatch.setattr(rarity, "FIRST", 16)
+    config = config_of(name, rarity=has_rarity)
+    features = None
+    if has_rarity:
+        features = FeatureRarity(N)
+    stream = EngineStream(5, FEW, n_streams=2, rarity=features)
     learner = Learner(span_engine(stream, config, batch=3, period=7))
     stream.start([learner], [Learner(plain_engine(stream, config))])
     stream.run(N_EVENTS_BEFORE_CHANGE)
@@ -473,10 +511,14 @@ def test_the_plain_engine_takes_over_every_trace(name: str) -> None:
     [(name, "plain") for name in rules.names()]
     + [pytest.param(name, "span-eager", marks=MARKS[name]) for name in SPAN_RULES],
 )
-def test_a_restored_engine_continues_to_the_bit(name: str, kind: str) -> None:
+@pytest.mark.usefixtures("classes_for_few_states")
+def test_a_restored_engine_continues_to_the_bit(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the midst of three streams, in an engine that was made anew."""
-    config = config_of(name)
-    stream = EngineStream(2, RULES_DRAW, n_streams=3)
+    monkeypatch.setattr(rarity, "FIRST", 16)
+    config = config_of(name, rarity=rules.rule(name).SPAN is not None)
+    stream = EngineStream(2, RULES_DRAW, n_streams=3, rarity=FeatureRarity(N))
     learned = KINDS[kind](stream, config)
     stream.start([Learner(learned)])
     for k in range(30):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Greedy, Horde, LearnerConfig
-from horde_agent.learning import PlainEngine, rarity
+from horde_agent.learning import rarity
 from horde_agent.learning.rarity import classified, next_classification
 from tests.agent.hordes import BEHAVIOUR, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
 from tests.bench.random_mdps import learn, random_mdp
@@ -282,22 +282,34 @@ def test_a_rule_that_comes_later_counts_the_current_states_once(n_streams: int) 
         np.testing.assert_allclose(gained(index), factor * np.array([0.01, 0.05]), rtol=1e-12)
 
 
-REFUSED: list[dict[str, Any]] = [
-    {"trace_rule": "capped"},
-    {"algorithm": "autostep"},
-    {"engine": "plain"},
-]
+REFUSED: list[dict[str, Any]] = [{"trace_rule": "capped"}, {"algorithm": "autostep"}]
 
 
 @pytest.mark.parametrize("settings", REFUSED)
-def test_options_that_need_the_plain_engine_are_refused_with_it(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"needs the plain engine.*set rarity=False"):
+def test_options_without_a_fast_engine_are_refused_with_it(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"has no fast engine.*set rarity=False"):
         LearnerConfig(rarity=True, **settings)
 
 
-def test_the_plain_engine_refuses_it() -> None:
-    with pytest.raises(ValueError, match="set rarity=False, or use SpanEngine"):
-        PlainEngine(np.zeros(1, dtype=np.int64), 4, 0.1, 0.1, LearnerConfig(rarity=True))
+def test_copies_of_a_horde_merge_what_they_learned_with_their_own_step_sizes() -> None:
+    """Rare tiles are rare in the first stream alone, which learns them four times as fast; merging takes the means."""
+    horde = make([ask("next", BEHAVIOUR, Channel(0), 0.0)], "plain", rarity=True, step_size=0.04)
+    common = np.arange(N_ACTIVE)
+    rare = common + N_ACTIVE
+    horde.begin(np.ones(1), common)
+    copy = horde.copy_for_stream()
+    copy.begin(np.ones(1), common)
+    for step in range(128):
+        horde.learn(0, 1.0, np.ones(1), common)
+        copy.learn(0, 1.0, np.ones(1), (common, rare)[step % 2])
+    for one in (horde, copy):
+        one.learn(0, 1.0, np.ones(1), rare)
+        one.learn(0, 1.0, np.ones(1), common)
+    weights = [one.weights()[0] for one in (horde, copy)]
+    assert weights[0][0, rare[0]] == pytest.approx(4 * 0.01, rel=1e-9)
+    horde.merge([copy])
+    for one in (horde, copy):
+        np.testing.assert_allclose(one.weights()[0], np.mean(weights, axis=0), rtol=1e-12)
 
 
 def test_real_valued_features_are_refused_with_it() -> None:

@@ -105,6 +105,9 @@ class DenseEngine:
     def catch_up(self) -> None:
         """Do nothing: no step is deferred."""
 
+    def set_scales(self, rarity: Any) -> None:
+        """Do nothing: it counts the features itself."""
+
     def select_stream(self, stream: int) -> None:
         gtd = self.gtd
         self._other_streams[self.stream] = {

@@ -8,6 +8,8 @@ A rule is a module with
         MSPBE estimates, "w" the secondary weights, "beta" the logarithm of a step size per weight over alpha
     NUMBERS, TRACE_NUMBERS: names of its numbers per demon; a gap clears those of the trace
     learn(rule, i, demons, step): an `inner_kernel` that updates demon i in place from a transition
+    plain_gain(rule, i, demons, step): an `inner_kernel` that returns the rule's `gain` from full vectors, where it is
+        not that of TD(lambda)
     SPAN: names of the numbers that it stores of each step on the span engine, besides c and d: "h", "q", "source",
         "w_factor"; without it the rule is for the plain engine only
     scan_decay, scan_term, changes, trace_source, gain, decay_factor, lane_step, add_step, flush_coefficients: its
@@ -33,7 +35,7 @@ from numba.extending import overload
 
 from horde_agent.kernels import own_rules
 from horde_agent.kernels._jit import INLINED_OPTIONS, INNER_OPTIONS, inner_kernel, outer_kernel
-from horde_agent.kernels.plain import Demons, Phi, Step, skip
+from horde_agent.kernels.plain import Demons, Phi, Step, record_gain, skip, step_fraction
 from horde_agent.types import Bools
 
 ALIASES = {"tdc": "gtd"}
@@ -87,7 +89,7 @@ class Rule:
     def __getattr__(self, name: str) -> Any:
         if hasattr(self._definition, name):
             return getattr(self._definition, name)
-        if name in SPAN_KERNELS:
+        if name in (*SPAN_KERNELS, "plain_gain"):
             return getattr(rule("td"), name)
         return _DEFAULTS[name]
 
@@ -172,6 +174,7 @@ def _by_rule(name: str, options: Any) -> Any:
 
 
 learn = _by_rule("learn", INNER_OPTIONS)
+plain_gain = _by_rule("plain_gain", INNER_OPTIONS)
 SPAN_KERNELS = (
     "scan_decay",
     "scan_term",
@@ -198,8 +201,20 @@ flush_coefficients = _by_rule("flush_coefficients", INLINED_OPTIONS)
 def _learn_one(
     parameters: Any, i: int, demons: Demons, phi_t: Phi, phi_tp1: Phi, signals: Any
 ) -> None:
-    """Call `learn` with the parts of a step: numba's parallel loops take no nested tuple."""
-    learn(parameters, i, demons, Step(phi_t, phi_tp1, *signals))
+    """Call `learn` with the parts of a step: numba's parallel loops take no nested tuple.
+
+    Both step sizes are bounded for this step: `plain.step_fraction`, 1 if S is 1.
+    """
+    step = Step(phi_t, phi_tp1, *signals)
+    record_gain(i, demons, plain_gain(parameters, i, demons, step))
+    fraction = step_fraction(i, demons)
+    alpha = demons.alpha[i]
+    alpha_w = demons.alpha_w[i]
+    demons.alpha[i] = fraction * alpha
+    demons.alpha_w[i] = fraction * alpha_w
+    learn(parameters, i, demons, step)
+    demons.alpha[i] = alpha
+    demons.alpha_w[i] = alpha_w
 
 
 @outer_kernel

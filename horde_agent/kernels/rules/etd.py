@@ -33,13 +33,34 @@ ETD = namedtuple("ETD", ())  # no parameters
 
 
 @inner_kernel
+def plain_follow_on(i: int, demons: Demons, step: Step) -> float:
+    """Return F_t."""
+    past = demons.numbers[RHO, i] * demons.gamma_t[i] * demons.numbers[FOLLOW_ON, i]
+    return float(past + step.interest[i])
+
+
+@inner_kernel
+def plain_emphasis(i: int, demons: Demons, step: Step) -> float:
+    """Return M_t."""
+    lam = demons.lam_t[i]
+    return float(lam * step.interest[i] + (1.0 - lam) * plain_follow_on(i, demons, step))
+
+
+@inner_kernel
+def plain_gain(_: ETD, i: int, demons: Demons, step: Step) -> float:
+    """Return e_t.S.phi_t before e_t is written, as `gain` does."""
+    e = demons.vectors[0, i]
+    past = plain.decay_of(i, demons) * plain.dot(e, step.phi_t)
+    source = plain_emphasis(i, demons, step)
+    return float(step.rho[i] * (source * plain.squared(step.phi_t) + past))
+
+
+@inner_kernel
 def learn(_: ETD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
     e = demons.vectors[0, i]
-    interest = step.interest[i]
-    lam = demons.lam_t[i]
-    follow_on = demons.numbers[RHO, i] * demons.gamma_t[i] * demons.numbers[FOLLOW_ON, i] + interest
-    emphasis = lam * interest + (1.0 - lam) * follow_on
+    follow_on = plain_follow_on(i, demons, step)
+    emphasis = plain_emphasis(i, demons, step)
     demons.numbers[FOLLOW_ON, i] = follow_on
     demons.numbers[RHO, i] = step.rho[i]
     delta = plain.td_error(i, demons, step)

@@ -64,11 +64,9 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     """Update demon `i` in place."""
     e = demons.vectors[0, i]
     rho = step.rho[i]
-    squared = 0.0
+    squared = plain.squared(step.phi_t)
     delta = plain.td_error(i, demons, step)
     decay = plain.decay_of(i, demons)
-    for k in range(step.phi_t.value.shape[0]):
-        squared += step.phi_t.value[k] ** 2
     norm = decay * (2.0 * plain.dot(e, step.phi_t) + decay * plain.inner(e, e)) + squared
     change = change_of(
         rule, i, demons, delta, squared, norm * (rho * rho if rule.realised > 0.5 else 1.0)
@@ -76,6 +74,12 @@ def learn(rule: IntentionalTD, i: int, demons: Demons, step: Step) -> None:
     if plain.update_trace(i, demons, e, step, 1.0):
         plain.add_vector(demons.theta[i], change, e)
     plain.update_estimates(i, demons, step, delta, e, 0.0)
+
+
+@inner_kernel
+def plain_gain(_: IntentionalTD, _i: int, _demons: Demons, _step: Step) -> float:
+    """Return 0, as `gain` does."""
+    return 0.0
 
 
 @inlined_kernel

@@ -54,6 +54,14 @@ def learn(_: TD, i: int, demons: Demons, step: Step) -> None:
     move(i, demons, step, 1.0)
 
 
+@inner_kernel
+def plain_gain(_: TD, i: int, demons: Demons, step: Step) -> float:
+    """Return e_t.S.phi_t before e_t is written, as `gain` does."""
+    e = demons.vectors[demons.n_weights, i]
+    past = plain.decay_of(i, demons) * plain.dot(e, step.phi_t)
+    return float(step.rho[i] * (plain.squared(step.phi_t) + past))
+
+
 # ---- span engine: the same as sums over the steps since the weights were written; the default of
 #
 #     theta_t.phi_j = theta_0.phi_j + alpha sum_k d_k u_k        d_k = rho_k delta_k,   u_k = e_k.phi_j / rho_k

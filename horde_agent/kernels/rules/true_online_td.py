@@ -48,12 +48,19 @@ TrueOnlineTD = namedtuple("TrueOnlineTD", ())  # no parameters
 def move(i: int, demons: Demons, step: Step, e: Reals, delta: float, dv: float) -> None:
     """Update the trace e, shape (n,), and theta of demon `i` in place."""
     theta = demons.theta[i]
-    alpha = demons.alpha[i]
+    fraction = plain.step_fraction(i, demons)
+    alpha = demons.alpha[i] / fraction  # the trace holds the fraction with which a state entered
     rho = step.rho[i]
     kappa = 1.0 - alpha * rho * plain.decay_of(i, demons) * plain.dot(e, step.phi_t)
-    if plain.update_trace(i, demons, e, step, kappa):
+    if plain.update_trace(i, demons, e, step, fraction * kappa):
         plain.add_vector(theta, alpha * (delta + dv), e)
-        plain.add(theta, -alpha * rho * dv, step.phi_t)
+        plain.add(theta, -alpha * fraction * rho * dv, step.phi_t)
+
+
+@inner_kernel
+def plain_gain(_: TrueOnlineTD, i: int, _demons: Demons, step: Step) -> float:
+    """Return rho_t phi_t.S.phi_t, as `gain` does."""
+    return float(step.rho[i] * plain.squared(step.phi_t))
 
 
 @inner_kernel

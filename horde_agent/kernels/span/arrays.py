@@ -153,11 +153,9 @@ class SpanArrays(NamedTuple):
     clock: Integers  # (N_CLOCKS,)
 
     # Step sizes by the rarity of features, S: see `learning/rarity.py`.
-    visits: Integers  # (n,): number of states in which each row was active, counted unless S is 1
     class_bits: NDArray[np.uint64]  # (classes, n / 64): the rows of each class, a bit per row
     class_scale: Floats  # (classes,): factor of the step sizes
     scale: Reals  # (n,): the same by row
-    rarity_at: Integers  # (2,): learning steps so far, and that of the next classification
 
     # Runs of times during which a row was active: list 0 for a flush, list 1 for a batch.
     run_row: Places  # (2, n): rows that were active
@@ -213,10 +211,6 @@ IS_KNOWN = 3  # 1: gamma and lambda equal those of the latest step, and all outc
 FLUSHED = 4  # time up to which the current group is being flushed
 N_PLACES = 5  # places in the tables of the group being flushed
 N_CLOCKS = 6
-
-# Places in `rarity_at`
-N_LEARNED = 0
-CLASSIFY_AT = 1
 
 
 @inner_kernel

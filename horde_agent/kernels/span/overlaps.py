@@ -73,8 +73,6 @@ def observe(span: SpanArrays, tiles: Integers) -> None:
             n_rows += 1
         bits[row >> 6] |= _ONE << np.uint64(row & 63)
         active[i] = row
-        if span.has_scales:
-            span.visits[row] += 1
     span.clock[NOW] = time
     span.clock[N_ROWS] = n_rows
     list_changes(span, time)

@@ -22,7 +22,6 @@ from horde_agent.kernels.span.arrays import (
     IDLE,
     IS_KNOWN,
     LEARNS,
-    N_LEARNED,
     NOW,
     OLDEST,
     SpanArrays,
@@ -74,7 +73,6 @@ def enqueue_signals(
     copy(signals.rho_t, span.signal_rho[slot])
     copy(signals.c_tp1, span.signal_c[slot])
     span.signal_b[slot] = signals.b_t[0]
-    span.rarity_at[N_LEARNED] += 1
     span.signal_changes[slot, 0] = 0
     span.signal_changes[slot, 1] = 0
     if not (signals.is_fixed and span.clock[IS_KNOWN] and not is_last):
