@@ -41,7 +41,6 @@ _STATE = (
     "_b",
     "_predicted",
     "_latest",
-    "interrupted",
 )
 
 Predictions = NDArray[np.floating]
@@ -99,8 +98,6 @@ class StreamLearner:
 
     Attributes:
         errors: Scores of the test excursions.
-        interrupted: Number of tests that a break ended before their last term, by their terms, of
-            the behaviour and by excursions, shape (2, horizon + 1).
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         robot: Number of the robot whose stream is learned from.
@@ -118,7 +115,7 @@ class StreamLearner:
         self._encode_first = encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
-        self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons)
+        self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons, self.horizon)
         self.learning_steps = 0
         self._n_updates_before = horde.n_updates
         self.learn_s = Durations()
@@ -130,8 +127,6 @@ class StreamLearner:
         self._b = np.nan
         self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
         self._latest: Observation = np.zeros(len(interface.channels), dtype=np.float32)
-        # Tests that a break ended, by their number of terms: of the behaviour, and excursions
-        self.interrupted: Integers = np.zeros((2, self.horizon + 1), dtype=np.int64)
         # At the latest observation of an excursion
         self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
@@ -288,9 +283,9 @@ class StreamLearner:
         if not is_learned(self._phase, flags):
             self.catch_up()
             self.horde.begin(observation, tiles)
-            if self._test is not None and ends_test(flags):
-                self.interrupted[0, self._test.n_terms] += 1
-            if ends_test(flags) or self._phase is not Phase.BEHAVE:
+            if ends_test(flags):
+                self._discard_test(Discard.BEHAVIOUR)
+            if self._phase is not Phase.BEHAVE:
                 self._test = None
             self._continue_test(observation, tiles, flags, reward)
             return
@@ -318,10 +313,13 @@ class StreamLearner:
         that an excursion follows; without one its constant action identifies it.
         """
         if phase is not self._phase:
-            if phase is Phase.DOCK and self._phase is Phase.EXCURSION:
+            is_excursion = self._phase is Phase.EXCURSION
+            if phase is Phase.DOCK and is_excursion:
                 self._discard_test(Discard.DOCKING)
-            if phase is Phase.END and self._test is not None:
-                self.interrupted[int(self._phase is Phase.EXCURSION), self._test.n_terms] += 1
+            elif phase is Phase.END and is_excursion:
+                self._discard_test(Discard.END)
+            elif phase is Phase.END:
+                self._discard_test(Discard.BEHAVIOUR)
             self._test = None
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()
@@ -413,14 +411,13 @@ class StreamLearner:
             self._test.complete(self._predictions_at(observation, tiles))
         self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
         if self._phase is Phase.EXCURSION and self._test.is_repeated.all():
-            self.errors.discard(Discard.STALE)
+            self.errors.discard(Discard.STALE, self._test.n_terms)
         self._test = None
 
     def _discard_test(self, reason: Discard) -> None:
-        """Discard the excursion under way, if there is one."""
+        """Discard the test under way, if there is one."""
         if self._test is not None:
-            self.interrupted[1, self._test.n_terms] += 1
-            self.errors.discard(reason)
+            self.errors.discard(reason, self._test.n_terms)
             self._test = None
 
     def _predictions_at(self, observation: Observation, tiles: Tiles) -> Predictions:

@@ -19,17 +19,21 @@ from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
 from horde_agent.scoring.two_pass_nmsre import final_nmsre, policy_scores
 from horde_agent.types import Floats, Integers
 
-_STATE = ("n_excursions", "n_discarded_by", "n_repeated", "latest_mean", "_trace")
+_STATE = ("n_excursions", "discarded", "n_repeated", "latest_mean", "_trace")
+HORIZON = 50
+"""Terms of a return, unless another number is chosen."""
 
 
 class Discard(IntEnum):
-    """Why a test excursion was discarded; the values are indices of `ReturnErrors.n_discarded_by`."""
+    """Why a test was discarded; the values are rows of `ReturnErrors.discarded`."""
 
     GAP = 0
     NOT_APPLIED = 1
     STALE = 2  # stale frames have too much weight in the return of each question
     TRUNCATED = 3
     DOCKING = 4
+    END = 5  # an excursion was under way at the end of the life
+    BEHAVIOUR = 6  # anything that ends a test of the behaviour itself
 
 
 DISCARDED_BY = {
@@ -39,7 +43,10 @@ DISCARDED_BY = {
     Discard.TRUNCATED: "the end of the episode",
     Discard.DOCKING: "docking",
 }
-"""In words, what interrupted an excursion."""
+"""In words, what interrupted an excursion of those that are counted."""
+
+_OF_EXCURSIONS = (Discard.GAP, Discard.NOT_APPLIED, Discard.TRUNCATED, Discard.DOCKING, Discard.END)
+"""What ends an excursion before its last term."""
 
 
 class ReturnErrors:
@@ -49,17 +56,20 @@ class ReturnErrors:
         table: The completed excursions.
         moments: Of the returns so far.
         n_excursions: Completed tests: excursions, and stretches of the behaviour itself.
-        n_discarded_by: Excursions that were discarded for each reason, by `Discard`, shape (5,).
+        discarded: Tests that were discarded for each reason, by `Discard`, and by the number of their
+            terms, shape (7, horizon + 1).
         n_repeated: Tests per demon that were not scored because of stale frames
             (`TestExcursion.is_repeated`), shape (n_demons,).
         latest_mean: Mean online NMSRE after the last excursion; NaN until a demon was tested twice.
     """
 
-    def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
+    def __init__(
+        self, policies: Sequence[PolicyUnderTest], n_demons: int, horizon: int = HORIZON
+    ) -> None:
         self.table = ExcursionTable(policies, n_demons)
         self.n_excursions = 0
         self.n_repeated: Integers = np.zeros(n_demons, dtype=np.int64)
-        self.n_discarded_by: Integers = np.zeros(len(Discard), dtype=np.int64)
+        self.discarded: Integers = np.zeros((len(Discard), horizon + 1), dtype=np.int64)
         self.latest_mean = float("nan")
         self.moments = ReturnMoments(n_demons)
         self._trace: Floats = np.full(n_demons, np.nan)
@@ -72,12 +82,23 @@ class ReturnErrors:
     @property
     def n_discarded(self) -> int:
         """Number of excursions that were discarded."""
-        return int(self.n_discarded_by.sum())
+        return int(self.discarded[list(DISCARDED_BY)].sum())
 
     def discarded_by(self) -> dict[str, int]:
         """Return how many excursions were discarded for each reason, in words, without those of 0."""
-        counts = zip(DISCARDED_BY.values(), self.n_discarded_by.tolist(), strict=True)
-        return {reason: n for reason, n in counts if n}
+        counts = {
+            words: int(self.discarded[reason].sum()) for reason, words in DISCARDED_BY.items()
+        }
+        return {words: n for words, n in counts.items() if n}
+
+    @property
+    def interrupted(self) -> Integers:
+        """Tests that a break ended before their last term, by their terms, shape (2, horizon + 1).
+
+        The first row has those of the behaviour, the second the excursions.
+        """
+        of_excursions = self.discarded[list(_OF_EXCURSIONS)].sum(axis=0)
+        return np.stack([self.discarded[Discard.BEHAVIOUR], of_excursions])
 
     @property
     def n_tests(self) -> Integers:
@@ -111,9 +132,9 @@ class ReturnErrors:
         self._trace = np.where(old_index >= 0, self._trace[old_index], np.nan)
         self.n_repeated = np.where(old_index >= 0, self.n_repeated[old_index], 0)
 
-    def discard(self, reason: Discard) -> None:
-        """Count an excursion that was discarded."""
-        self.n_discarded_by[reason] += 1
+    def discard(self, reason: Discard, n_terms: int) -> None:
+        """Count a test that was discarded after some terms of its return."""
+        self.discarded[reason, n_terms] += 1
 
     def add(self, test: TestExcursion, diverged: Collection[int] = ()) -> None:
         """Score a completed excursion, omitting `diverged` demons from the mean, and append it to the table.

@@ -400,14 +400,14 @@ def test_episodes_shorter_than_the_horizon_name_the_horizon_that_half_of_the_tes
         return relearn(recorder.stream(), horde, FACE)
 
     student = student_of(40)
-    assert student.interrupted.sum() == 10, (
+    assert student.errors.interrupted.sum() == 10, (
         "tests begin after 0, 50, ... 450 steps: 12, 10, 8, 6, 4, 2, 12, ... before an end"
     )
-    reason = why_not(student.horde.questions[0], facts(interrupted=student.interrupted))
+    reason = why_not(student.horde.questions[0], facts(interrupted=student.errors.interrupted))
     assert reason.endswith("half of them within 8 steps; use --horizon 8")
     student = student_of(1)
-    assert student.interrupted.sum() == 1
-    reason = why_not(student.horde.questions[0], facts(interrupted=student.interrupted))
+    assert student.errors.interrupted.sum() == 1
+    reason = why_not(student.horde.questions[0], facts(interrupted=student.errors.interrupted))
     assert reason.endswith("more steps are needed")
 
 
@@ -421,8 +421,8 @@ def test_tests_that_breaks_cut_short_name_the_horizon_that_half_of_them_reach() 
     life = live(1_000, ToyBody(breaks), SpyHorde(questions), excursions=ExcursionConfig(0.0, 50))
     student = life.student
     assert student.errors.n_excursions == 0
-    assert student.interrupted[0, :12].tolist() == [1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2]
-    tests = facts(interrupted=student.interrupted)
+    assert student.errors.interrupted[0, :12].tolist() == [1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 2, 2]
+    tests = facts(interrupted=student.errors.interrupted)
     near = "0 complete tests of 50 steps: 20 were interrupted by gaps or ends of episodes, half of them within 5 steps"
     assert why_not(questions[0], tests) == f"{near}; use --horizon 5"
     assert why_not(questions[-1], tests) == f"{near}, but its return needs 29"

@@ -133,7 +133,7 @@ def test_a_break_inside_or_in_the_last_step_discards_the_excursion_and_drives_ba
     assert body.drives[0] == discarded_at
     cut_by_the_end = {20: 4}.get(steps)
     expected = [int(n in (discarded_at - 1, cut_by_the_end)) for n in range(6)]
-    np.testing.assert_array_equal(student.interrupted, [np.zeros(6), expected])
+    np.testing.assert_array_equal(student.errors.interrupted, [np.zeros(6), expected])
     assert (errors.n_discarded, errors.n_excursions) == (1, len(tested))
     reason = "a gap" if 3 in fault else "an action that was not applied"
     assert errors.discarded_by() == {reason: 1}

@@ -39,7 +39,7 @@ class LogSource(Source):
     def __init__(self, run: Run) -> None:
         log_nexting.known_returns(run.horde)
         student = StreamLearner(run.horde, run.interface)
-        student.errors = _NoScores(student.errors.policies, run.horde.n_demons)
+        student.errors = _NoScores(student.errors.policies, run.horde.n_demons, student.horizon)
         student.errors.table.record_to(run.folder.excursions)
         super().__init__(run, student)
         self._rows = Recording(run.folder.life)

@@ -110,7 +110,7 @@ class ExcursionFacts(NamedTuple):
     n_tests: Integers  # complete tests
     share: Floats  # mean share of the returns beyond the horizon, NaN without a test
     horizon: int  # terms of a test
-    interrupted: Integers  # as in `StreamLearner`
+    interrupted: Integers  # as in `ReturnErrors`
     has_excursions: bool  # whether the environment supports test excursions
     n_repeated: Integers  # tests left out because of stale frames
 
@@ -143,7 +143,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         n_tests=errors.n_tests,
         share=share,
         horizon=student.horizon,
-        interrupted=student.interrupted,
+        interrupted=errors.interrupted,
         has_excursions=outcome.has_tests,
         n_repeated=errors.n_repeated,
     )
