@@ -160,9 +160,9 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
 
 
 def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
-    from horde_agent.runs.data.draft import draft_columns
+    from horde_agent.runs.data.formats import format_of
 
-    print(draft_columns(command.file), end="")
+    print(format_of(command.file).draft(command.file), end="")
 
 
 def _evaluate(command: EvaluateConfig, _: SignalHandler) -> None:

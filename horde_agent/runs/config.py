@@ -145,8 +145,9 @@ class LearnConfig:
             recorded action probabilities; or any robot's CSV or Parquet file, with --columns.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
             known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
-            a folder of bags, described by --columns; or the folder of a LeRobot data set.
-        minari: Name of a Minari data set to learn from, NAMESPACE/NAME-v0.
+            a folder of bags, described by --columns; or the folder of a LeRobot data set, or the name
+            of a Minari data set, NAMESPACE/NAME-v0.
+        minari: Name of a Minari data set, as --data.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
         steps: Number of steps, of 100 ms with a robot, including excursions and drives.

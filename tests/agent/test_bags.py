@@ -25,7 +25,6 @@ from horde_agent.runs.data import bag_files
 from horde_agent.runs.data.bag_files import Message, open_bag
 from horde_agent.runs.data.bag_rows import AFTER, AT, SUM, VALUE, Field, Losses, Resampler
 from horde_agent.runs.data.bags import open_bag_table
-from horde_agent.runs.data.draft import draft_columns
 from tests.agent.bags import (
     COLUMNS,
     SECOND_NS,
@@ -40,6 +39,7 @@ from tests.agent.bags import (
     write_sqlite,
 )
 from tests.agent.commands import summary_of, toy
+from tests.agent.table_files import draft_columns
 
 for package in ("rosbags", "mcap", "mcap_ros2"):
     pytest.importorskip(package)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
+import io
 import re
+import sys
 import time
 import zipfile
 from decimal import Decimal
@@ -17,12 +20,14 @@ import pytest
 from horde_agent import cli, learn_from
 from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import cells, files
+from horde_agent.runs.data import cells
+from horde_agent.runs.data.arrays import chunks_of
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.draft import draft_columns
-from horde_agent.runs.data.files import SUFFIXES, chunks_of, columns_in, open_table, read_files
+from horde_agent.runs.data.formats import csv_file as csv_format
+from horde_agent.runs.data.formats import npz
 from horde_agent.runs.data.tables import Table
 from horde_agent.types import parsed_toml
+from tests.agent.table_files import SUFFIXES, columns_in, draft_columns, open_table, read_columns
 
 X = ChannelColumn("x", "x", "x", low=0.0, high=10.0)
 
@@ -399,7 +404,7 @@ def test_a_line_without_end_is_refused_before_it_is_read(
     file = tmp_path / f"x.csv.{kind}"
     file.write_bytes(pack(start.encode()) + 320 * pack(b"1" * 2_000_000))
     began = time.process_time()
-    with pytest.raises(BadInput, match="has a row of more than 16,777,216 characters, so it is"):
+    with pytest.raises(BadInput, match="has a row of more than 16,777,216 bytes, so it is"):
         rows_in(file)
     assert time.process_time() - began < 2.0
     assert cli.main(["columns", str(file)]) == 2
@@ -410,9 +415,65 @@ def test_wide_rows_are_read_in_small_parts(tmp_path: Path) -> None:
     file = tmp_path / "x.csv.gz"
     row = b'1,"' + b"z" * 100_000 + b'"\n'
     file.write_bytes(gzip.compress(b"x,y\n") + 1_000 * gzip.compress(row))
-    parts = list(read_files([file], ["x"]))
+    parts = list(read_columns(file, ["x"]))
     assert sum(len(part["x"]) for part in parts) == 1_000
     assert max(len(part["x"]) for part in parts) < 700
+
+
+CELLS = (
+    "",
+    "1",
+    "2.5",
+    '"a,b"',
+    '"a\nb"',
+    '"\n"',
+    '""',
+    '""""',
+    '"a""\nb"',
+    '24" x',
+    'a"b"',
+    "3 ",
+    '"é"',
+    "x",
+)
+
+
+def value_of(cell: Any) -> Any:
+    """Return a number as such, which a column of numbers has and one with texts has not."""
+    if isinstance(cell, str) and cell.strip() not in ("1", "2", "2.5", "3"):
+        return cell
+    return float(cell)
+
+
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_a_file_has_the_rows_of_the_standard_library_however_it_is_cut(
+    line_end: str, has_pyarrow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quotes, line ends within them and short rows, read 8 to 200 bytes at a time, by pyarrow or without it.
+
+    Cut at each line end, cells with one would be two; by the number of quotes, `24" x` would hide the next end.
+    """
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    rng = np.random.default_rng(4)
+    file = tmp_path / "t.csv"
+    for n_bytes in (8, 23, 64, 200):
+        monkeypatch.setattr(csv_format, "BLOCK_BYTES", n_bytes)
+        lines = ["x,y,z"]
+        for _ in range(60):
+            n_cells = 3 if rng.random() < 0.9 else int(rng.integers(4))
+            lines.append(",".join(rng.choice(CELLS, n_cells)))
+        text = line_end.join([*lines, "1,2,3", ",,", "", '"",']) + line_end * int(rng.integers(2))
+        with file.open("w", newline="", encoding="utf-8-sig") as opened:
+            opened.write(text)
+        in_file = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+        expected = [[value_of(cell) for cell in row + [""] * (3 - len(row))] for row in in_file]
+        parts = list(read_columns(file, ["z", "x", "y"]))
+        columns = [np.concatenate([part[name].astype(object) for part in parts]) for name in "xyz"]
+        rows = [[value_of(cell) for cell in row] for row in zip(*columns, strict=True)]
+        assert rows == expected[1:-2]
+        assert max(len(part["x"]) for part in parts) < 40
 
 
 def test_a_row_may_span_lines_within_quotes(tmp_path: Path) -> None:
@@ -566,7 +627,7 @@ def test_a_hostile_npz_file_is_refused_in_one_sentence(
 ) -> None:
     file = npz_with(tmp_path / "bad.npz", header, change)
     with pytest.raises(BadInput, match=r"bad.npz"):
-        list(read_files([file], ["x"]))
+        list(read_columns(file, ["x"]))
     columns = csv_file(tmp_path, 'period_s = 1\n[[channel]]\ncolumn = "x"\n', "columns.toml")
     assert (
         cli.main(f"learn --data {file} --columns {columns} --out {tmp_path / 'run'}".split()) == 2
@@ -581,9 +642,9 @@ def test_an_npz_file_larger_than_the_free_memory_is_refused_before_it_is_unpacke
     file = tmp_path / "zeros.npz"
     np.savez_compressed(file, x=np.zeros(1_000_000))
     assert file.stat().st_size < 20_000
-    monkeypatch.setattr(files, "available_memory", lambda: 5_000_000)
+    monkeypatch.setattr(npz, "available_memory", lambda: 5_000_000)
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", None)
-    for read in (lambda: list(read_files([file], ["x"])), lambda: columns_in(file)):
+    for read in (lambda: list(read_columns(file, ["x"])), lambda: columns_in(file)):
         with pytest.raises(BadInput, match=r"zeros.npz has 0.008 GB unpacked, but 0.005 GB of me"):
             read()
 
@@ -612,7 +673,7 @@ def test_every_error_of_pyarrow_in_a_file_is_one_sentence(
 
     monkeypatch.setattr(pq, "ParquetFile", fail)
     with pytest.raises(BadInput, match=r"bad.parquet cannot be read: Wrapping failed"):
-        list(read_files([file], ["x"]))
+        list(read_columns(file, ["x"]))
 
 
 def test_a_damaged_footer_of_a_parquet_file_is_refused_or_read(tmp_path: Path) -> None:
@@ -630,7 +691,7 @@ def test_a_damaged_footer_of_a_parquet_file_is_refused_or_read(tmp_path: Path) -
             damaged[place] ^= 1 << bit
             file.write_bytes(damaged)
             try:
-                list(read_files([file], ["x", "v"]))
+                list(read_columns(file, ["x", "v"]))
             except BadInput as error:
                 messages.append(str(error))
     assert len(messages) > size // 2

@@ -21,13 +21,14 @@ from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import behaviour
+from horde_agent.runs.data.arrays import chunks_of
 from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.files import chunks_of, open_table, read_files, table_files
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.storage.run import HeaderEnv, Run
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of
+from tests.agent.table_files import open_table, read_columns
 from tests.facts import states
 
 N = 1_200
@@ -580,5 +581,5 @@ def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None
         pq.write_table(pa.table({"x": [2.0 * i, 2.0 * i + 1]}), path)
     hidden = tmp_path / "table" / ".life-0.parquet"
     pq.write_table(pa.table({"x": [99.0]}), hidden)
-    chunks = read_files(table_files(tmp_path / "table"), ["x"])
+    chunks = read_columns(tmp_path / "table", ["x"])
     assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == list(range(10))

@@ -15,12 +15,12 @@ import pytest
 from horde_agent import GVF, Behaviour, Channel, Horde, cli, learn_from
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.arrays import chunks_of
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.draft import draft_columns
-from horde_agent.runs.data.files import chunks_of, open_table
 from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.data.tables import Table
 from tests.agent.commands import summary_of
+from tests.agent.table_files import draft_columns, open_table
 from tests.facts import states
 
 N = 200
@@ -661,7 +661,7 @@ def test_a_path_is_a_table_a_data_set_or_refused_by_what_it_may_be(tmp_path: Pat
     for path in (table, str(table)):
         run = learn_from(path, "a", questions=NEXT, out=tmp_path / f"run{type(path).__name__}")
         assert (run.interface.names, run.summary["learning_steps"]) == (("x",), N - 1)
-    may_be = r"neither a file \*.parquet, \*.csv, .* nor the name of a Minari data set, such as NAMESPACE/NAME-v0"
+    may_be = r"does not exist: give .* \*.parquet, .* or the name of a Minari data set, such as NAMESPACE/NAME-v0"
     for wrong in (str(tmp_path / "none.csv"), tmp_path / "none.csv", "none.txt", Path("none")):
         with pytest.raises(BadInput, match=may_be):
             learn_from(wrong, questions=NEXT, out=tmp_path / "b")
@@ -673,7 +673,7 @@ def test_a_path_is_a_table_a_data_set_or_refused_by_what_it_may_be(tmp_path: Pat
             learn_from(wrong, questions=NEXT, out=tmp_path / "b")
     table.write_text("x,a\n1,0\n")
     (tmp_path / "note.txt").write_text("x\n1\n")
-    with pytest.raises(BadInput, match=r"note.txt is no table: give a file \*.parquet, \*.csv"):
+    with pytest.raises(BadInput, match=r"note.txt is no data set: give .* \*.parquet, .* \*.csv"):
         learn_from(tmp_path / "note.txt", questions=NEXT, out=tmp_path / "b")
     with pytest.raises(BadInput, match="has no column 'q'; there are x, a"):
         learn_from(table, "q", questions=NEXT, out=tmp_path / "b")

@@ -19,14 +19,15 @@ from horde_agent import GVF, Behaviour, Channel, Gaussian, cli, interface_of, le
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.arrays import chunks_of
 from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.files import chunks_of, parquet_files, read_files
-from horde_agent.runs.data.lerobot import open_lerobot
-from horde_agent.runs.data.minari import HEADER, open_minari
+from horde_agent.runs.data.formats import lerobot as lerobot_format
+from horde_agent.runs.data.formats.minari import HEADER, open_minari
 from horde_agent.runs.data.tables import Table, episodes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
+from tests.agent.table_files import read_columns
 from tests.facts import states
 
 BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
@@ -257,7 +258,7 @@ def test_an_origin_outlives_an_export(kind: str, tmp_path: Path) -> None:
     assert cli.main(f"learn {source} --out {second_run} {questions}".split()) == 0
     assert summary_of(second_run)["weights_sha256"] == summary_of(run)["weights_sha256"]
     if kind == "parquet":
-        values = next(read_files(parquet_files(out), ["lat"]))["lat"]
+        values = next(read_columns(out, ["lat"]))["lat"]
         assert values == pytest.approx(latitudes, abs=1e-14)
 
 
@@ -503,7 +504,7 @@ def lerobot(path: Path, **changes: Any) -> Path:
 
 def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
     folder = lerobot(tmp_path / "arm")
-    table = open_lerobot(folder)
+    table = lerobot_format.FORMAT.open(folder, None)
     assert table.notes == ["Images and videos are left out: observation.images.top."]
     assert interface_of(folder).names == ("pan", "tilt", "action_pan", "action_tilt")
     assert interface_of(str(folder)).period_s == 1 / 30
@@ -611,7 +612,7 @@ def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_p
         "next.done": np.tile([False] * 3 + [True], 2),
     }
     folder = lerobot(tmp_path / "arm", added={**added, "next.success": np.zeros(8, dtype=bool)})
-    table = open_lerobot(folder)
+    table = lerobot_format.FORMAT.open(folder, None)
     assert interface_of(folder).names == ("pan", "tilt", "reward", "action_pan", "action_tilt")
     rows = np.concatenate([part.rows for part in table])
     assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 0, 5, 6, 7]
@@ -621,7 +622,7 @@ def test_the_next_reward_of_a_lerobot_frame_is_a_channel_of_the_next_frame(tmp_p
     assert "next.done ends episodes by a gap" in table.notes[3]
     file = tmp_path / "columns.toml"
     file.write_text('terminated = "next.done"\nconvention = "transition"\n')
-    rows = np.concatenate([part.rows for part in open_lerobot(folder, file)])
+    rows = np.concatenate([part.rows for part in lerobot_format.FORMAT.open(folder, file)])
     assert rows["observation"][:, 2].tolist() == [0, 1, 2, 3, 4, 0, 5, 6, 7, 8]
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [4, 9]
 

@@ -19,11 +19,10 @@ from horde_agent.interface import Interface
 from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import Columns
-from horde_agent.runs.data.draft import draft_columns
-from horde_agent.runs.data.files import columns_in, open_table
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.types import parsed_toml
+from tests.agent.table_files import columns_in, draft_columns, open_table
 
 X = 'period_s = 1.0\n[[channel]]\ncolumn = "x"\n'
 

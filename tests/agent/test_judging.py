@@ -20,11 +20,11 @@ from horde_agent.judging.result import remarks
 from horde_agent.record import NO_ACTION, Flag, Phase, new_rows
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.columns import Columns
-from horde_agent.runs.data.draft import draft_columns
 from horde_agent.runs.data.tables import Table
 from horde_agent.scoring import horde_value
 from horde_agent.scoring.judgement import LABELS
 from horde_agent.scoring.verdict import WeightShare
+from tests.agent.table_files import draft_columns
 
 FAST = ["wdr", "dr", "cwpdis", "pdis", "wis", "ois", "fqe"]
 COLUMNS = """

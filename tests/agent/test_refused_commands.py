@@ -202,7 +202,7 @@ SETTINGS = [
     Case("learn --robots 2 --backend emulated", "--backend emulated"),
     Case("learn --robots 2 --shards 2", "--shards"),
     Case("learn --robots 2 --realtime", "--realtime"),
-    Case("learn --data x.csv", "needs --columns"),
+    Case("learn --data x.csv", "x.csv does not exist: give the folder of"),
     Case("learn --data x --backend serial", "stands in the robot's place"),
     Case("learn --data x --minari y", "--minari"),
     Case("learn --backend data", "needs --data FILE"),
@@ -316,7 +316,7 @@ QUESTIONS += [
         for name, said in BEHAVIOURS.items()
     ),
     *(Case(f"{COLUMNED} t.npz", said, data_set(text)) for said, text in WRONG_COLUMNS.items()),
-    Case(f"{COLUMNED} columns.toml", "is no table", data_set(COLUMNS)),
+    Case(f"{COLUMNED} columns.toml", "is no data set: give the folder of", data_set(COLUMNS)),
     *(
         Case(
             f"{COLUMNED} {name}",

@@ -29,7 +29,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, read
-from horde_agent.runs.sources.data_set import open_file
+from horde_agent.runs.data.formats import format_of
 from tests.agent.commands import horde, refused, summary_of
 from tests.agent.doubles import (
     N_ACTIONS,
@@ -307,7 +307,7 @@ def test_a_channel_of_which_no_reading_is_a_number_is_refused(
 
 def test_steps_without_a_reward_are_counted_in_the_notes(tmp_path: Path) -> None:
     write_paid_table(tmp_path, ["1.0", "nan", "nan"] * 10)
-    table = open_file(tmp_path / "log.csv", tmp_path / "columns.toml")
+    table = format_of(tmp_path / "log.csv").open(tmp_path / "log.csv", tmp_path / "columns.toml")
     assert sum(len(part.rows) for part in table) == 30
     assert "19 of 29 steps have no reward in the column 'gain'" in " ".join(table.notes)
 

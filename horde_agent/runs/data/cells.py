@@ -45,8 +45,12 @@ def from_texts(texts: list[str]) -> Cells:
         values = np.array(texts, dtype=np.float64)
     except ValueError:
         return cells
-    is_exact = np.isfinite(values) & (np.abs(values) < _LARGEST_EXACT)
-    return values if is_exact.all() else cells
+    return values if are_exact(values) else cells
+
+
+def are_exact(values: Floats) -> bool:
+    """Return whether numbers of texts, shape (n,), are finite, and float64 has merged none with its neighbours."""
+    return bool((np.isfinite(values) & (np.abs(values) < _LARGEST_EXACT)).all())
 
 
 def with_decimal_points(texts: list[str]) -> list[str]:

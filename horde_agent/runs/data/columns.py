@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, get_type_hints
 from horde_agent.record import READ_FIELDS
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.data.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
-from horde_agent.runs.data.csv_form import CsvForm, check_form
 from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
 
@@ -73,6 +72,35 @@ _NUMBER_KEYS = ("low", "high", "step", "origin", "scale")
 OF_EPISODES = ("next_reward", "episode", "episode_step", "terminated", "truncated")
 """Keys of columns from which the rewards and the flags of rows follow."""
 _OTHERS = ("time", *READ_FIELDS, *OF_EPISODES)
+
+
+SEPARATORS = (",", ";", "\t", "|")
+"""Of a CSV file, in the order in which they are looked for."""
+_DECIMALS = (".", ",")
+
+
+class CsvForm(NamedTuple):
+    """How a CSV file is written.
+
+    Attributes:
+        separator: Between two cells; found when None: a comma, or else a semicolon, a tab or a bar.
+        decimal: The decimal mark; when None a point, or also a comma if commas separate no cells.
+        has_header: Whether the first line has the names; else they are column_0, column_1, ...; so is
+            a column without a name.
+    """
+
+    separator: str | None = None
+    decimal: str | None = None
+    has_header: bool = True
+
+
+FOUND_FORM = CsvForm()
+"""A form that is found in the file, with a header."""
+
+
+def unnamed(i: int) -> str:
+    """Return the name of column i, counted from 0, that has none in the file."""
+    return f"column_{i}"
 
 
 class ChannelColumn(NamedTuple):
@@ -251,13 +279,26 @@ class Columns:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def read(cls, file: Path, base: Columns | None = None) -> Columns:
-        """Read a TOML file, with `base` for the keys that it lacks; raise BadInput if it is invalid."""
+    def read(
+        cls, file: Path | None, base: Columns | None = None, *, is_log: bool = False
+    ) -> Columns:
+        """Read a TOML file, with `base` for the keys that it lacks; raise BadInput if it is invalid.
+
+        Args:
+            file: The file; None if `base` describes all columns.
+            base: Columns of a data set that describes itself.
+            is_log: Whether actions are ignored, and rows without a number dropped.
+        """
+        table = {}
         try:
-            table = parsed_toml(file.read_text(encoding="utf-8-sig"))
-            return cls.of(table, base)
+            if file is not None:
+                table = parsed_toml(file.read_text(encoding="utf-8-sig"))
+            columns = cls.of(table, base)
         except (OSError, TypeError, ValueError) as error:
             raise BadInput(f"the columns in {file} cannot be read: {error}") from None
+        if is_log:
+            return replace(columns, missing="gap", action=None, b=None)
+        return columns
 
     @classmethod
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
@@ -304,7 +345,11 @@ class Columns:
         for key in ("truncated", "episode_step"):
             if getattr(columns, key) is not None and columns.phase is not None:
                 raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
-        check_form(columns.csv_form)
+        if columns.separator not in (None, *SEPARATORS):
+            separators = ", ".join(map(repr, SEPARATORS))
+            raise BadInput(f"separator must be one of {separators}, not {columns.separator!r}")
+        if columns.decimal not in (None, *_DECIMALS):
+            raise BadInput(f'decimal must be "." or ",", not {columns.decimal!r}')
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         if columns.reward is not None and columns.next_reward is not None:

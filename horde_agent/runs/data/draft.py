@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput
 from horde_agent.runs.data import cells
-from horde_agent.runs.data.bag_draft import draft_bag_columns
-from horde_agent.runs.data.bag_files import is_bag
 from horde_agent.runs.data.cells import TIME_UNITS_S, Cells
 from horde_agent.runs.data.columns import (
     REWARD_NAMES,
@@ -22,10 +18,9 @@ from horde_agent.runs.data.columns import (
     TRUNCATED,
     TRUNCATED_NAMES,
     USUAL_NAMES,
+    CsvForm,
+    unnamed,
 )
-from horde_agent.runs.data.csv_form import CsvForm, unnamed
-from horde_agent.runs.data.files import columns_in, is_csv, read_files, table_files
-from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
 from horde_agent.runs.toml import toml_value
 from horde_agent.types import Bools, Floats
 
@@ -95,21 +90,16 @@ _YEAR_1990_S = 6.3e8
 _YEAR_2100_S = 4.1e9
 
 
-def draft_columns(path: Path) -> str:
-    """Return a `columns.toml` for a table, a bag or a LeRobot folder; raise BadInput if it cannot be read.
+def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvForm) -> str:
+    """Return a `columns.toml` for a table by its first rows.
 
     Columns are recognised by their names, if their first rows hold what the names promise.
+
+    Args:
+        table_name: Its name.
+        rows: Its first rows, columns by name.
+        form: Of the table if it is a CSV file.
     """
-    if is_lerobot(path):
-        return f"# Columns of {path}; `horde learn --data` needs no such file.\n{open_lerobot(path).columns.to_toml()}"
-    if is_bag(path):
-        return draft_bag_columns(path)
-    files = table_files(path)
-    form = _found_form(files[0])
-    names = list(dict.fromkeys(columns_in(files[0], form)))
-    rows = next(iter(read_files(files, names, form)), None)
-    if rows is None:
-        raise BadInput(f"{path} has no row")
     kinds = _by_kind(rows)
     numbers = kinds.numbers
     settings = _settings(numbers, kinds.dates)
@@ -122,7 +112,7 @@ def draft_columns(path: Path) -> str:
     roles = {name: _role(name, numbers.get(name), form) for name in readings}
     channels = [name for name, role in roles.items() if role is None]
     lines = [
-        f"# Columns of {path.name}, recognised by their names: check them. Lines behind # are not used.",
+        f"# Columns of {table_name}, recognised by their names: check them. Lines behind # are not used.",
         *_findings(settings, kinds),
         "",
     ]
@@ -212,29 +202,6 @@ def _shift(values: Floats) -> dict[str, float]:
     if shift.scale == 1.0:
         return {"origin": shift.origin}
     return shift._asdict()
-
-
-def _found_form(file: Path) -> CsvForm:
-    """Return the form of a CSV file: without a header if its first line has numbers alone."""
-    form = CsvForm()
-    if not is_csv(file):
-        return form
-    headless = CsvForm(has_header=False)
-    names = columns_in(file, headless)
-    rows = next(iter(read_files([file], names, headless)), {})
-    first_cells = [column[0] for column in rows.values() if str(column[0]).strip()]
-    if first_cells and np.isfinite(cells.as_numbers(np.array(first_cells, dtype=object))).all():
-        form = headless
-    elif any(_are_decimal_commas(column[1:]) for column in rows.values()):
-        form = CsvForm(decimal=",")
-    return form
-
-
-def _are_decimal_commas(column: Cells) -> bool:
-    texts = [str(cell) for cell in column.tolist()]
-    return bool(texts) and all(
-        point != text for point, text in zip(cells.with_decimal_points(texts), texts, strict=True)
-    )
 
 
 def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:

@@ -39,10 +39,11 @@ from horde_agent.record import (
 )
 from horde_agent.record.segments import read_header, started_files
 from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.data.arrays import NEEDS_PYARROW
 from horde_agent.runs.data.columns import Columns, shifts_of
-from horde_agent.runs.data.files import NEEDS_PYARROW, UNFINISHED
-from horde_agent.runs.data.lerobot import write_lerobot
-from horde_agent.runs.data.minari import write_minari
+from horde_agent.runs.data.formats.format import UNFINISHED
+from horde_agent.runs.data.formats.lerobot import write_lerobot
+from horde_agent.runs.data.formats.minari import write_minari
 from horde_agent.runs.data.tables import Predict, episodes_of
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder

@@ -6,9 +6,6 @@ that of a robot is.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 from rich.console import Console
 
 from horde_agent.horde import Horde
@@ -18,13 +15,10 @@ from horde_agent.questions import question_columns
 from horde_agent.record import Recorder
 from horde_agent.runs import held_out
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.data.bag_files import is_bag
-from horde_agent.runs.data.bags import open_bag_table
 from horde_agent.runs.data.behaviour import act_by
-from horde_agent.runs.data.columns import ESTIMATE, Columns
-from horde_agent.runs.data.files import open_table
-from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
-from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.columns import ESTIMATE
+from horde_agent.runs.data.formats import format_of
+from horde_agent.runs.data.formats.minari import open_minari
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.exit_reason import ExitCause, SignalHandler
 from horde_agent.runs.session import Session
@@ -148,42 +142,20 @@ def open_data(config: LearnConfig, *, counts_each_reward: bool = False) -> Table
         config: Names it.
         counts_each_reward: Of the table, also while b is estimated.
     """
-    file = config.data or config.log
+    path = config.data or config.log
     if config.minari is not None:
         table = open_minari(config.minari, config.columns)
-    elif file is None:
+    elif path is None:
         raise BadInput(
             "--backend data needs --data FILE or --minari NAME, the data set to learn from"
         )
     else:
-        table = open_file(file, config.columns, is_log=config.backend == "replay")
+        is_log = config.backend == "replay"
+        table = format_of(path).open(path, config.columns, is_log=is_log)
     table.counts_each_reward = counts_each_reward
     if table.columns.b == ESTIMATE:
         act_by(table, ESTIMATE)
     return table
-
-
-def open_file(file: Path, columns: Path | None, *, is_log: bool = False) -> Table:
-    """Return the table in a file or folder; raise BadInput if it cannot be read, or needs a columns file.
-
-    Args:
-        file: A LeRobot folder, a bag or a table.
-        columns: File that describes its columns; a LeRobot folder needs none.
-        is_log: Whether its actions are ignored, and its rows without a number dropped.
-    """
-    if is_lerobot(file):
-        return open_lerobot(file, columns)
-    if is_bag(file):
-        return open_bag_table(file, columns, is_log=is_log)
-    if columns is None:
-        advice = f"`horde columns {file} > columns.toml` writes one"
-        raise BadInput(
-            f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
-        )
-    resolved = Columns.read(columns)
-    if is_log:
-        resolved = replace(resolved, missing="gap", action=None, b=None)
-    return open_table(file, resolved)
 
 
 def import_table(table: Table, run: Run) -> None:

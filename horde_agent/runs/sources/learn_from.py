@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,27 +19,17 @@ from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.data.bag_files import is_bag
+from horde_agent.runs.data.arrays import as_chunk, chunks_of, is_table
 from horde_agent.runs.data.behaviour import act_by
 from horde_agent.runs.data.columns import ESTIMATE, Columns
-from horde_agent.runs.data.files import (
-    SUFFIXES,
-    as_chunk,
-    chunks_of,
-    columns_in,
-    is_table,
-    read_files,
-    table_files,
-)
-from horde_agent.runs.data.lerobot import is_lerobot, open_lerobot
-from horde_agent.runs.data.minari import open_minari
+from horde_agent.runs.data.formats import format_of
+from horde_agent.runs.data.formats.format import TableFile
+from horde_agent.runs.data.formats.minari import open_minari
 from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.sources.data_set import open_file, table_session
+from horde_agent.runs.sources.data_set import table_session
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
-
-_MINARI_NAME = re.compile(r"-v\d+$")
 
 
 class Learned(NamedTuple):
@@ -201,10 +190,8 @@ def learn_from(
         "convention": convention,
         "b": b,
     }
-    if columns is not None or _is_bag(observations):
-        table = _described_by_file(observations, columns, described_by_itself)
-    elif _is_data_set(observations):
-        table = _self_described(observations, missing, described_by_itself)
+    if columns is not None or _is_data_set(observations):
+        table = _opened(observations, columns, missing, described_by_itself)
     else:
         names = {
             "action": actions,
@@ -272,7 +259,7 @@ def interface_of(data: Any) -> Interface:
     Raises:
         BadInput: If it cannot be read, or has other spaces.
     """
-    return Interface.of(HeaderEnv(_data_set(data).header))
+    return Interface.of(HeaderEnv(_opened(data, None, "error", {}).header))
 
 
 def _array(observations: Any) -> NDArray[Any]:
@@ -294,57 +281,34 @@ def _is_list_of_names(rewards: Any) -> bool:
     return isinstance(rewards, list | tuple) and all(isinstance(name, str) for name in rewards)
 
 
-def _is_bag(data: Any) -> bool:
-    return isinstance(data, str | Path) and Path(data).exists() and is_bag(Path(data))
-
-
-def _described_by_file(data: Any, columns: str | Path | None, others: Mapping[str, Any]) -> Table:
-    """Return a file that a columns file describes; raise BadInput if another argument is given, too."""
-    if not isinstance(data, str | Path):
-        raise BadInput("columns describes a file: pass its path, or leave columns out")
-    for name, value in others.items():
-        if value is not None:
-            raise BadInput(f"{name} is in the columns file: leave it out")
-    columns_file = None
-    if columns is not None:
-        columns_file = Path(columns)
-    table = open_file(Path(data), columns_file)
-    if table.columns.b == ESTIMATE:
-        act_by(table, ESTIMATE)
-    return table
-
-
 def _is_data_set(data: Any) -> bool:
-    """Return whether an argument is a data set that describes itself, or the name or folder of one."""
-    if not isinstance(data, str | Path):
-        return hasattr(data, "iterate_episodes")
-    is_minari_name = isinstance(data, str) and _MINARI_NAME.search(data) is not None
-    path = Path(data)
-    if is_lerobot(path) or (is_minari_name and not path.exists()):
-        return True
-    if not path.exists():
-        raise BadInput(
-            f"{data} is neither a file *{', *'.join(SUFFIXES)}, nor a folder of Parquet files or of a LeRobot data "
-            "set, nor the name of a Minari data set, such as NAMESPACE/NAME-v0"
-        )
-    return False
+    """Return whether an argument is a data set, or its path or name, whose columns no arguments describe."""
+    if isinstance(data, str | Path):
+        return not isinstance(format_of(Path(data)), TableFile)
+    return hasattr(data, "iterate_episodes")
 
 
-def _data_set(data: Any) -> Table:
-    """Return a data set that describes itself as a table; raise BadInput if it cannot be read."""
-    if isinstance(data, str | Path) and is_lerobot(Path(data)):
-        return open_lerobot(Path(data))
-    if isinstance(data, Path):
-        raise BadInput(f"{data} is no folder of a LeRobot data set: it has no meta/info.json")
-    return open_minari(data)
-
-
-def _self_described(data: Any, missing: str, others: Mapping[str, Any]) -> Table:
-    """Return a data set that describes itself; raise BadInput if one of the other arguments is given."""
+def _opened(
+    data: Any, columns: str | Path | None, missing: str, others: Mapping[str, Any]
+) -> Table:
+    """Return a data set that a file or itself describes; raise BadInput if one of the other arguments is given."""
+    reason = "is in the columns file"
+    if columns is None:
+        reason = "is not for a data set that describes itself"
     for name, value in others.items():
         if value is not None:
-            raise BadInput(f"{name} is not for a data set that describes itself: leave it out")
-    table = _data_set(data)
+            raise BadInput(f"{name} {reason}: leave it out")
+    if columns is not None:
+        if not isinstance(data, str | Path):
+            raise BadInput("columns describes a file: pass its path, or leave columns out")
+        table = format_of(Path(data)).open(Path(data), Path(columns))
+        if table.columns.b == ESTIMATE:
+            act_by(table, ESTIMATE)
+        return table
+    if isinstance(data, str | Path):
+        table = format_of(Path(data)).open(Path(data), None)
+    else:
+        table = open_minari(data)
     table.columns = Columns.of({"missing": missing}, table.columns)
     return table
 
@@ -376,15 +340,17 @@ def _table(
         ]
     elif isinstance(observations, str | Path):
         where = str(observations)
-        files = table_files(Path(observations))
+        path = Path(observations)
+        source = format_of(path)
+        assert isinstance(source, TableFile)
         named = {key: str(name) for key, name in names.items() if name is not None}
         used = set(named.values())
         described = [
             (c, c)
-            for c in channels or [column for column in columns_in(files[0]) if column not in used]
+            for c in channels or [column for column in source.names(path) if column not in used]
         ]
         wanted = [column for column, _ in described] + [*used]
-        chunks = lambda: read_files(files, wanted)  # noqa: E731
+        chunks = lambda: source.chunks(path, wanted)  # noqa: E731
     else:
         chunks, first = _of_tables(observations)
         named = {key: str(name) for key, name in names.items() if name is not None}

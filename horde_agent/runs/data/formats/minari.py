@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from horde_agent.runs.data.columns import (
     default_layout,
     unscaled,
 )
+from horde_agent.runs.data.formats.format import Format
 from horde_agent.runs.data.tables import Chunk, Episode, Table
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
@@ -45,6 +47,7 @@ _ALIGNED = (
     "b was read from the info of the step that took the action. If it is in the row of its action, write "
     'b = "infos/b" in a file for --columns.'
 )
+_NAME = re.compile(r"-v\d+$")
 _B = "b"
 _INFO_B = "infos/b"
 # In the metadata: an exported data set without it has b in the row of its action
@@ -54,7 +57,24 @@ _STEP = "step"  # b is in the info of the step that took the action
 _REWARDS = "horde_rewards_known"
 
 
-def open_minari(data: Any, columns: Path | None = None) -> Table:
+class Minari(Format):
+    """A Minari data set, by its name."""
+
+    described = "the name of a Minari data set, such as NAMESPACE/NAME-v0"
+
+    def matches(self, path: Path) -> bool:
+        """Return whether a path, which does not exist, has the form of a name."""
+        return _NAME.search(path.name) is not None and not path.exists()
+
+    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+        """Return the data set of a name as a table; `columns` may change its columns."""
+        return open_minari(path.as_posix(), columns, is_log=is_log)
+
+
+FORMAT = Minari()
+
+
+def open_minari(data: Any, columns: Path | None = None, *, is_log: bool = False) -> Table:
     """Return a Minari data set, or that of a name, with other `columns`; raise BadInput if it cannot be read."""
     if isinstance(data, str):
         data = _loaded(data)
@@ -88,9 +108,7 @@ def open_minari(data: Any, columns: Path | None = None) -> Table:
                 ) from None
             yield _rows_of_episode(episode, number, observations, first_action, where)
 
-    described = base
-    if columns is not None:
-        described = Columns.read(columns, base)
+    described = Columns.read(columns, base, is_log=is_log)
     notes: tuple[str, ...] = ()
     if header is None and _B in described.names:
         notes = (_ALIGNED,)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.data.arrays import NEEDS_PYARROW
 from horde_agent.runs.data.columns import (
     SHIFTS,
     ChannelColumn,
@@ -31,7 +32,9 @@ from horde_agent.runs.data.columns import (
     default_layout,
     unscaled,
 )
-from horde_agent.runs.data.files import NEEDS_PYARROW, parquet_files, read_files
+from horde_agent.runs.data.formats.format import Format
+from horde_agent.runs.data.formats.parquet import FORMAT as PARQUET
+from horde_agent.runs.data.formats.parquet import parquet_files
 from horde_agent.runs.data.tables import Episode, Table
 
 STATE = "observation.state"
@@ -48,41 +51,54 @@ _DONE = "next.done"
 _COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
-def is_lerobot(path: Path) -> bool:
-    """Return whether a path is the folder of a LeRobot data set."""
-    return (path / _INFO).is_file()
+class LeRobot(Format):
+    """The folder of a LeRobot data set."""
 
+    described = "the folder of a LeRobot data set"
 
-def open_lerobot(path: Path, columns: Path | None = None) -> Table:
-    """Return a LeRobot folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
-    info = _read_json(path / _INFO)
-    version = str(info.get("codebase_version"))
-    if not re.fullmatch(r"v(2\.[01]|3(\.\d+)*)", version):
-        raise BadInput(
-            f"{path / _INFO} has the version {version}, expected v2.0, v2.1 or v3.x: convert the data set with LeRobot"
+    def matches(self, path: Path) -> bool:
+        """Return whether a path is the folder of a LeRobot data set."""
+        return (path / _INFO).is_file()
+
+    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+        """Return a folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
+        info = _read_json(path / _INFO)
+        version = str(info.get("codebase_version"))
+        if not re.fullmatch(r"v(2\.[01]|3(\.\d+)*)", version):
+            raise BadInput(
+                f"{path / _INFO} has the version {version}, expected v2.0, v2.1 or v3.x: convert the data set with "
+                "LeRobot"
+            )
+        features = _features_in(info, path / _INFO)
+        if not parquet_files(path / "data"):
+            raise BadInput(f"{path} has no Parquet file in data")
+        if (path / _HEADER).is_file():
+            base = _columns_of_run(_read_json(path / _HEADER), features)
+        else:
+            base = _columns_of(features, _frames_per_second(info, path / _INFO))
+        resolved = Columns.read(columns, base, is_log=is_log)
+        return Table(
+            lambda: PARQUET.chunks(path / "data", resolved.names),
+            resolved,
+            str(path),
+            _notes(features, resolved),
         )
-    features = _features_in(info, path / _INFO)
-    files = parquet_files(path / "data")
-    if not files:
-        raise BadInput(f"{path} has no Parquet file in data")
-    if (path / _HEADER).is_file():
-        # The observations are readings, whatever they were computed from
-        header = {**_read_json(path / _HEADER), "tests_excursions": False, SHIFTS: {}}
-        named = {name: name for name in ("action", *_OWN)}
-        if _REWARD in features and header.get("reward_known", True):
-            named["next_reward"] = _REWARD
-        column = f"{STATE}_{{i}}"
-        if len(header["channels"]) == 1:
-            column = STATE
-        base = Columns.of_header(header, column, **named, episode="episode_index")
-    else:
-        base = _columns_of(features, _frames_per_second(info, path / _INFO))
-    resolved = base
-    if columns is not None:
-        resolved = Columns.read(columns, base)
-    return Table(
-        lambda: read_files(files, resolved.names), resolved, str(path), _notes(features, resolved)
-    )
+
+
+FORMAT = LeRobot()
+
+
+def _columns_of_run(recorded: Mapping[str, Any], features: Mapping[str, _Feature]) -> Columns:
+    """Return the columns of an exported run, by the header of its recording."""
+    # The observations are readings, whatever they were computed from
+    header = {**recorded, "tests_excursions": False, SHIFTS: {}}
+    named = {name: name for name in ("action", *_OWN)}
+    if _REWARD in features and header.get("reward_known", True):
+        named["next_reward"] = _REWARD
+    column = f"{STATE}_{{i}}"
+    if len(header["channels"]) == 1:
+        column = STATE
+    return Columns.of_header(header, column, **named, episode="episode_index")
 
 
 class _Feature(NamedTuple):

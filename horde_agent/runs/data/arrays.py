@@ -1,0 +1,107 @@
+"""Parts of a table in memory: arrays, pandas, pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.runs.config import BadInput, imported
+from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk
+
+NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
+READ_ROWS = 8192
+"""Of a file at a time."""
+
+
+def refuse_twice(where: str, names: Sequence[str]) -> None:
+    """Raise BadInput if two columns have one name."""
+    earlier_names = set[str]()
+    for name in names:
+        if name in earlier_names:
+            raise BadInput(f"{where}: two columns are called {name!r}; rename one of them")
+        earlier_names.add(name)
+
+
+def parts(arrays: Mapping[str, NDArray[Any]], where: str) -> Iterator[Chunk]:
+    """Yield arrays of shape (n_rows, ...) in parts of `CHUNK_ROWS` rows; raise BadInput if their lengths differ."""
+    lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
+        raise BadInput(f"{where}: all columns must have the same number of rows, not {shown}")
+    for k in range(0, max(lengths.values(), default=0), CHUNK_ROWS):
+        yield {name: values[k : k + CHUNK_ROWS] for name, values in arrays.items()}
+
+
+def is_table(thing: object) -> bool:
+    """Return whether an object has named columns: a pandas or pyarrow table, a record batch, or a mapping."""
+    return isinstance(thing, Mapping) or hasattr(thing, "column_names") or hasattr(thing, "columns")
+
+
+def as_chunk(table: Any, where: str = "the table", first_row: int = 0) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table in memory by name; pyarrow's lists become vectors, null becomes NaN.
+
+    Raise BadInput if two columns have one name, or the vectors of a column have several lengths;
+    `first_row` is the number of rows before this part of the table.
+    """
+    if isinstance(table, Mapping):
+        refuse_twice(where, [str(name) for name in table])
+        return {str(name): np.asarray(values) for name, values in table.items()}
+    if hasattr(table, "column_names"):  # pyarrow's
+        refuse_twice(where, table.column_names)
+        return {
+            name: _of_arrow(table.column(i), f"{where}, column {name!r}", first_row)
+            for i, name in enumerate(table.column_names)
+        }
+    refuse_twice(where, [str(name) for name in table.columns])
+    return {str(name): np.asarray(table[name]) for name in table.columns}
+
+
+def _of_arrow(column: Any, where: str, first_row: int) -> NDArray[Any]:
+    if hasattr(column, "combine_chunks"):
+        column = column.combine_chunks()
+    kind = str(column.type)
+    if "list<" in kind or "list_view<" in kind:
+        return _vectors(column, where, first_row)
+    if column.null_count and "int" in kind:  # as float64, large numbers would be merged
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _vectors(column: Any, where: str, first_row: int) -> NDArray[Any]:
+    """Return lists of one length as an array, shape (n_rows, length, ...); a null list is a row of NaN."""
+    n_rows = len(column)
+    is_there = np.ones(n_rows, dtype=bool)
+    if column.null_count:
+        is_there = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+    lists = column.drop_null()
+    if not len(lists):
+        return np.full((n_rows, 0), np.nan)
+    compute = imported("pyarrow.compute", NEEDS_PYARROW)
+    lengths = compute.list_value_length(lists).to_numpy(zero_copy_only=False)
+    is_ragged = lengths != lengths[0]
+    if is_ragged.any():
+        i = int(is_ragged.argmax())
+        row = first_row + int(np.flatnonzero(is_there)[i]) + 1
+        raise BadInput(
+            f"{where}, row {row}: a vector of {lengths[i]} numbers, expected {lengths[0]}"
+        )
+    flat = _of_arrow(lists.flatten(), where, first_row)
+    vectors = flat.reshape(len(lists), int(lengths[0]), *flat.shape[1:])
+    if is_there.all():
+        return vectors
+    kind = object
+    if vectors.dtype.kind == "f":
+        kind = np.float64
+    whole = np.full((n_rows, *vectors.shape[1:]), np.nan, dtype=kind)
+    whole[is_there] = vectors
+    return whole
+
+
+def chunks_of(tables: Iterable[Any]) -> Iterator[Chunk]:
+    """Yield the columns of tables in short parts."""
+    for number, table in enumerate(tables):
+        where = f"part {number}"
+        yield from parts(as_chunk(table, where), where)

@@ -1,0 +1,40 @@
+"""The formats of data sets: one module each, with an object FORMAT, and their list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.formats import (
+    bag,
+    csv_file,
+    feather,
+    lerobot,
+    minari,
+    npz,
+    parquet,
+)
+from horde_agent.runs.data.formats.format import Format
+
+FORMATS: tuple[Format, ...] = (
+    lerobot.FORMAT,
+    bag.FORMAT,
+    parquet.FORMAT,
+    csv_file.FORMAT,
+    npz.FORMAT,
+    feather.FORMAT,
+    minari.FORMAT,
+)
+"""Of those that match a path, the first one reads it."""
+
+
+def format_of(path: Path) -> Format:
+    """Return the format of a data set; raise BadInput if it has none of them, or does not exist."""
+    for data_format in FORMATS:
+        if data_format.matches(path):
+            return data_format
+    problem = "is no data set"
+    if not path.exists():
+        problem = "does not exist"
+    *others, last = (data_format.described for data_format in FORMATS)
+    raise BadInput(f"{path} {problem}: give {', '.join(others)}, or {last}")

@@ -1,0 +1,268 @@
+"""CSV files, compressed or not: their separator, decimal mark and header are found, or named.
+
+A file is cut into blocks of whole rows. Pyarrow reads a block, if it is installed; a block with rows
+of other lengths than the header is read row by row, with empty cells at the ends of short rows.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.cells import (
+    Cells,
+    are_exact,
+    as_numbers,
+    from_texts,
+    with_decimal_points,
+)
+from horde_agent.runs.data.columns import SEPARATORS, CsvForm, unnamed
+from horde_agent.runs.data.formats.format import TableFile, columns_to_read
+from horde_agent.runs.data.tables import Chunk
+
+MOST_BYTES = 1 << 24
+"""Of a row: a longer one is refused before it is read whole."""
+BLOCK_BYTES = 1 << 20
+"""Of a file at a time; the whole rows of a block have at least half of it, unless it is the last one."""
+_PACKED_BYTES = 1 << 16
+_N_FIRST_LINES = 5
+
+
+class CsvFile(TableFile):
+    """Texts in rows; rows of empty cells at the end of a file are left out."""
+
+    suffixes = (".csv", ".csv.gz", ".csv.bz2")
+    damages = (*TableFile.damages, csv.Error, zlib.error)
+
+    def names_in(self, file: Path, form: CsvForm) -> list[str]:
+        """Return the names in the header, column_0, ... for those that are empty."""
+        with _opened(file, form) as table:
+            if not table.header:
+                raise BadInput(f"{file} is empty")
+            return table.header
+
+    def chunks_in(self, file: Path, names: Sequence[str], form: CsvForm) -> Iterator[Chunk]:
+        """Yield columns of numbers as float64, and others as texts."""
+        with _opened(file, form) as table:
+            columns_to_read(file, names, table.header)
+            places = {name: table.header.index(name) for name in names}
+            n_read = 0
+            for block in table.blocks:
+                columns = _read_by_pyarrow(block, table, list(places.values()))
+                if columns is None:
+                    columns = _read_by_rows(block, table, list(places.values()), file, n_read)
+                n_read += len(columns[0])
+                yield dict(zip(places, columns, strict=True))
+
+    def found_form(self, path: Path) -> CsvForm:
+        """Return the form of a file: without a header if its first line has numbers alone."""
+        headless = CsvForm(has_header=False)
+        rows = next(self.chunks(path, self.names(path, headless), headless), {})
+        first_cells = [column[0] for column in rows.values() if str(column[0]).strip()]
+        if first_cells and np.isfinite(as_numbers(np.array(first_cells, dtype=object))).all():
+            return headless
+        if any(_are_decimal_commas(column[1:]) for column in rows.values()):
+            return CsvForm(decimal=",")
+        return CsvForm()
+
+
+def _are_decimal_commas(column: Cells) -> bool:
+    texts = [str(cell) for cell in column.tolist()]
+    return bool(texts) and all(
+        point != text for point, text in zip(with_decimal_points(texts), texts, strict=True)
+    )
+
+
+class _OpenCsv(NamedTuple):
+    """An open file: its names, and blocks of the rows below them."""
+
+    header: list[str]
+    blocks: Iterator[bytes]
+    separator: str
+    has_decimal_commas: bool
+
+
+@contextmanager
+def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
+    """Open a file; it has no names if it is empty. Raise BadInput at a row of more than `MOST_BYTES`."""
+    with file.open("rb") as packed:
+        pieces = _unpacked(packed, file.suffix.lower())
+        first_piece = next(pieces, b"").removeprefix(codecs.BOM_UTF8)
+        separator = form.separator or _found_separator(
+            _lines(first_piece)[:_N_FIRST_LINES], has_header=form.has_header
+        )
+        blocks = _blocks(chain([first_piece], pieces), separator, file)
+        first_block = next(blocks, b"")
+        lines = _lines(first_block)
+        rows = csv.reader(lines, delimiter=separator)
+        first_row = next(rows, [])
+        header = [unnamed(i) for i in range(len(first_row))]
+        if form.has_header:
+            header = [name if name.strip() else unnamed(i) for i, name in enumerate(first_row)]
+            first_block = "".join(lines[rows.line_num :]).encode()
+        decimal = form.decimal
+        if decimal is None:
+            decimal = "."
+            if separator != ",":
+                decimal = ","
+        blocks = (block for block in chain([first_block], blocks) if block.strip())
+        yield _OpenCsv(header, blocks, separator, has_decimal_commas=decimal == ",")
+
+
+def _unpacked(packed: BinaryIO, suffix: str) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked."""
+    if suffix == ".bz2":
+        return _bzip2_pieces(packed)
+    stream: Any = packed
+    if suffix == ".gz":
+        stream = gzip.GzipFile(fileobj=packed)
+    return iter(partial(stream.read, BLOCK_BYTES), b"")
+
+
+def _bzip2_pieces(packed: BinaryIO) -> Iterator[bytes]:
+    """Yield bzip2 streams one after another; raise OSError at bytes behind them, which `bz2.open` leaves out."""
+    decompressor = bz2.BZ2Decompressor()
+    where = "its bytes"
+    data = packed.read(_PACKED_BYTES)
+    while data or not decompressor.eof:
+        if decompressor.eof:
+            decompressor = bz2.BZ2Decompressor()
+            where = "the bytes after the end of a bzip2 stream"
+        if not data and decompressor.needs_input:
+            raise EOFError("it ends within its bzip2 data: copy or download it again")
+        try:
+            yield decompressor.decompress(data, BLOCK_BYTES)
+        except OSError:
+            raise OSError(f"{where} are not bzip2 data: copy or download it again") from None
+        data = decompressor.unused_data
+        if not data and (decompressor.needs_input or decompressor.eof):
+            data = packed.read(_PACKED_BYTES)
+
+
+def _blocks(pieces: Iterator[bytes], separator: str, file: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file in blocks of whole rows, without rows of empty cells at its end."""
+    mark = re.escape(separator).encode()
+    # A quote begins a cell behind a separator or at the start of a line, and is a character elsewhere
+    cell = rb'(?:[^"\r\n]++|(?<=[^\r\n' + mark + rb'])"|"[^"]*+(?:""[^"]*+)*+")'
+    whole_rows = re.compile(b"(?:" + cell + rb"*+[\r\n])*+")
+    empty_rows = re.compile(rb'(?<![^\r\n])(?:(?:""|' + mark + rb")*+[\r\n])*+\Z")
+    remainder = b""
+    for piece in chain(pieces, [None]):
+        remainder += b"\n" if piece is None else piece
+        whole = whole_rows.match(remainder)
+        assert whole is not None
+        end = len(remainder) if piece is None else whole.end()
+        filled = len(remainder[:end].rstrip(b'\r\n"' + separator.encode()))
+        empty = empty_rows.search(remainder, filled, end)
+        assert empty is not None
+        if empty.start() >= BLOCK_BYTES // 2 or piece is None:
+            yield remainder[: empty.start()]
+            remainder = remainder[empty.start() :]
+        if len(remainder) > MOST_BYTES:
+            raise BadInput(
+                f"{file} has a row of more than {MOST_BYTES:,} bytes, so it is damaged or no table: "
+                "check where its lines and its quotes end"
+            )
+
+
+def _lines(block: bytes) -> list[str]:
+    return list(io.StringIO(block.decode(), newline=""))
+
+
+def _found_separator(first_lines: list[str], *, has_header: bool) -> str:
+    """Return the separator of a header, or of rows of numbers whose decimal marks may be commas."""
+    lines = [line for line in first_lines if line.strip()]
+    if not lines:
+        return ","
+    if has_header:
+        if "," in lines[0]:
+            return ","
+        lines = lines[:1]
+    for separator in SEPARATORS[1:]:
+        counts = {line.count(separator) for line in lines}
+        if len(counts) == 1 and counts != {0}:
+            return separator
+    return ","
+
+
+def _read_by_pyarrow(block: bytes, table: _OpenCsv, places: list[int]) -> list[Cells] | None:
+    """Return columns of a block by their places; None if pyarrow is missing, or a row has another length."""
+    try:
+        import pyarrow
+        from pyarrow import csv as arrow_csv
+    except ImportError:
+        return None
+    block.decode()  # columns that are not read must be texts, too
+    names = [str(i) for i in range(len(table.header))]
+    try:
+        columns = arrow_csv.read_csv(
+            pyarrow.BufferReader(block),
+            read_options=arrow_csv.ReadOptions(
+                column_names=names, block_size=len(block), use_threads=False
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=table.separator, newlines_in_values=True
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pyarrow.string()),
+                include_columns=[names[i] for i in places],
+                check_utf8=False,
+            ),
+        )
+    except pyarrow.ArrowInvalid:
+        return None
+    cells = []
+    for column in columns.columns:
+        try:
+            numbers = column.cast(pyarrow.float64()).to_numpy()
+        except pyarrow.ArrowInvalid:
+            numbers = np.array([np.nan])
+        if are_exact(numbers):
+            cells.append(numbers)
+        else:
+            cells.append(_cells_of(column.to_pylist(), table))
+    return cells
+
+
+def _read_by_rows(
+    block: bytes, table: _OpenCsv, places: list[int], file: Path, n_read: int
+) -> list[Cells]:
+    """Return columns of a block by their places; short rows have empty cells at their end, as of a log cut off.
+
+    Raise BadInput if a row has too many cells; `n_read` rows are before the block.
+    """
+    n_columns = len(table.header)
+    rows: list[list[str]] = []
+    for row in csv.reader(_lines(block), delimiter=table.separator):
+        if not row:
+            continue
+        if any(cell.strip() for cell in row[n_columns:]):
+            raise BadInput(
+                f"{file}, row {n_read + len(rows) + 1} has {len(row)} cells, and the header {n_columns} names: quote "
+                f"cells that contain {table.separator!r}, and write decimal points, or separate cells by semicolons"
+            )
+        rows.append(row + [""] * (n_columns - len(row)))
+    return [_cells_of([row[place] for row in rows], table) for place in places]
+
+
+def _cells_of(texts: list[str], table: _OpenCsv) -> Cells:
+    if table.has_decimal_commas:
+        texts = with_decimal_points(texts)
+    return from_texts(texts)
+
+
+FORMAT = CsvFile()

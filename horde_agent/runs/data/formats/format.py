@@ -1,0 +1,176 @@
+"""What a format of data sets offers, and the tables in files, which a columns file describes."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.data.arrays import refuse_twice
+from horde_agent.runs.data.cells import as_numbers
+from horde_agent.runs.data.columns import FOUND_FORM, Columns, CsvForm
+from horde_agent.runs.data.draft import draft_table_columns
+from horde_agent.runs.data.tables import Chunk, Table
+
+UNFINISHED = ".unfinished-export"
+"""A file in a folder of tables while `horde export` replaces several of them."""
+_MOST_NAMED = 30  # columns in a message
+
+
+class Format(ABC):
+    """A format of data sets, which describe themselves or need a columns file."""
+
+    @property
+    @abstractmethod
+    def described(self) -> str:
+        """Its files, folders or names, for messages."""
+
+    @abstractmethod
+    def matches(self, path: Path) -> bool:
+        """Return whether a path is of this format, or a name if no path has it."""
+
+    @abstractmethod
+    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+        """Return a data set as a table; raise BadInput if it cannot be read.
+
+        Args:
+            path: The data set.
+            columns: File that describes its columns; None if there is none.
+            is_log: Whether its actions are ignored, and its rows without a number dropped.
+        """
+
+    def draft(self, path: Path) -> str:
+        """Return a columns file for a data set; raise BadInput if it cannot be read."""
+        columns = self.open(path, None).columns
+        return f"# Columns of {path}; `horde learn --data` needs no such file.\n{columns.to_toml()}"
+
+
+class TableFile(Format):
+    """Tables in files of one format, which are read in parts.
+
+    Attributes:
+        suffixes: Ends of the names of its files, in lower case.
+        damages: Errors that a damaged file causes in its reader; others are faults of this program.
+    """
+
+    suffixes: tuple[str, ...]
+    damages: tuple[type[BaseException], ...] = (OSError, ValueError, EOFError)
+
+    @property
+    def described(self) -> str:
+        """Its files, for messages."""
+        return f"a file *{', *'.join(self.suffixes)}"
+
+    def matches(self, path: Path) -> bool:
+        """Return whether a path is a file with such a name: its letters may be upper case."""
+        return path.is_file() and path.name.lower().endswith(self.suffixes)
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the files of a table, in order."""
+        return [path]
+
+    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+        """Return a table; raise BadInput if it cannot be read, or `columns` is None."""
+        if columns is None:
+            advice = f"`horde columns {path} > columns.toml` writes one"
+            raise BadInput(
+                f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
+            )
+        return self.open_as(path, Columns.read(columns, is_log=is_log))
+
+    def open_as(self, path: Path, columns: Columns) -> Table:
+        """Return a table with these columns; raise BadInput if it cannot be read."""
+        if (path / UNFINISHED).exists():
+            raise BadInput(
+                f"{path} has only a part of an interrupted export: run the same `horde export` again"
+            )
+        return Table(lambda: self.chunks(path, columns.names, columns.csv_form), columns, str(path))
+
+    def draft(self, path: Path) -> str:
+        """Return a columns file, by the names and the first rows of the columns."""
+        form = self.found_form(path)
+        names = list(dict.fromkeys(self.names(path, form)))
+        rows = next(self.chunks(path, names, form), None)
+        if rows is None:
+            raise BadInput(f"{path} has no row")
+        return draft_table_columns(path.name, rows, form)
+
+    def found_form(self, path: Path) -> CsvForm:  # noqa: ARG002
+        """Return the form of a CSV file."""
+        return FOUND_FORM
+
+    def names(self, path: Path, form: CsvForm = FOUND_FORM) -> list[str]:
+        """Return the names of all columns of a table; raise BadInput if it cannot be read."""
+        file = self.files(path)[0]
+        with self._readable(file):
+            return self.names_in(file, form)
+
+    def chunks(
+        self, path: Path, names: Sequence[str], form: CsvForm = FOUND_FORM
+    ) -> Iterator[Chunk]:
+        """Yield columns of a table in short parts; raise BadInput if one is missing, or it cannot be read."""
+        for file in self.files(path):
+            with self._readable(file):
+                yield from self.chunks_in(file, names, form)
+
+    @abstractmethod
+    def names_in(self, file: Path, form: CsvForm) -> list[str]:
+        """Return the names of the columns of a file."""
+
+    @abstractmethod
+    def chunks_in(self, file: Path, names: Sequence[str], form: CsvForm) -> Iterator[Chunk]:
+        """Yield columns of a file in short parts; NAME_3 reads the column NAME of vectors."""
+
+    @contextmanager
+    def _readable(self, file: Path) -> Iterator[None]:
+        """Turn errors of reading a file into BadInput."""
+        try:
+            yield
+        except BadInput:
+            raise
+        except (*self.damages, *_errors_of_pyarrow()) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise BadInput(f"{file} cannot be read: {reason}") from None
+
+
+def _errors_of_pyarrow() -> tuple[type[BaseException], ...]:
+    """Return the base class of pyarrow's errors, some of which are of no other class than Exception."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None:
+        return ()
+    return (pyarrow.ArrowException,)
+
+
+def columns_to_read(file: Path, names: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Return the columns of a file to read for the names, NAME for number 3 of its vectors.
+
+    Raise BadInput if one of them is missing, or there twice.
+    """
+    columns = []
+    for name in names:
+        column = name
+        if name not in there:
+            column = name.rpartition("_")[0]
+        if column not in there:
+            raise _lacks(file, name, there)
+        columns.append(column)
+    refuse_twice(str(file), [name for name in there if name in columns])
+    return list(dict.fromkeys(columns))
+
+
+def _lacks(file: Path, name: str, there: Sequence[str]) -> BadInput:
+    advice = ""
+    numbers = as_numbers(np.array([text.replace(",", ".") for text in there], dtype=object))
+    if there and np.isfinite(numbers).all():
+        advice = (
+            "; if the first line is a row, write header = false, and name column_0, column_1, ..."
+        )
+    names = ", ".join(there[:_MOST_NAMED]) or "none"
+    if len(there) > _MOST_NAMED:
+        names += f" and {len(there) - _MOST_NAMED:,} others"
+    return BadInput(f"{file} has no column {name!r}; there are {names}{advice}")
