@@ -32,10 +32,12 @@ from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
     NO_CHANNEL,
+    MeasuredReturns,
     is_sum_of_channel,
+    measured_along,
     n_terms_needed,
     persistent,
-    returns_along,
+    unmeasured,
 )
 from horde_agent.types import Bools, Floats, Integers
 
@@ -142,29 +144,32 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
     (n_learned, n_steps, n_gaps) = _split(rows)
     learned = ReturnMoments(horde.n_demons)
     of_log = _LogReturns(channel, gamma)
-    for _, returns in of_log.along(rows, 0, n_learned):
-        learned.add(np.where(returns.follows, returns.terms, np.nan), returns.share)
+    for part, returns in of_log.along(rows, 0, n_learned):
+        learned.add(np.where(part.follows[:, None], returns.terms, np.nan), returns.share)
     held_out = ReturnMoments(horde.n_demons)
     sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
     k = 0
     of_log.predictor = lambda: _Along(horde, interface)
     for part, returns in of_log.along(rows, n_learned, None):
-        is_scored = returns.follows & (returns.share <= NEGLIGIBLE_SHARE)
+        is_scored = part.follows[:, None] & (returns.share <= NEGLIGIBLE_SHARE)
         terms = np.where(is_scored, returns.terms, np.nan)
         held_out.add(terms, returns.share)
+        remainder = returns.beyond(of_log.DEMONS)
+        predictions = part.predictions[: part.n_rows]
+        persistence = part.persistence[: part.n_rows]
         predicted = {
-            "demons": returns.predictions - returns.remainder,
+            "demons": predictions - remainder,
             "mean": learned.mean * (1.0 - returns.share),
-            "persistence": returns.persistence,
+            "persistence": persistence - returns.beyond(of_log.PERSISTENCE),
         }
         for name, prediction in predicted.items():
             sums[name] += np.where(is_scored, (prediction - returns.terms) ** 2, 0.0).sum(axis=0)
         for i, pieces in shown.items():
             at = np.flatnonzero(is_scored[:, i])
-            actual = returns.terms[at, i] + returns.remainder[at, i]
-            pieces.append(np.column_stack([k + at, returns.predictions[at, i], actual]))
-        k += len(part)
+            actual = returns.terms[at, i] + remainder[at, i]
+            pieces.append(np.column_stack([k + at, predictions[at, i], actual]))
+        k += part.n_rows
     is_known = held_out.n >= 2
     nmsre = {
         name: held_out.normalise(np.where(is_known, total / np.maximum(held_out.n, 1), np.nan))
@@ -247,26 +252,6 @@ def _with_next(parts: Iterable[Stream]) -> Iterator[tuple[NDArray[Any], Stream]]
         yield part.rows if after is None else np.concatenate([part.rows, after.rows[:1]]), part
 
 
-class _Returns(NamedTuple):
-    """Returns of the rows of a part, all but `follows` of shape (n_rows, n_demons).
-
-    Attributes:
-        follows: Whether a row has a next one, shape (n_rows, 1).
-        terms: The terms up to the next gap or the end.
-        share: Share of the return beyond them.
-        remainder: What the demons predict of it; 0 without a predictor.
-        persistence: What "the present reading lasts" predicts of the terms.
-        predictions: Of the demons; 0 without a predictor.
-    """
-
-    follows: Bools
-    terms: Floats
-    share: Floats
-    remainder: Floats
-    persistence: Floats
-    predictions: Floats
-
-
 class _Along:
     """Predictions along consecutive parts, also of a Horde whose predictions are fed back."""
 
@@ -293,11 +278,9 @@ class _LogReturns:
         predictor: Returns a new predictor, for a further pass; None without one.
     """
 
-    # What each predictor, and the share, is in a row that no row follows
-    _TERMS = 0
-    _SHARE = 1
-    _REMAINDER = 2
-    _PERSISTENCE = 3
+    # Predictors of the return beyond the measured terms
+    DEMONS = 0
+    PERSISTENCE = 1
 
     def __init__(self, channel: Integers, gamma: Floats) -> None:
         self._channel = channel
@@ -306,72 +289,70 @@ class _LogReturns:
 
     def along(
         self, rows: Iterable[Stream], begin: int, end: int | None
-    ) -> Iterator[tuple[Stream, _Returns]]:
-        """Yield the parts of rows `begin` to `end` (excluded) with their returns."""
+    ) -> Iterator[tuple[_Part, MeasuredReturns]]:
+        """Yield the parts of rows `begin` to `end` (excluded) with their returns, each (n_rows, n_demons)."""
         # Of each part: the returns at its first row if 0 follows it; the weight of what follows
         borders: list[tuple[Floats, Floats]] = []
-        predict = self._new_predictor()
-        for extended, part in _with_next(_between(rows, begin, end)):
-            last = self._last(extended, predict(part))
-            if len(extended) > len(part):
-                last[-1] = 0.0
+        for part in self._parts(rows, begin, end):
             # A view would keep the whole part in memory
-            first = self._returns(extended, last)[0].copy()
-            is_whole = are_followed(extended["flags"])[: len(part)].all()
-            borders.append((first, self._gamma ** len(part) * is_whole))
+            first = self._returns(part, 0.0).parts[0].copy()
+            is_whole = part.follows.all()
+            borders.append((first, self._gamma**part.n_rows * is_whole))
         after: list[Floats | float] = [0.0]
         for first, weight in reversed(borders[1:]):
             after.append(first + weight * after[-1])
-        predict = self._new_predictor()
-        for (extended, part), following in zip(
-            _with_next(_between(rows, begin, end)), reversed(after), strict=True
-        ):
-            n_rows = len(part)
-            predictions = predict(part)
-            last = self._last(extended, predictions)
-            if len(extended) > n_rows:
-                last[-1] = following
-            returns = self._returns(extended, last)[:n_rows]
-            readings = self._readings(part.rows)
-            present = persistent(readings, self._gamma)
-            yield (
-                part,
-                _Returns(
-                    follows=are_followed(extended["flags"])[:n_rows, None],
-                    terms=returns[:, self._TERMS],
-                    share=returns[:, self._SHARE],
-                    remainder=returns[:, self._REMAINDER],
-                    persistence=present - returns[:, self._PERSISTENCE],
-                    predictions=predictions,
-                ),
+        parts = self._parts(rows, begin, end)
+        for part, following in zip(parts, reversed(after), strict=True):
+            returns = self._returns(part, following)
+            yield part, MeasuredReturns(returns.parts[: part.n_rows])
+
+    def _parts(self, rows: Iterable[Stream], begin: int, end: int | None) -> Iterator[_Part]:
+        predict = None
+        if self.predictor is not None:
+            predict = self.predictor()
+        for extended, stream in _with_next(_between(rows, begin, end)):
+            readings = extended["observation"][:, self._channel].astype(np.float64)
+            predictions = np.zeros_like(readings)
+            if predict is not None:
+                predictions[: len(stream)] = predict(stream)
+            yield _Part(
+                n_rows=len(stream),
+                flags=extended["flags"],
+                readings=readings,
+                predictions=predictions,
+                persistence=persistent(readings, self._gamma),
             )
 
-    def _new_predictor(self) -> Callable[[Stream], Floats]:
-        if self.predictor is not None:
-            return self.predictor()
-        return lambda part: np.zeros((len(part), len(self._channel)))
+    def _returns(self, part: _Part, following: Floats | float) -> MeasuredReturns:
+        """Return the returns of a part, and after it `following`, those of the first row of the next one."""
+        is_terminal = (part.flags & Flag.TERMINATED) > 0
+        ends = unmeasured(is_terminal, part.predictions, part.persistence)
+        if len(part.flags) > part.n_rows:
+            ends.parts[-1] = following
+        return measured_along(part.readings, self._gamma, are_followed(part.flags), ends)
 
-    def _readings(self, rows: NDArray[Any]) -> Floats:
-        """Return the cumulants on reaching each row, shape (n_rows, n_demons)."""
-        return np.asarray(rows["observation"][:, self._channel].astype(np.float64))
 
-    def _last(self, rows: NDArray[Any], predictions: Floats) -> Floats:
-        """Return what each row adds to the returns if no row follows, shape (n_rows, 4, n_demons).
+class _Part(NamedTuple):
+    """A part of a log; arrays have one more row if the part has a next one, and are of shape (n, n_demons).
 
-        `predictions` are those of all rows, or of all but the last.
-        """
-        last = np.zeros((len(rows), 4, len(self._channel)))
-        last[:, self._SHARE] = 1.0
-        last[: len(predictions), self._REMAINDER] = predictions
-        last[:, self._PERSISTENCE] = persistent(self._readings(rows), self._gamma)
-        last[(rows["flags"] & Flag.TERMINATED) > 0] = 0.0
-        return last
+    Attributes:
+        n_rows: Number of rows of the part itself.
+        flags: Flags of the rows, shape (n,).
+        readings: The cumulants on reaching each row.
+        predictions: Of the demons; 0 without a predictor, and in the row of the next part.
+        persistence: Of "the present reading lasts".
+    """
 
-    def _returns(self, rows: NDArray[Any], last: Floats) -> Floats:
-        """Return the returns of each row up to a row that no row follows, with `last` there, of its shape."""
-        cumulants = np.zeros_like(last)
-        cumulants[:, self._TERMS] = self._readings(rows)
-        return returns_along(cumulants, self._gamma, are_followed(rows["flags"]), last)
+    n_rows: int
+    flags: NDArray[np.unsignedinteger]
+    readings: Floats
+    predictions: Floats
+    persistence: Floats
+
+    @property
+    def follows(self) -> Bools:
+        """Whether each row of the part has a next one, shape (n_rows,)."""
+        return are_followed(self.flags)[: self.n_rows]
 
 
 def known_returns(horde: Learner) -> tuple[Integers, Floats]:

@@ -119,6 +119,60 @@ def returns_along(
     return returns
 
 
+class MeasuredReturns(NamedTuple):
+    """Returns of the rows of a stream, in parts that add up in the same way along the rows.
+
+    Attributes:
+        parts: The terms up to the next gap or the end, the share of the return beyond them, and what
+            each predictor says of the return beyond, shape (n_rows, 2 + n_predictors, ...).
+    """
+
+    parts: Floats
+
+    @property
+    def terms(self) -> Floats:
+        """The measured terms, shape (n_rows, ...)."""
+        return self.parts[:, 0]
+
+    @property
+    def share(self) -> Floats:
+        """Share of the return beyond them, shape (n_rows, ...)."""
+        return self.parts[:, 1]
+
+    def beyond(self, predictor: int) -> Floats:
+        """Return what a predictor, by its number, says of the return beyond, shape (n_rows, ...)."""
+        return self.parts[:, 2 + predictor]
+
+
+def unmeasured(is_terminal: Bools, *predictions: Floats) -> MeasuredReturns:
+    """Return the returns of rows that no row follows: no terms, and all of the return beyond, unless it is terminal.
+
+    Args:
+        is_terminal: Whether nothing follows the state of each row, shape (n_rows,).
+        predictions: Of each predictor in each row, shape (n_rows, ...).
+    """
+    nothing = np.zeros_like(predictions[0])
+    parts = np.stack([nothing, nothing + 1.0, *predictions], axis=1)
+    parts[is_terminal] = 0.0
+    return MeasuredReturns(parts)
+
+
+def measured_along(
+    cumulants: Floats, gamma: Floats | float, follows: Bools, ends: MeasuredReturns
+) -> MeasuredReturns:
+    """Return the returns of the rows of a stream, measured up to the next gap or the end.
+
+    Args:
+        cumulants: c_t on reaching each row, shape (n_rows, ...).
+        gamma: Constant continuations, a number or of shape (...).
+        follows: As in `returns_along`, shape (n_rows,).
+        ends: The returns of rows that no row follows, as of `unmeasured`.
+    """
+    of_parts = np.zeros_like(ends.parts)
+    of_parts[:, 0] = cumulants
+    return MeasuredReturns(returns_along(of_parts, gamma, follows, ends.parts))
+
+
 # ---- policies under test ---------------------------------------------------------------------------------------------
 
 

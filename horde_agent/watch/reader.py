@@ -25,11 +25,15 @@ from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.stop_request import stop_options
 from horde_agent.scoring.nmsre import deviation_of
-from horde_agent.scoring.returns import persistent, returns_along
+from horde_agent.scoring.returns import (
+    NEGLIGIBLE_SHARE,
+    measured_along,
+    persistent,
+    unmeasured,
+)
 
 MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
-FORGOTTEN = 0.02  # a return is shown if at most this share of it is still missing
 _MOST_ROWS = 36_000  # read for the returns of one question
 MOST_FAMILIES = 40  # that the map names
 SILENT_S = 10.0  # without a change of now.json, after which a run is shown as silent, or as dead
@@ -299,7 +303,7 @@ class RunReader:
         """Return the return from each step, sum gamma^k c_{t+1+k}, shape (n_steps,).
 
         It is NaN unless the robot took the actions of the question's policy, without a gap, until
-        at most FORGOTTEN of it is missing.
+        at most `NEGLIGIBLE_SHARE` of it lies beyond.
         """
         newest = max(self._json(self.live / "now.json").get("step", 0), steps.max())
         rows = self.record(int(min(newest - steps.min() + SHOWN, _MOST_ROWS))).rows
@@ -319,13 +323,13 @@ class RunReader:
         else:
             followed = rows["phase"] == Phase.BEHAVE
         followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
-        n_terms = returns_along(np.ones(len(rows)), 1.0, followed)
         readings = rows["observation"][:, channel].astype(np.float64)
-        # What is missing is that of the mean reading, so that no zero point changes the picture
-        missing = persistent(np.full(len(rows), readings.mean()), gamma)
-        missing[(rows["flags"] & Flag.TERMINATED) > 0] = 0.0
-        all_returns = returns_along(readings, gamma, followed, missing)
-        all_returns[gamma**n_terms > FORGOTTEN] = np.nan
+        # The rest is that of the mean reading, so that no zero point changes the picture
+        beyond = persistent(np.full(len(rows), readings.mean()), gamma)
+        ends = unmeasured((rows["flags"] & Flag.TERMINATED) > 0, beyond)
+        measured = measured_along(readings, gamma, followed, ends)
+        all_returns = measured.terms + measured.beyond(0)
+        all_returns[measured.share > NEGLIGIBLE_SHARE] = np.nan
         is_there = np.isin(steps, rows["step"])
         # If a step has two rows, before and after a reset, the action belongs to the second.
         returns[is_there] = all_returns[
