@@ -421,7 +421,7 @@ def test_a_row_that_is_terminated_and_truncated_is_what_the_columns_say() -> Non
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 6, 21]
     rows = in_parts(table, 40, **marks, both="terminated")
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [5, 21, 42]
-    with pytest.raises(BadInput, match="both must be terminated or truncated, not 'done'"):
+    with pytest.raises(BadInput, match='both must be one of "terminated", "truncated", not "done"'):
         Columns.of({"period_s": 1.0, "channel": [{"column": "x"}], "both": "done"})
 
 
@@ -628,7 +628,9 @@ def test_an_action_and_b_in_a_terminal_row_are_refused_with_the_remedy(tmp_path:
     ).tolist() == [4, 9]
     table["a"][4::5] = -1  # such a row has none
     learn_from(table, "a", **CHAIN, out=tmp_path / "none")
-    with pytest.raises(BadInput, match="convention must be observation or transition, not 'gym'"):
+    with pytest.raises(
+        BadInput, match='convention must be one of "observation", "transition", not "gym"'
+    ):
         learn_from(table, "a", **CHAIN, convention="gym", out=tmp_path / "gym")
     with pytest.raises(BadInput, match="rewards names 'q', which is no channel"):
         learn_from(table, "a", **CHAIN, rewards=["q"], out=tmp_path / "q")

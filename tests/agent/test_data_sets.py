@@ -577,7 +577,7 @@ def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(
     with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
         learn_from(folder, **given)
     assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 5
-    with pytest.raises(BadInput, match="missing must be error or gap, not 'x'"):
+    with pytest.raises(BadInput, match='missing must be one of "error", "gap", not "x"'):
         learn_from(folder, questions="nexting", out=tmp_path / "again", missing="x")
 
 

@@ -293,7 +293,7 @@ WRONG_COLUMNS = {
     "it has no 'period_s'": COLUMNS.replace("period_s = 0.1", ""),
     "the action probabilities of this data set are unknown": COLUMNS.replace('b = "p"', ""),
     "b must be a text": COLUMNS.replace('b = "p"', "b = 0.5"),
-    "missing must be error or gap": f'missing = "drop"\n{COLUMNS}',
+    'missing must be one of "error", "gap"': f'missing = "drop"\n{COLUMNS}',
 }
 WITHOUT_B = COLUMNS.replace('b = "p"', "")
 CUT_BY_B = {

@@ -72,30 +72,26 @@ def _of_arrow(column: Any, where: str, first_row: int) -> NDArray[Any]:
 
 def _vectors(column: Any, where: str, first_row: int) -> NDArray[Any]:
     """Return lists of one length as an array, shape (n_rows, length, ...); a null list is a row of NaN."""
-    n_rows = len(column)
-    is_there = np.ones(n_rows, dtype=bool)
-    if column.null_count:
-        is_there = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
-    lists = column.drop_null()
-    if not len(lists):
-        return np.full((n_rows, 0), np.nan)
     compute = imported("pyarrow.compute", NEEDS_PYARROW)
-    lengths = compute.list_value_length(lists).to_numpy(zero_copy_only=False)
-    is_ragged = lengths != lengths[0]
+    lengths = compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    is_there = lengths >= 0
+    if not is_there.any():
+        return np.full((len(column), 0), np.nan)
+    length = lengths[is_there][0]
+    is_ragged = is_there & (lengths != length)
     if is_ragged.any():
         i = int(is_ragged.argmax())
-        row = first_row + int(np.flatnonzero(is_there)[i]) + 1
         raise BadInput(
-            f"{where}, row {row}: a vector of {lengths[i]} numbers, expected {lengths[0]}"
+            f"{where}, row {first_row + i + 1}: a vector of {lengths[i]} numbers, expected {length}"
         )
-    flat = _of_arrow(lists.flatten(), where, first_row)
-    vectors = flat.reshape(len(lists), int(lengths[0]), *flat.shape[1:])
+    flat = _of_arrow(column.drop_null().flatten(), where, first_row)
+    vectors = flat.reshape(int(is_there.sum()), int(length), *flat.shape[1:])
     if is_there.all():
         return vectors
     kind = object
     if vectors.dtype.kind == "f":
         kind = np.float64
-    whole = np.full((n_rows, *vectors.shape[1:]), np.nan, dtype=kind)
+    whole = np.full((len(column), *vectors.shape[1:]), np.nan, dtype=kind)
     whole[is_there] = vectors
     return whole
 

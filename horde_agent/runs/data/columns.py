@@ -15,7 +15,6 @@ from horde_agent.runs.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
 
 ESTIMATE = "estimate"
-_MISSING = ("error", "gap")
 REWARD_NAMES = ("reward", "rewards", "r")
 """Usual names of a reward, in lower case."""
 TERMINATED_NAMES = (
@@ -67,7 +66,6 @@ OBSERVATION = "observation"
 TRANSITION = "transition"
 SHIFTS = "shifts"
 """Key of a header: origin and scale of each channel that has them."""
-_CONVENTIONS = (OBSERVATION, TRANSITION)
 _NUMBER_KEYS = ("low", "high", "step", "origin", "scale")
 OF_EPISODES = ("next_reward", "episode", "episode_step", "terminated", "truncated")
 """Keys of columns from which the rewards and the flags of rows follow."""
@@ -76,7 +74,17 @@ _OTHERS = ("time", *READ_FIELDS, *OF_EPISODES)
 
 SEPARATORS = (",", ";", "\t", "|")
 """Of a CSV file, in the order in which they are looked for."""
-_DECIMALS = (".", ",")
+
+
+_CHOICES = {
+    "missing": ("error", "gap"),
+    "convention": (OBSERVATION, TRANSITION),
+    "time_unit": tuple(TIME_UNITS_S),
+    "both": (TERMINATED, TRUNCATED),
+    "separator": SEPARATORS,
+    "decimal": (".", ","),
+}
+"""Values of keys of `Columns` that are one of a few texts."""
 
 
 class CsvForm(NamedTuple):
@@ -327,29 +335,18 @@ class Columns:
             columns = replace(base, **given)
         if not 0.0 < columns.period_s < math.inf:
             raise BadInput(f"period_s must be > 0, not {columns.period_s}")
-        if columns.missing not in _MISSING:
-            raise BadInput(f"missing must be {' or '.join(_MISSING)}, not {columns.missing!r}")
-        if columns.convention not in (None, *_CONVENTIONS):
-            raise BadInput(
-                f"convention must be {' or '.join(_CONVENTIONS)}, not {columns.convention!r}"
-            )
+        for key, choices in _CHOICES.items():
+            value = getattr(columns, key)
+            if value is not None and value not in choices:
+                shown = ", ".join(map(toml_value, choices))
+                raise BadInput(f"{key} must be one of {shown}, not {toml_value(value)}")
         if columns.convention == TRANSITION and columns.phase is not None:
             raise BadInput(
                 'convention = "transition" is not for recorded runs, whose `phase` ends the episodes'
             )
-        if columns.time_unit not in TIME_UNITS_S:
-            units = ", ".join(TIME_UNITS_S)
-            raise BadInput(f"time_unit must be one of {units}, not {columns.time_unit!r}")
-        if columns.both not in (None, TERMINATED, TRUNCATED):
-            raise BadInput(f"both must be {TERMINATED} or {TRUNCATED}, not {columns.both!r}")
         for key in ("truncated", "episode_step"):
             if getattr(columns, key) is not None and columns.phase is not None:
                 raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
-        if columns.separator not in (None, *SEPARATORS):
-            separators = ", ".join(map(repr, SEPARATORS))
-            raise BadInput(f"separator must be one of {separators}, not {columns.separator!r}")
-        if columns.decimal not in (None, *_DECIMALS):
-            raise BadInput(f'decimal must be "." or ",", not {columns.decimal!r}')
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
         if columns.reward is not None and columns.next_reward is not None:
