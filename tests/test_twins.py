@@ -1,4 +1,4 @@
-"""Files that both packages have, as neither imports the other: their common functions are the same text."""
+"""What both packages have, as neither imports the other: common functions are the same text, keys of info the same."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import ast
 from pathlib import Path
 
 import pytest
+
+from horde_agent.life.robot import RobotInfo
+from horde_agent.record import FIELDS
+from horde_env.backend import DOCKED_KEY, FRAME_KEYS, MANOEUVRE_STEPS_KEY, POSE_KEYS
+from horde_env.battery import BATTERY_KEYS
+from horde_env.commands import OBEYED_KEY
+from horde_env.hardware.backend import LINK_KEYS
+from horde_env.replay import RECORDED_KEYS
 
 ROOT = Path(__file__).resolve().parents[1]
 TWINS = {
@@ -54,3 +62,17 @@ def test_functions_of_both_packages_are_the_same_text(name: str) -> None:
     assert expected <= agent.keys() & env.keys()
     for function in (agent.keys() & env.keys()) - NAMED_APART:
         assert agent[function] == env[function], function
+
+
+def test_the_learner_reads_keys_of_info_that_robots_emit_in_their_units() -> None:
+    """A key that only one of the two names or measures in another unit would be read as missing, or wrongly."""
+    single_keys = (MANOEUVRE_STEPS_KEY, DOCKED_KEY, OBEYED_KEY)
+    groups = (FRAME_KEYS, BATTERY_KEYS, LINK_KEYS, POSE_KEYS, RECORDED_KEYS, single_keys)
+    emitted = {key.name: key.unit for group in groups for key in group}
+    assert set(RobotInfo._field_defaults) <= emitted.keys()
+    read = {}
+    for field in FIELDS.values():
+        if field.info:
+            read |= dict(zip(field.info, field.unit.split(", "), strict=True))
+    assert {"t", "x_m", "y_m", "heading_rad"} <= read.keys() <= emitted.keys()
+    assert read == {name: emitted[name] for name in read}

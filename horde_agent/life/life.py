@@ -260,7 +260,7 @@ class Life:
     @property
     def t(self) -> float:
         """Time of the robot whose turn it is, in seconds; NaN if it has no clock."""
-        return self.robot_stream.t
+        return float(self.robot_stream.info_fields["t"])
 
     @property
     def is_observed(self) -> bool:
@@ -595,15 +595,12 @@ class Life:
                 frame_unix_s = max(began_unix_s, unix_s - before_end_s)
                 row = Row(
                     step=first_step + at,
-                    t=robot_info.t,
                     observation=observed,
-                    action=NO_ACTION,
-                    b=np.nan,
                     phase=phase,
                     flags=flags_of(robot_info),
-                    pose=robot_info.pose,
                     robot=self.robot,
                     unix_s=frame_unix_s,
+                    **robot_info.row_fields,
                 )
                 self.recorder.write(row)
 
@@ -635,17 +632,16 @@ class Life:
         robot_stream = self.robot_stream
         return Row(
             step=self.counts.steps,
-            t=robot_stream.t,
             observation=robot_stream.observation,
             action=choice.action,
             b=choice.b,
             phase=choice.phase,
             flags=robot_stream.flags,
-            pose=robot_stream.pose,
             policy=choice.policy,
             robot=self._robot,
             reward=robot_stream.reward,
             unix_s=robot_stream.unix_s,
+            **robot_stream.info_fields,
         )
 
     def _write(self, row: Row) -> None:

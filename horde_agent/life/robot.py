@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import gymnasium
 import numpy as np
 
-UNKNOWN_POSE = (np.nan, np.nan, np.nan)
+from horde_agent.record.dtype import fields_in
 
 
 class UnfitResult(ValueError):
@@ -31,7 +31,7 @@ class RobotInfo(NamedTuple):
     """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
 
     Attributes:
-        t: Robot time in seconds.
+        row_fields: Fields of the row, by name: `record.dtype.fields_in`.
         gap: Whether the observation does not follow from the one before.
         applied: Whether the robot carried out the command.
         stale: Whether no new packet arrived.
@@ -44,11 +44,10 @@ class RobotInfo(NamedTuple):
         overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not
             reported.
         manoeuvre_steps: Periods that the drive of this reset took; None if not reported.
-        x_m, y_m, heading_rad: Pose, of a simulator.
         action, b: Action taken next and its probability, of a recorded life.
     """
 
-    t: float = np.nan
+    row_fields: dict[str, Any]
     gap: int = 0
     applied: int = 1
     stale: int = 0
@@ -62,9 +61,6 @@ class RobotInfo(NamedTuple):
     overrun_s: float | None = None
     sensor_age_s: float | None = None
     manoeuvre_steps: int | None = None
-    x_m: float | None = None
-    y_m: float = np.nan
-    heading_rad: float = np.nan
     action: int = 0
     b: float = 1.0
 
@@ -76,19 +72,16 @@ class RobotInfo(NamedTuple):
             UnfitResult: If it is anything else than a mapping.
         """
         if info is None:
-            return cls()
-        if not isinstance(info, Mapping):
+            info = {}
+        if type(info) is not dict and not isinstance(info, Mapping):
             raise UnfitResult(
                 f"the environment returned an info of the type {type(info).__name__}, expected a dict"
             )
-        return cls(*map(info.get, cls._fields, cls._field_defaults.values()))
+        return cls(fields_in(info), *map(info.get, _KEYS, _DEFAULTS))
 
-    @property
-    def pose(self) -> tuple[float, float, float]:
-        """Position in metres and heading in radians; NaN if unknown."""
-        if self.x_m is None:
-            return UNKNOWN_POSE
-        return (self.x_m, self.y_m, self.heading_rad)
+
+_KEYS = tuple(RobotInfo._field_defaults)
+_DEFAULTS = tuple(RobotInfo._field_defaults.values())
 
 
 class RobotBody:

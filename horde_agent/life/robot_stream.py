@@ -22,10 +22,11 @@ from horde_agent.life.excursions import (
     Excursions,
 )
 from horde_agent.life.process_env import ProcessEnv
-from horde_agent.life.robot import UNKNOWN_POSE, RobotBody, RobotInfo, UnfitResult
+from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import Flag, Observation, Phase
+from horde_agent.record.dtype import fields_in
 from horde_agent.saving import (
     State,
     attributes,
@@ -55,10 +56,10 @@ _SAVED_COUNTS = (
 
 # Attributes of a stream, and their names in a snapshot
 _SAVED = (
-    "t",
     "_n_not_applied_in_a_row",
     "has_begun",
     "flags",
+    "reward",
     "is_observed",
     "_follows_not_finite",
     "is_resumed",
@@ -145,10 +146,9 @@ class RobotStream:
         has_begun: Whether the environment was reset for the first observation.
         is_resumed: Whether the robot kept moving since its state was saved, so that `Life.begin` is
             to mark and count a gap.
-        t: Robot time of the current observation in seconds; NaN if the robot has no clock.
         observation: The current one, float32, shape (n_inputs,); (0,) before the first.
         flags: How it came about: `Flag`.
-        pose: Where, in metres and radians; NaN if unknown.
+        info_fields: Fields of its row that `info` had, by name, such as t and pose.
         reward: Reward of the step to the current observation; NaN after a reset, or if it is
             unknown.
         unix_s: Wall clock when the current observation arrived, in seconds since 1970; NaN if
@@ -188,10 +188,9 @@ class RobotStream:
         )
         self.has_begun = False
         self.is_resumed = False
-        self.t = np.nan
         self.observation: Observation = np.zeros(0, dtype=np.float32)
         self.flags = int(Flag.NONE)
-        self.pose = UNKNOWN_POSE
+        self.info_fields = fields_in({})
         self.reward = np.nan
         self.unix_s = np.nan
         self.tiles: Tiles | None = None
@@ -266,8 +265,7 @@ class RobotStream:
         self.flags = flags
         self.tiles = None
         self.is_observed = False
-        self.t = info.t
-        self.pose = info.pose
+        self.info_fields = info.row_fields
         self.reward = reward
         self.unix_s = unix_s
         self.counts.n_clipped += info.clipped
@@ -366,13 +364,8 @@ class RobotStream:
         tiles: Any = np.zeros(0)
         if self.tiles is not None:
             tiles = self.tiles.copy()
-        current = {
-            "observation": self.observation.copy(),
-            "pose": np.array(self.pose),
-            "reward": np.array(self.reward),
-            "tiles": tiles,
-        }
-        saved_values = attributes(self, *_SAVED)
+        current = {"observation": self.observation.copy(), "tiles": tiles}
+        info_fields = {name: np.array(value) for name, value in self.info_fields.items()}
         world = {}
         if self.body.is_restorable and self.has_begun:
             world = self.body.save_state()
@@ -380,8 +373,9 @@ class RobotStream:
             excursions=self.excursions.state(),
             dockings=self.dockings.state(),
             behaviour=behaviour,
-            now=current,
-            own=self.counts.state() | saved_values,
+            current=current | attributes(self, *_SAVED),
+            info=info_fields,
+            counts=self.counts.state(),
             world=world,
             rng=generator_state(self.rng),
         )
@@ -396,13 +390,15 @@ class RobotStream:
         restore_behaviour = getattr(self.behaviour, "restore", None)
         if restore_behaviour is not None:
             restore_behaviour(inner(state, "behaviour"))
-        saved_values = inner(state, "own")
-        self.counts.restore(saved_values)
-        put_back(self, saved_values, *_SAVED)
-        current = inner(state, "now")
+        self.counts.restore(inner(state, "counts"))
+        current = inner(state, "current")
+        put_back(self, current, *_SAVED)
         self.observation = current["observation"].copy()
-        self.pose = tuple(current["pose"].tolist())
-        self.reward = float(current["reward"])
+        for name, array in inner(state, "info").items():
+            value = array.tolist()
+            if array.ndim:
+                value = tuple(value)
+            self.info_fields[name] = value
         self.tiles = None
         if current["tiles"].dtype.kind != "f":
             self.tiles = current["tiles"].copy()

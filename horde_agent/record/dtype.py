@@ -126,7 +126,7 @@ class Row(NamedTuple):
     action: Annotated[int, RowField("<i2", is_read=True)] = NO_ACTION
     b: Annotated[float, RowField("<f8", is_read=True)] = np.nan
     phase: Annotated[Phase, RowField("u1", is_read=True)] = Phase.BEHAVE
-    flags: Annotated[int, RowField("u1", is_read=True)] = Flag.NONE
+    flags: Annotated[int, RowField("u1", is_read=True)] = int(Flag.NONE)
     pose: Annotated[Pose, RowField("<f4", "m, m, rad", shape=(3,), info=_POSE, columns=_POSE)] = (
         UNKNOWN_POSE
     )

@@ -25,8 +25,8 @@ from horde_agent.learner import Learner
 from horde_agent.life.flags import are_followed, flags_of
 from horde_agent.life.learner import StreamLearner, predict_along, relearn
 from horde_agent.life.observers import RowObserver
-from horde_agent.life.robot import UNKNOWN_POSE, RobotInfo, reward_number
-from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.life.robot import RobotInfo, reward_number
+from horde_agent.record import UNKNOWN_POSE, Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs.config import BadInput
 from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.returns import (
@@ -102,14 +102,13 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
         readings = np.array(observation, dtype=np.float32)
         row = Row(
             step=k,
-            t=robot_info.t,
             observation=readings,
             action=action,
             b=b,
             phase=phase,
             flags=flags,
-            pose=UNKNOWN_POSE,
             reward=reward,
+            **robot_info.row_fields | {"pose": UNKNOWN_POSE},
         )
         recorder.write(row)
         if is_over:

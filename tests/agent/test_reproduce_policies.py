@@ -25,9 +25,8 @@ from examples.reproduce.policies import (
     tables,
 )
 from examples.reproduce.training_data import TrainingData
-from horde_agent.life.robot import UNKNOWN_POSE
 from horde_agent.policies import Gibbs, StickyRandom
-from horde_agent.record import Phase, Recorder, Row, Stream, read
+from horde_agent.record import UNKNOWN_POSE, Phase, Recorder, Row, Stream, read
 from horde_agent.scoring.trace_growth import trace_growth
 from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
