@@ -26,7 +26,6 @@ from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.learner import ShardStatus
-from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
     NEWCOMER,
@@ -41,6 +40,7 @@ from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rarity import FeatureRarity
+from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
     LearnerConfig,
@@ -49,10 +49,10 @@ from horde_agent.learning.rules import (
     with_rules,
 )
 from horde_agent.learning.rupee import RUPEE, rupee_config
-from horde_agent.learning.signals import SignalMaker
+from horde_agent.learning.signals import SignalMaker, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
-from horde_agent.learning.values import Observation, largest_decay, refuse_misfits
+from horde_agent.learning.values import Cumulants, Observation, largest_decay, refuse_misfits
 from horde_agent.policies import Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles, listed, whole_number
@@ -143,9 +143,6 @@ class Horde:
         self._rarity: FeatureRarity | None = None
         if self.config.rarity:
             self._rarity = FeatureRarity(n_features)
-        self._averages: WeightAverages | None = None
-        if self.config.average > 0.0:
-            self._averages = WeightAverages(self.config.average, self.n_demons)
         self._unchecked = self.questions  # questions with policies that were never evaluated
         self.n_updates = 0
 
@@ -189,7 +186,7 @@ class Horde:
             predictions = self._engine.latest
         self._current.state = state
         self._maker.begin(*state)
-        return self._with_offsets(predictions, self._maker.following.arrays.added)
+        return self._readout.current(predictions)
 
     def learn(
         self,
@@ -242,31 +239,23 @@ class Horde:
         if engine.flags:
             self._handle_flags()
             predictions = self._engine.latest
-        if self._averages is not None and divergence.n_steps >= self._averages.due_at:
-            self._update_averages(self._averages, state[1], is_last=terminated)
+        if self._readout.is_due(divergence.n_steps):
+            self.catch_up()
+            self._readout.move_averages(
+                self._engine, state[1], divergence.n_steps, is_last=terminated
+            )
         self.n_updates += self.n_updated
         if terminated:
             self._current.state = None
         else:
             self._current.state = state
-        if not self._maker.offsets.is_on:
-            return predictions.copy()
-        return self._with_processed_offsets(predictions, engine.n_waiting)
+        return self._readout.processed(predictions, engine.n_waiting)
 
     def _count_state(self, rarity: FeatureRarity, tiles: Tiles) -> None:
         """Count the state reached, with these tiles, (n_active,), and classify the features if that is due."""
         rarity.count(tiles)
         if self._divergence.n_steps >= rarity.next_at:
             self._engine.set_scales(rarity.classify(self._divergence.n_steps))
-
-    def _with_processed_offsets(self, predictions: Floats, n_waiting: int) -> Floats:
-        """Return theta.phi of the latest processed step plus its offsets; `n_waiting` later steps are queued."""
-        following = self._maker.following
-        if self._batch == 1:
-            return following.with_offsets(predictions, following.arrays.added)
-        if not n_waiting:
-            following.mark_processed()
-        return following.with_offsets(predictions, following.added_processed)
 
     def _write_signals(
         self,
@@ -326,7 +315,7 @@ class Horde:
             return
         self.catch_up()
         self._engine.select_stream(stream)
-        self._maker.following.select_stream(stream, before=self.stream)
+        self._readout.following.select_stream(stream, before=self.stream)
         self._current.select(stream)
         if self._engine.flags:
             self._handle_flags()
@@ -343,17 +332,12 @@ class Horde:
         Raises:
             ValueError: If an argument is missing, has a wrong shape or type, is NaN or out of range.
         """
-        following = self._maker.following
-        if observation is not None:
+        if observation is None:
+            tiles = self._maker.states.tiles(tiles)
+        else:
             observation, tiles = self._maker.states.checked(observation, tiles)
-            return self._with_offsets(self._predict(tiles), following.added_at(observation))
-        tiles = self._maker.states.tiles(tiles)
-        if following.is_on:
-            raise ValueError(
-                "predict needs the observation, too, as offsets follow the reading: "
-                "predict(tiles, observation)"
-            )
-        return self._with_offsets(self._predict(tiles), following.arrays.added)
+        values = self._readout.averaged(self._processed(), tiles)
+        return self._readout.elsewhere(values, observation)
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
         """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
@@ -373,8 +357,8 @@ class Horde:
             names_found = ", ".join(q.name for q in self.questions if q.finds_policy) or "none"
             raise ValueError(f"no question finds the policy {name!r}: there are {names_found}")
         values = self._engine.action_values(demon, tiles)
-        if self._maker.offsets.is_on:
-            values = values + self._maker.offsets.arrays.added[demon]
+        if self._readout.offsets.is_on:
+            values = values + self._readout.offsets.arrays.added[demon]
         return values
 
     @property
@@ -395,7 +379,7 @@ class Horde:
     def catch_up(self) -> None:
         """Process the queued steps; in eager mode there are none."""
         self._engine.catch_up()
-        self._maker.following.mark_processed()
+        self._readout.mark_processed()
         if self._engine.flags:
             self._handle_flags()
 
@@ -409,27 +393,27 @@ class Horde:
         stream.
         """
         state = self._current.state
-        if self._averages is None or state is None:
-            latest = self._processed().latest
-        else:
-            latest = self._predict(state[1])
-        return self._with_offsets(latest, self._maker.following.arrays.added)
+        engine = self._processed()
+        values = engine.latest
+        if self._readout.averages is not None and state is not None:
+            values = self._readout.averaged(engine, state[1])
+        return self._readout.current(values)
 
     @property
     def offsets(self) -> Floats:
         """Offset added to theta.phi of each demon, shape (n_demons,); 0 if the demon diverged."""
         self.catch_up()
-        return self._maker.offsets.arrays.added.copy()
+        return self._readout.offsets.arrays.added.copy()
 
     @property
     def reading_shares(self) -> Floats:
         """Share of the reading's deviation that an offset follows, kappa, shape (n_demons,); 0 if it does not."""
-        return self._maker.following.shares
+        return self._readout.following.shares
 
     @property
     def reading_sums(self) -> Floats:
         """Sums of products and squares of readings that these shares are estimated from, shape (2, n_demons)."""
-        return self._maker.following.sums
+        return self._readout.following.sums
 
     @property
     def td_error(self) -> Floats:
@@ -538,22 +522,12 @@ class Horde:
         added and has no average yet; `demons` and errors are as of `weights`. A prediction is their
         sum over the active features, the offset, and the shift.
         """
-        if self._averages is None:
-            return self.weights(demons)[0]
-        averaged = self._processed().averaged_weights(demons)
-        is_empty = self._averages.is_empty
-        if demons is not None:
-            is_empty = is_empty[demons]
-        if is_empty.any():
-            averaged[is_empty] = self.weights(demons)[0][is_empty]
-        return averaged
+        return self._readout.averaged_weights(self._processed(), demons)
 
     @property
     def shifts(self) -> Floats:
         """Shift added to each demon's averaged prediction, shape (n_demons,), as in `learning.averages`; 0 without."""
-        if self._averages is None:
-            return np.zeros(self.n_demons)
-        return self._averages.shift.copy()
+        return self._readout.shifts
 
     def step_sizes(self) -> NDArray[Any]:
         """Return a copy of every weight's step size, (n_demons, n_features), of a rule that adapts them.
@@ -625,8 +599,7 @@ class Horde:
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.bound)
         self._engine.reset_weights(theta)
-        if self._averages is not None:
-            self._averages.restart(self._divergence.n_steps)
+        self._readout.restart_averages(self._divergence.n_steps)
 
     def set_offsets(self, offsets: Floats, reading_sums: Floats | None = None) -> None:
         """Set the offsets of demons that estimate theirs; they stand still from now on.
@@ -642,7 +615,7 @@ class Horde:
                 different offsets; nothing has changed.
         """
         self.catch_up()
-        self._maker.set_offsets(*checked_offsets(offsets, reading_sums, self.n_demons))
+        self._readout.set_offsets(*checked_offsets(offsets, reading_sums, self.n_demons))
 
     # ---- adding and removing demons --------------------------------------------------------------
 
@@ -713,13 +686,10 @@ class Horde:
             real_valued=self._real_valued,
         )
         copy._engine.copy_weights_from(self._engine)
-        if self._maker.offsets.is_on:
-            copy._maker.copy_offsets_from(self._maker)
-        if copy._averages is not None and self._averages is not None:
+        copy._readout.copy_estimates_from(self._readout)
+        if self._readout.averages is not None or self._rarity is not None:
             copy._divergence.n_steps = self._divergence.n_steps
-            copy._averages.copy_from(self._averages)
         if copy._rarity is not None and self._rarity is not None:
-            copy._divergence.n_steps = self._divergence.n_steps
             copy._rarity.restore(self._rarity.state())
         self._share_divergence([copy])
         return copy
@@ -751,8 +721,7 @@ class Horde:
             raise ValueError(SEPARATE_TRACES)
         self._share_divergence(others)
         self._engine.merge([horde._engine for horde in others])
-        if self._averages is not None:
-            self._averages.share([horde._averages for horde in others if horde._averages])
+        self._readout.share_shifts([horde._readout for horde in others])
 
     def _share_divergence(self, others: Sequence[Horde]) -> None:
         """Synchronise diverged demons and weight bounds across Hordes."""
@@ -770,8 +739,7 @@ class Horde:
                     horde._mark_diverged(demon)
         makers = [horde._maker for horde in others]
         self._maker.share_bounds(makers)
-        if self._maker.offsets.is_on:
-            self._maker.share_offsets(makers)
+        self._readout.share_offsets([horde._readout for horde in others])
         for horde in alike:
             horde._engine.set_bounds(horde._maker.bound)
 
@@ -779,14 +747,11 @@ class Horde:
 
     def state(self) -> State:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
-        averages: State = {}
-        if self._averages is not None:
-            averages = self._averages.state()
         rarity: State = {}
         if self._rarity is not None:
             rarity = self._rarity.state()
         return nested(
-            averages=averages,
+            readout=self._readout.state(),
             rarity=rarity,
             engine=self._engine.state(),
             signals=self._maker.state(),
@@ -809,10 +774,9 @@ class Horde:
         if made_plain != self._engine.made_plain:
             self._engine = self._new_engine(made_plain)
         self._engine.restore(inner(state, "engine"))
+        self._readout.restore(inner(state, "readout"))
         self._maker.restore(inner(state, "signals"))
         self._divergence.restore(inner(state, "soundness"))
-        if self._averages is not None:
-            self._averages.restore(inner(state, "averages"))
         if self._rarity is not None:
             self._rarity.restore(inner(state, "rarity"))
         self._current.restore(inner(state, "there"), inner(state, "streams"))
@@ -842,10 +806,7 @@ class Horde:
     def _mark_diverged(self, demon: int) -> None:
         """Mark a demon as diverged: its weights are zero from now on, and so is its prediction."""
         self._engine.mark_diverged(demon)
-        if self._maker.offsets.is_on:
-            self._maker.mark_diverged(demon)
-        if self._averages is not None:
-            self._averages.mark_diverged(demon)
+        self._readout.mark_diverged(demon)
 
     def _mark_all_diverged(self, reasons: dict[int, str], step: int) -> None:
         """Mark demons, and those about a policy that one of them finds, as diverged; keep each one's first reason."""
@@ -873,16 +834,21 @@ class Horde:
     def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
         questions = with_rules(questions, self.config, self.action_values)
+        check_names(questions)
+        cumulants = Cumulants(questions, self.n_features)
+        readout = Readout(questions, cumulants, cohort, self.config, is_deferred=self._batch > 1)
         self._maker = SignalMaker(
-            questions,
-            cohort,
-            self.n_features,
-            self.n_active,
-            np.dtype(self.config.dtype),
+            questions=questions,
+            cohort=cohort,
+            cumulants=cumulants,
+            readout=readout,
+            n_features=self.n_features,
+            n_active=self.n_active,
+            dtype=np.dtype(self.config.dtype),
             real_valued=self._real_valued,
             n_gibbs=self._share.n_gibbs,
-            offset=self.config.offset,
         )
+        self._readout = readout
         self.questions = questions
         self.names = [q.name for q in questions]
         self.n_demons = len(questions)
@@ -895,6 +861,7 @@ class Horde:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
         previous = self._maker
+        previous_readout = self._readout
         is_new = old_index == NEWCOMER
         self._set_questions(
             questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index])
@@ -903,6 +870,7 @@ class Horde:
         maker = self._maker
         self._share = self._share._replace(layouts={})
         maker.copy_state_from(previous, old_index)
+        self._readout.copy_from(previous_readout, old_index, self._divergence.n_steps)
         latest_rarity = None
         if self._rarity is not None:
             latest_rarity = self._rarity.latest
@@ -911,8 +879,6 @@ class Horde:
         )
         self._engine.set_bounds(maker.bound)
         self._divergence.rearrange(old_index, self.names)
-        if self._averages is not None:
-            self._averages.rearrange(old_index, self._divergence.n_steps)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
@@ -951,42 +917,14 @@ class Horde:
         self.catch_up()
         return self._engine
 
-    def _predict(self, tiles: Tiles) -> Floats:
-        """Return theta.phi at checked tiles, (n_active,), by the averaged weights if there are any, (n_demons,)."""
-        engine = self._processed()
-        if self._averages is None:
-            return engine.predict(tiles)
-        is_empty = self._averages.is_empty
-        if is_empty.all():
-            return engine.predict(tiles)
-        averaged = engine.predict_averaged(tiles) + self._averages.shift
-        if is_empty.any():
-            return np.where(is_empty, engine.predict(tiles), averaged)
-        return averaged
-
-    def _update_averages(self, averages: WeightAverages, tiles: Tiles, *, is_last: bool) -> None:
-        """Move averages and shifts toward the weights of this learning step, which led to `tiles`, (n_active,)."""
-        self.catch_up()
-        n_steps = self._divergence.n_steps
-        if n_steps >= averages.next_at:
-            self._engine.move_averages(averages.advance(n_steps))
-        if n_steps >= averages.sample_at and not is_last:
-            averages.sample(self._engine.latest - self._engine.predict_averaged(tiles), n_steps)
-
-    def _with_offsets(self, values: Floats, added: Floats) -> Floats:
-        """Return predictions from theta.phi, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
-        if not self._maker.offsets.is_on:
-            return values.copy()
-        return self._maker.following.with_offsets(values, added)
-
     def _prediction_of(self, demon: int, observation: Observation, tiles: Tiles) -> float:
         """Return a demon's prediction at a state, (n_channels,) and (n_active,), NaN if it diverged."""
         if self._divergence.is_diverged[demon]:
             return np.nan
         value = self._engine.direct.predict_one(demon, tiles)
         if not self._engine.n_waiting:
-            self._maker.following.mark_processed()
-        return value + self._maker.following.added_to(demon, observation)
+            self._readout.mark_processed()
+        return self._readout.of_demon(value, demon, observation)
 
 
 def check_size(n_features: int, n_active: int, mode: str) -> None:

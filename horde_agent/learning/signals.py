@@ -15,14 +15,12 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
-from horde_agent.kernels import offsets as offset_kernels
 from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import NEWCOMER, max_finite
 from horde_agent.learning.inputs import NO_TILES, InputChecker
-from horde_agent.learning.offsets import Offsets, Slots
-from horde_agent.learning.readings import ReadingOffsets
+from horde_agent.learning.readout import Readout
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
@@ -64,17 +62,16 @@ class SignalMaker:
         questions: The questions.
         cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no
             trace.
+        cumulants: The questions' cumulants.
+        readout: What an offset changes in the signals.
         n_features, n_active, real_valued: As of `InputChecker`.
         dtype: The engine's dtype; signals that exceed its range make a demon diverge.
         n_gibbs: As of `PolicyTable`.
-        offset: As in `LearnerConfig`.
 
     Attributes:
         group: Trace group of each demon, shape (n_demons,).
         policy: Policy of each group, shape (n_groups,).
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
-        offsets: The demons' offsets.
-        following: Their additions to predictions; some follow a reading.
         signals: The latest signals.
         states: Checks and copies states and actions from the caller.
 
@@ -87,15 +84,15 @@ class SignalMaker:
         self,
         questions: Sequence[GVF],
         cohort: Integers,
+        cumulants: Cumulants,
+        readout: Readout,
         n_features: int,
         n_active: int,
         dtype: np.dtype[Any],
         *,
         real_valued: bool = False,
         n_gibbs: int = 0,
-        offset: float | str = 0.0,
     ) -> None:
-        check_names(questions)
         if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
             raise ValueError(
                 "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
@@ -110,7 +107,8 @@ class SignalMaker:
         self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
         self._interest = StateValues([q.interest for q in questions], 0.0, np.inf)
-        self._cumulants = Cumulants(questions, n_features)
+        self._cumulants = cumulants
+        self._readout = readout
         self.states = InputChecker(
             n_features,
             n_active,
@@ -119,11 +117,7 @@ class SignalMaker:
             real_valued=real_valued,
         )
         self._asks_functions = self._has_functions()
-        self.offsets = Offsets(questions, offset, cohort, max_finite(dtype))
-        self._slots = Slots(self._cumulants.channel, np.arange(len(questions)))
-        if self._cumulants.is_read_off:
-            self._slots = self.offsets.slots(questions, self._cumulants.channel)
-        self.following = self._new_following()
+        self._slots = readout.slots
         self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
         if self._cumulants.has_reward:
             self._is_reward = self._slots.channel == self._cumulants.n_channels
@@ -133,11 +127,9 @@ class SignalMaker:
         self.signals = self._new_signals()
         self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
         self._finish: Any = None
-        self._read_offsets: Any = None
-        self._write_references: Any = None
-        if self.offsets.is_on:
-            self._outcomes = self.offsets.arrays.outcome
-            self._write_offsets()
+        if readout.offsets.is_on:
+            self._outcomes = readout.offsets.arrays.outcome
+        readout.attach(self._arrays)
 
     def _set_groups(self, questions: Sequence[GVF]) -> list[GVF]:
         """Set the trace group of each demon and the policy of each group; return the first question of each group."""
@@ -149,18 +141,6 @@ class SignalMaker:
         leaders = [questions[i] for i in firsts]
         self.policy, _ = number([identity(q.target_policy) for q in leaders])
         return leaders
-
-    def _new_following(self) -> ReadingOffsets:
-        """Return the additions of the offsets to predictions, before any reading."""
-        channel = self._cumulants.channel
-        is_observed = (channel != checks.NO_CHANNEL) & (channel < self._cumulants.n_channels)
-        return ReadingOffsets(
-            follows=self.offsets.may_follow & is_observed,
-            has_offset=self.offsets.has_offset,
-            cumulant=self._slots.cumulant,
-            channel=channel,
-            gamma=self.offsets.arrays.gamma,
-        )
 
     def _has_functions(self) -> bool:
         """Return True if a value is computed in Python."""
@@ -213,13 +193,13 @@ class SignalMaker:
             seen=np.zeros(self.n_features + 1, dtype=np.int64),
             is_known=np.zeros(1, dtype=np.int64),
             max_finite=max_finite,
-            is_fixed=not self._asks_functions and self.offsets.is_fixed,
+            is_fixed=not self._asks_functions and self._readout.offsets.is_fixed,
             is_by_channel=self._cumulants.is_read_off,
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
-        return vars(self) | {"_finish": None, "_read_offsets": None, "_write_references": None}
+        return vars(self) | {"_finish": None}
 
     def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
         """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
@@ -235,34 +215,18 @@ class SignalMaker:
         )
         np.maximum.at(arrays.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
         self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
-        if self.offsets.is_on:
-            self.offsets.copy_from(before.offsets, old_index)
-            self.following.copy_from(before.following, old_index)
-            self._write_offsets()
-            self.following.mark_processed()
 
     def state(self) -> State:
         """Return copies of the state on which later signals depend."""
         arrays = attributes(self._arrays, *_PERSISTENT)
         totals = attributes(self, "_totals_carried")
         action_signals = attributes(self.signals, "b_t", "action_t", "interest_t")
-        parts = {
-            "arrays": arrays,
-            "policies": self._policies.state(),
-            "own": totals,
-            "taken": action_signals,
-        }
-        if self.offsets.is_on:
-            parts["offsets"] = self.offsets.state()
-            parts["following"] = self.following.state()
-        return nested(**parts)
+        return nested(
+            arrays=arrays, policies=self._policies.state(), own=totals, taken=action_signals
+        )
 
     def restore(self, state: State) -> None:
         """Restore a state from a SignalMaker of the same questions."""
-        if self.offsets.is_on:
-            self.offsets.restore(inner(state, "offsets"))
-            self.following.restore(inner(state, "following"))
-            self._write_offsets()
         for name, values in inner(state, "arrays").items():
             getattr(self._arrays, name)[...] = values
         self._policies.restore(inner(state, "policies"))
@@ -307,83 +271,25 @@ class SignalMaker:
             with np.errstate(over="ignore"):  # the bound is then max_finite
                 arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
 
-    def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
-        """Set offsets, (n_demons,), and sums of `ReadingOffsets`, (2, n_demons), where they are not NaN."""
-        self.offsets.set(values, self.cumulant)
-        self.following.set_sums(reading_sums)
-        self._write_offsets()
-
-    def mark_diverged(self, demon: int) -> None:
-        """Add nothing to the predictions of a demon that diverged."""
-        self.offsets.mark_diverged(demon)
-        self.following.mark_diverged(demon)
-
-    def copy_offsets_from(self, other: SignalMaker) -> None:
-        """Copy the offsets of another SignalMaker of the same questions."""
-        self.offsets.copy_from(other.offsets, np.arange(self.group.size))
-        self.following.copy_estimates_from(other.following)
-        self._write_offsets()
-
-    def share_offsets(self, others: Sequence[SignalMaker]) -> None:
-        """Average the estimated offsets of several SignalMakers of the same questions."""
-        self.offsets.average([maker.offsets for maker in others])
-        self.following.average([maker.following for maker in others])
-        for maker in (self, *others):
-            maker._write_offsets()
-
-    def _write_offsets(self) -> None:
-        """Write references, outcomes and additions to predictions from the offsets."""
-        if self._write_references is None:
-            self._write_references = bind(
-                offset_kernels.write,
-                pack(self.offsets.arrays),
-                pack(self._arrays),
-                pack(self.following.arrays),
-                like=(False,),
-            )
-        self._write_references(self.offsets.at_end)
-
     # ---- signals of a transition ------------------------------------------------------------------------------------
 
     def begin(self, observation: Observation, tiles: Tiles) -> None:
         """Begin a stream at its first state, an observation, (n_sensors,), and its tiles: estimate offsets there."""
-        self.following.begin()
+        self._readout.following.begin()
         self.join(observation, tiles)
-        self.following.mark_processed()
+        self._readout.mark_processed()
 
     def join(self, observation: Observation, tiles: Tiles) -> None:
         """Estimate offsets of demons without a reading; shapes are (n_sensors,) and (n_active,)."""
-        if self.offsets.is_unread:
+        readout = self._readout
+        if readout.offsets.is_unread:
             if self._asks_functions:
                 self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
             channels = self._cumulants.channels(observation, reward=np.nan)
-            self._estimate_offsets(channels, is_first=True, is_last=False)
-            self._write_offsets()
-        if self.following.is_on:
-            self.following.join(observation)
-
-    def _estimate_offsets(self, channels: Observation, *, is_first: bool, is_last: bool) -> None:
-        """Move the offsets by a reading of the channels, from `Cumulants.channels`; see `kernels.offsets.read`."""
-        inputs = (channels, is_first, is_last)
-        if self._read_offsets is None:
-            self._read_offsets = bind(
-                offset_kernels.read, pack(self.offsets.arrays), pack(self._arrays), like=inputs
-            )
-        self.offsets.note(self._read_offsets(*inputs))
-
-    def _move_offsets(
-        self, after: tuple[Observation, Tiles], channels: Observation, *, terminated: bool
-    ) -> None:
-        """Move the offsets by a transition to the state `after`, and write what changes at its end.
-
-        `channels` are from `Cumulants.channels`.
-        """
-        self.states.validate(*after)
-        offsets = self.offsets
-        if offsets.is_moving:
-            self._estimate_offsets(channels, is_first=False, is_last=terminated)
-        offsets.at_end = terminated
-        self._write_offsets()
+            readout.read(channels, is_first=True, is_last=False)
+            readout.write_references()
+        if readout.following.is_on:
+            readout.following.join(observation)
 
     def make(
         self,
@@ -415,9 +321,9 @@ class SignalMaker:
             self._write_td_errors(
                 Transition(before, after), channels, predict_one, terminated=terminated
             )
-        offsets = self.offsets
-        if offsets.is_on and (offsets.changes_always or terminated or offsets.at_end):
-            self._move_offsets(after, channels, terminated=terminated)
+        if self._readout.is_changed_by(terminated=terminated):
+            self.states.validate(*after)
+            self._readout.move(channels, terminated=terminated)
         self.signals.b_t[0] = probability
         self.signals.action_t[0] = action
         if self._interest.has_functions:
@@ -434,7 +340,10 @@ class SignalMaker:
         inputs = (*state, before[0], action, probability, terminated)
         if self._finish is None:
             self._finish = bind(
-                checks.finish_signals, pack(self._arrays), pack(self.following.arrays), like=inputs
+                checks.finish_signals,
+                pack(self._arrays),
+                pack(self._readout.following.arrays),
+                like=inputs,
             )
         findings = self._finish(*inputs)
         if findings & checks.STATE_WRONG:

@@ -23,7 +23,9 @@ from horde_agent import (
 )
 from horde_agent.kernels import rules
 from horde_agent.kernels.offsets import N_READINGS
+from horde_agent.learning.readout import Readout
 from horde_agent.learning.signals import SignalMaker
+from horde_agent.learning.values import Cumulants
 from horde_agent.questions import from_file
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from tests.agent.doubles import ToyBody
@@ -250,7 +252,9 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
     dtype = np.dtype(np.float32)
     limit = float(np.finfo(dtype).max)
     cohort = np.zeros(len(questions), dtype=np.int64)
-    maker = SignalMaker(questions, cohort, N, N_ACTIVE, dtype, offset="mean")
+    cumulants = Cumulants(questions, N)
+    readout = Readout(questions, cumulants, cohort, LearnerConfig(offset="mean"))
+    maker = SignalMaker(questions, cohort, cumulants, readout, N, N_ACTIVE, dtype)
     twins = []
     for question in questions:
         twin = SlowOffset(gamma=0.0, outcome=0.0, is_centred=False)

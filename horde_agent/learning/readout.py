@@ -1,0 +1,295 @@
+"""Readout: what a prediction is, made of the numbers that an engine learns.
+
+    v(s) = o(s) + theta_bar.phi(s) + d
+
+o is the demon's offset, which may follow a reading (`offsets`, `readings`); theta_bar are the averaged
+weights, and d is their shift (`averages`). Without averages, and until a demon's first one, v(s) = o(s)
++ theta.phi(s). Engines know theta.phi and theta_bar.phi, and nothing of the others. The signals have
+from here what an offset changes in them: the reference that is subtracted from a cumulant, and the
+outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from horde_agent.gvf import GVF
+from horde_agent.kernels import checks
+from horde_agent.kernels import offsets as offset_kernels
+from horde_agent.kernels.checks import SignalArrays
+from horde_agent.kernels.vectors import bind, pack
+from horde_agent.learning.averages import WeightAverages
+from horde_agent.learning.engine import Engine, max_finite
+from horde_agent.learning.offsets import Offsets, Slots
+from horde_agent.learning.readings import ReadingOffsets
+from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.values import Cumulants, Observation
+from horde_agent.saving import State, inner, nested
+from horde_agent.types import Floats, Integers, Reals, Tiles
+
+
+class Readout:
+    """The readout of the demons with these questions.
+
+    Args:
+        questions: The questions.
+        cumulants: Their cumulants.
+        cohort: As in `SignalMaker`.
+        config: Options of the Horde: `offset`, `average` and `dtype`.
+        is_deferred: True if steps are queued: predictions are then those of the latest processed
+            step.
+
+    Attributes:
+        slots: The cumulants that the engine receives.
+        offsets: The demons' offsets.
+        following: Their additions to predictions; some follow a reading.
+        averages: When averages move and by how much, and the shifts; None without averages.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[GVF],
+        cumulants: Cumulants,
+        cohort: Integers,
+        config: LearnerConfig,
+        *,
+        is_deferred: bool = False,
+    ) -> None:
+        channel = cumulants.channel
+        self._is_deferred = is_deferred
+        self.offsets = Offsets(questions, config.offset, cohort, max_finite(np.dtype(config.dtype)))
+        self.slots = Slots(channel, np.arange(len(questions)))
+        if cumulants.is_read_off:
+            self.slots = self.offsets.slots(questions, channel)
+        is_observed = (channel != checks.NO_CHANNEL) & (channel < cumulants.n_channels)
+        self.following = ReadingOffsets(
+            follows=self.offsets.may_follow & is_observed,
+            has_offset=self.offsets.has_offset,
+            cumulant=self.slots.cumulant,
+            channel=channel,
+            gamma=self.offsets.arrays.gamma,
+        )
+        self.averages: WeightAverages | None = None
+        if config.average > 0.0:
+            self.averages = WeightAverages(config.average, len(questions))
+        self._signals: SignalArrays | None = None
+        self._read: Any = None
+        self._write: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all attributes except addresses."""
+        return vars(self) | {"_read": None, "_write": None}
+
+    # ---- what offsets change in the signals ------------------------------------------------------
+
+    def attach(self, signals: SignalArrays) -> None:
+        """Write references and outcomes into these arrays from now on."""
+        self._signals = signals
+        if self.offsets.is_on:
+            self.write_references()
+
+    def write_references(self) -> None:
+        """Write references, outcomes and additions to predictions from the offsets."""
+        if self._write is None:
+            self._write = bind(
+                offset_kernels.write,
+                pack(self.offsets.arrays),
+                pack(self._signals),
+                pack(self.following.arrays),
+                like=(False,),
+            )
+        self._write(self.offsets.at_end)
+
+    def read(self, channels: Observation, *, is_first: bool, is_last: bool) -> None:
+        """Move the offsets by a reading of the channels, from `Cumulants.channels`; see `kernels.offsets.read`."""
+        inputs = (channels, is_first, is_last)
+        if self._read is None:
+            self._read = bind(
+                offset_kernels.read, pack(self.offsets.arrays), pack(self._signals), like=inputs
+            )
+        self.offsets.note(self._read(*inputs))
+
+    def is_changed_by(self, *, terminated: bool) -> bool:
+        """Return whether a transition changes references or outcomes."""
+        offsets = self.offsets
+        return offsets.is_on and (offsets.changes_always or terminated or offsets.at_end)
+
+    def move(self, channels: Observation, *, terminated: bool) -> None:
+        """Move the offsets by a transition, and write what changes at its end; `channels` are as in `read`."""
+        if self.offsets.is_moving:
+            self.read(channels, is_first=False, is_last=terminated)
+        self.offsets.at_end = terminated
+        self.write_references()
+
+    # ---- predictions -----------------------------------------------------------------------------
+
+    def mark_processed(self) -> None:
+        """Note that the engine has processed everything up to the current state."""
+        self.following.mark_processed()
+
+    def processed(self, values: Floats, n_waiting: int) -> Floats:
+        """Return the predictions of the latest processed step from its theta.phi, (n_demons,), in a new array.
+
+        `n_waiting` later steps are queued.
+        """
+        if not self.offsets.is_on:
+            return values.copy()
+        following = self.following
+        if not self._is_deferred:
+            return following.with_offsets(values, following.arrays.added)
+        if not n_waiting:
+            following.mark_processed()
+        return following.with_offsets(values, following.added_processed)
+
+    def current(self, values: Floats) -> Floats:
+        """Return predictions at the current state from theta.phi or theta_bar.phi + d, (n_demons,), in a new array."""
+        return self._with_offsets(values, self.following.arrays.added)
+
+    def elsewhere(self, values: Floats, observation: Observation | None) -> Floats:
+        """Return predictions at a state with this observation, (n_channels,), from theta.phi or theta_bar.phi + d.
+
+        Raises:
+            ValueError: If the observation is missing, and an offset follows the reading.
+        """
+        following = self.following
+        if observation is not None:
+            return self._with_offsets(values, following.added_at(observation))
+        if following.is_on:
+            raise ValueError(
+                "predict needs the observation, too, as offsets follow the reading: "
+                "predict(tiles, observation)"
+            )
+        return self._with_offsets(values, following.arrays.added)
+
+    def _with_offsets(self, values: Floats, added: Floats) -> Floats:
+        if not self.offsets.is_on:
+            return values.copy()
+        return self.following.with_offsets(values, added)
+
+    def averaged(self, engine: Engine, tiles: Tiles) -> Floats:
+        """Return theta_bar.phi + d at tiles, (n_active,), or theta.phi without averages, (n_demons,)."""
+        if self.averages is None:
+            return engine.predict(tiles)
+        is_empty = self.averages.is_empty
+        if is_empty.all():
+            return engine.predict(tiles)
+        averaged = engine.predict_averaged(tiles) + self.averages.shift
+        if is_empty.any():
+            return np.where(is_empty, engine.predict(tiles), averaged)
+        return averaged
+
+    def of_demon(self, value: float, demon: int, observation: Observation) -> float:
+        """Return one demon's prediction at a state with this observation, (n_channels,), from its theta.phi there."""
+        return value + self.following.added_to(demon, observation)
+
+    # ---- averaged weights ------------------------------------------------------------------------
+
+    def is_due(self, n_steps: int) -> bool:
+        """Return whether averages or shifts move at a learning step."""
+        return self.averages is not None and n_steps >= self.averages.due_at
+
+    def move_averages(self, engine: Engine, tiles: Tiles, n_steps: int, *, is_last: bool) -> None:
+        """Move averages and shifts toward the weights of learning step `n_steps`, which led to `tiles`, (n_active,)."""
+        averages = self.averages
+        if averages is None:
+            return
+        if n_steps >= averages.next_at:
+            engine.move_averages(averages.advance(n_steps))
+        if n_steps >= averages.sample_at and not is_last:
+            averages.sample(engine.latest - engine.predict_averaged(tiles), n_steps)
+
+    def restart_averages(self, n_steps: int) -> None:
+        """Begin the averages again at learning step `n_steps`, as for weights that were set."""
+        if self.averages is not None:
+            self.averages.restart(n_steps)
+
+    def averaged_weights(self, engine: Engine, demons: Integers | None) -> Reals:
+        """Return a copy of the weights that predictions are read from, (n, n_features), of demons (n,) or all."""
+        if self.averages is None:
+            return engine.weights(demons)[0]
+        averaged = engine.averaged_weights(demons)
+        is_empty = self.averages.is_empty
+        if demons is not None:
+            is_empty = is_empty[demons]
+        if is_empty.any():
+            averaged[is_empty] = engine.weights(demons)[0][is_empty]
+        return averaged
+
+    @property
+    def shifts(self) -> Floats:
+        """Shift of each demon, d, shape (n_demons,); 0 without averages."""
+        if self.averages is None:
+            return np.zeros(self.offsets.has_offset.size)
+        return self.averages.shift.copy()
+
+    # ---- streams, demons, several Hordes, state --------------------------------------------------
+
+    def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
+        """Set offsets, (n_demons,), and sums of `ReadingOffsets`, (2, n_demons), where they are not NaN."""
+        self.offsets.set(values, self.slots.cumulant)
+        self.following.set_sums(reading_sums)
+        self.write_references()
+
+    def mark_diverged(self, demon: int) -> None:
+        """Add nothing to the predictions of a demon that diverged."""
+        if self.offsets.is_on:
+            self.offsets.mark_diverged(demon)
+            self.following.mark_diverged(demon)
+        if self.averages is not None:
+            self.averages.mark_diverged(demon)
+
+    def copy_from(self, before: Readout, old_index: Integers, n_steps: int) -> None:
+        """Continue as the readout of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
+        if self.offsets.is_on:
+            self.offsets.copy_from(before.offsets, old_index)
+            self.following.copy_from(before.following, old_index)
+            self.write_references()
+            self.following.mark_processed()
+        if before.averages is not None:
+            before.averages.rearrange(old_index, n_steps)
+            self.averages = before.averages
+
+    def copy_estimates_from(self, other: Readout) -> None:
+        """Copy the offsets and averages of the same demons, which learn from another stream."""
+        if self.offsets.is_on:
+            self.offsets.copy_from(other.offsets, np.arange(self.offsets.has_offset.size))
+            self.following.copy_estimates_from(other.following)
+            self.write_references()
+        if self.averages is not None and other.averages is not None:
+            self.averages.copy_from(other.averages)
+
+    def share_offsets(self, others: Sequence[Readout]) -> None:
+        """Average the estimated offsets of several readouts of the same demons, in place."""
+        if not self.offsets.is_on:
+            return
+        self.offsets.average([readout.offsets for readout in others])
+        self.following.average([readout.following for readout in others])
+        for readout in (self, *others):
+            readout.write_references()
+
+    def share_shifts(self, others: Sequence[Readout]) -> None:
+        """Average the shifts of several readouts of the same demons, in place."""
+        if self.averages is not None:
+            self.averages.share([one.averages for one in others if one.averages is not None])
+
+    def state(self) -> State:
+        """Return copies of the state, by name."""
+        parts: dict[str, State] = {}
+        if self.offsets.is_on:
+            parts["offsets"] = self.offsets.state()
+            parts["following"] = self.following.state()
+        if self.averages is not None:
+            parts["averages"] = self.averages.state()
+        return nested(**parts)
+
+    def restore(self, state: State) -> None:
+        """Restore a state of the same demons."""
+        if self.offsets.is_on:
+            self.offsets.restore(inner(state, "offsets"))
+            self.following.restore(inner(state, "following"))
+            self.write_references()
+        if self.averages is not None:
+            self.averages.restore(inner(state, "averages"))
