@@ -18,6 +18,7 @@ from rich.console import Console
 from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
+from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
@@ -28,7 +29,6 @@ from horde_agent.record.segments import number_of, read_header, started_files
 from horde_agent.runs.config import (
     BadInput,
     LearnConfig,
-    default_physics,
     is_life,
     refuse_no_command,
     resolve,

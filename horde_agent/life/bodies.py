@@ -66,11 +66,11 @@ def make_body(
         if wrap is not None:
             env = wrapped(env, wrap)
         return env
-    if backend not in ROBOTS.get(robot, {}):
+    if robot not in ROBOTS or backend not in ROBOTS[robot].environments:
         raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
     if backend in ONE_AT_A_TIME:
         return _make_physical(backend, robot, port, parity)
-    name = f"horde_env:{ROBOTS[robot][backend]}-v0"
+    name = f"horde_env:{ROBOTS[robot].environments[backend]}-v0"
     settings: dict[str, Any] = {"disable_env_checker": True}
     settings["realtime"] = realtime
     if backend == "replay":
@@ -109,7 +109,7 @@ def _make_physical(
     settings: dict[str, Any] = {"disable_env_checker": True, "port": port}
     if parity is not None:
         settings["parity"] = parity
-    return gymnasium.make(f"horde_env:{ROBOTS[robot][backend]}-v0", **settings)
+    return gymnasium.make(f"horde_env:{ROBOTS[robot].environments[backend]}-v0", **settings)
 
 
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:

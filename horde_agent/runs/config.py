@@ -21,7 +21,13 @@ import tyro
 from horde_agent import features
 from horde_agent.features import features_of
 from horde_agent.life import behaviours
-from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.backends import (
+    ONE_AT_A_TIME,
+    ROBOTS,
+    SIMULATED,
+    default_physics,
+    rules_of_robot,
+)
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.refusals import BadInput as BadInput
@@ -30,12 +36,6 @@ from horde_agent.runs.toml import typed
 from horde_agent.types import parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
-PHYSICS = ("planar", "bullet")
-SIMULATED = ("simulator", "emulated")
-"""Backends with a choice of physics engines."""
-WITH_PARITY = ("critterbot", "serial")
-"""The robot and backend of serial lines with a parity."""
-PARITIES = ("odd", "even", "none")
 RECORDED = ("replay", "data")
 """Backends that cannot act."""
 FAMILIES = ("excursions", "policies", "nexting", "values")
@@ -298,9 +298,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
     _check_learner(config)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
-        physics = "planar"
-        if config.robot != "create2":
-            physics = default_physics()
+        physics = default_physics(config.robot)
     steps = config.steps
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
@@ -423,16 +421,6 @@ def average_of(config: LearnConfig) -> float:
     if config.average is None:
         return NO_AVERAGE
     return config.average
-
-
-def default_physics() -> str:
-    """Return the default physics engine: PyBullet if it is installed."""
-    try:
-        if find_spec("pybullet") is not None:
-            return "bullet"
-        return "planar"
-    except ValueError:  # a module of this name without a specification
-        return "planar"
 
 
 def read_config(path: Path) -> LearnConfig:
@@ -593,8 +581,9 @@ def _rules_of_body(config: LearnConfig) -> Iterator[Rule]:
             f"--env {env} stands in the robot's place; leave out --robot {robot}",
         )
     else:
-        has = ", ".join(ROBOTS[robot])
-        is_without = backend not in (*ROBOTS[robot], "data")
+        environments = ROBOTS[robot].environments
+        has = ", ".join(environments)
+        is_without = backend not in (*environments, "data")
         yield is_without, f"the robot {robot} has no backend {backend!r}: choose {has}"
     if config.wrap is not None:
         yield env is None, f"--wrap {config.wrap} belongs to an environment of --env; leave it out"
@@ -602,24 +591,7 @@ def _rules_of_body(config: LearnConfig) -> Iterator[Rule]:
             parse_wraps(config.wrap)
         except ValueError as error:
             yield True, str(error)
-    is_port = config.port is not None and backend not in ONE_AT_A_TIME
-    yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
-    body = f"the body of {env or f'{robot} with the backend {backend}'}"
-    if config.parity is not None:
-        check_one_of("parity", config.parity, PARITIES)
-        is_other = (robot, backend) != WITH_PARITY
-        yield is_other, f"--parity belongs to the Critterbot's serial line; {body} has none"
-    if config.physics is not None:
-        check_one_of("physics", config.physics, PHYSICS)
-        yield (
-            backend not in SIMULATED,
-            f"--physics belongs to a simulated robot; {body} has its own",
-        )
-        is_other = robot == "create2" and config.physics != "planar"
-        yield (
-            is_other,
-            "--physics bullet moves the Critterbot alone: leave it out for the Create 2 (planar)",
-        )
+    yield from rules_of_robot(config)
 
 
 def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:

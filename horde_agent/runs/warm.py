@@ -184,7 +184,9 @@ def _step_robots(robot: str) -> None:
     with closing(env):
         env.reset(seed=0)
         env.step(0)
-    vector = gymnasium.make_vec(f"horde_env:{ROBOTS[robot]['simulator']}-v0", num_envs=2)
+    vector = gymnasium.make_vec(
+        f"horde_env:{ROBOTS[robot].environments['simulator']}-v0", num_envs=2
+    )
     with closing(vector):
         vector.reset(seed=0)
         vector.step(np.zeros(2, dtype=np.int64))
