@@ -54,9 +54,9 @@ from horde_agent.runs.sources.log import LogSource, play_log
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import open_recorded, read_last_row, resume_settings
 from horde_agent.runs.storage.resume import RequestedChanges, Resumption, refuse_over, resumption
 from horde_agent.runs.storage.run import HeaderEnv, make_run
+from horde_agent.runs.storage.saved_run import open_run, resume_settings
 from horde_agent.runs.warm import CompileNotice
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.trace_growth import unsafe_rules
@@ -74,7 +74,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
         prepare = _log
     if config.backend == "replay" and is_life(run_of(config.log)):
         config = replace(config, log=run_of(config.log))
-        recorded = open_recorded(RunFolder(Path(str(config.log))))
+        recorded = open_run(RunFolder(Path(str(config.log))))
         config = resolve(recorded.settings_of_replay(config))
         prepare = replay_session
     elif config.data or config.minari or config.backend == "data":
@@ -178,7 +178,7 @@ def _resuming(
         raise BadInput(
             f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
         )
-    refuse_over(folder, resumed, config.steps, read_last_row(folder).step)
+    refuse_over(folder, resumed, config.steps, folder.last_row().step)
     requested = None
     if command.add is not None or command.remove is not None:
         requested = RequestedChanges(
@@ -206,10 +206,7 @@ def _robot(
             with user_errors(BadInput if resumed is None else Fault):
                 envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
-        question_file = None
-        if resumed is not None and folder.question_file.is_file():
-            question_file = folder.question_file
-        run = make_run(envs[0], config, folder, question_file)
+        run = make_run(envs[0], config, folder)
         undo.callback(run.close)
         behaviour = StickyRandom(len(run.interface.actions), config.repeat)
         for warning in unsafe_rules(
@@ -218,7 +215,7 @@ def _robot(
             console.print(warning, highlight=False)
         source = RobotSource(run, envs, resumed, requested)
         undo.pop_all()
-    return Session(run, source, console, signals)
+    return Session(source, console, signals)
 
 
 def _log(
@@ -237,7 +234,8 @@ def _log(
                 console.print(remark, highlight=False, soft_wrap=True)
         else:
             play_log(env, run)
-    return Session(run, source, console, signals)
+    run.end_live_page()
+    return Session(source, console, signals)
 
 
 def finish(session: Session) -> None:

@@ -26,8 +26,8 @@ from horde_agent.runs.data.columns import OBSERVATION, REWARD_NAMES, SHIFTS
 from horde_agent.runs.data.tables import Table
 from horde_agent.runs.sources.data_set import open_data
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import read_extent
 from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.runs.storage.saved_run import read_extent
 from horde_agent.runs.toml import toml_value
 from horde_agent.scoring.episodes import Episodes
 from horde_agent.types import Bools, Floats, Integers

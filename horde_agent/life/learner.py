@@ -7,16 +7,16 @@ gives the same weights, to the bit, as the life.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel
+from horde_agent.gvf import GVF, Channel, named
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
-from horde_agent.learning.engine import restored_streams, streams_state
+from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, ends_test, is_broken, is_learned
@@ -91,6 +91,17 @@ def check_questions(questions: Iterable[GVF], interface: Interface) -> None:
                 )
 
 
+def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
+    """Raise ValueError if the prediction of one of these questions is a feature."""
+    if interface.feedback is None:
+        return
+    for name in interface.feedback.names:
+        if name in names:
+            raise ValueError(
+                f"the prediction of {name!r} is fed back as a feature; it cannot be removed"
+            )
+
+
 class StreamLearner:
     """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
@@ -160,6 +171,39 @@ class StreamLearner:
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
+
+    def add(self, questions: Sequence[GVF]) -> Integers:
+        """Add questions to the Horde; return the former position of each demon, as `rearrange` takes it.
+
+        Raises:
+            ValueError: As of `Life.add`.
+        """
+        new = named(questions, self.interface.names)
+        check_questions(new, self.interface)
+        previous_names = self.horde.names
+        self.horde.add(new)
+        return self._rearranged_from(previous_names)
+
+    def remove(self, names: Sequence[str]) -> Integers:
+        """Remove questions from the Horde; return the former position of each demon, as `rearrange` takes it.
+
+        Raises:
+            ValueError: As of `Life.remove`.
+        """
+        if not isinstance(names, str):
+            names = list(names)
+        refuse_fed_back(self.interface, names)
+        previous_names = self.horde.names
+        self.horde.remove(names)
+        return self._rearranged_from(previous_names)
+
+    def _rearranged_from(self, previous_names: Sequence[str]) -> Integers:
+        index = {name: i for i, name in enumerate(previous_names)}
+        old_index = np.array(
+            [index.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64
+        )
+        self.rearrange(old_index)
+        return old_index
 
     @property
     def phase(self) -> Phase:

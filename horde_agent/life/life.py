@@ -19,10 +19,9 @@ from typing import Any, NamedTuple, SupportsFloat
 import gymnasium
 import numpy as np
 
-from horde_agent.gvf import GVF, named
+from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
-from horde_agent.learning.engine import NEWCOMER
 from horde_agent.life.excursions import (
     Choice,
     DockingConfig,
@@ -31,7 +30,7 @@ from horde_agent.life.excursions import (
     Excursions,
 )
 from horde_agent.life.flags import flags_of
-from horde_agent.life.learner import StreamLearner, check_questions
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
@@ -395,11 +394,7 @@ class Life:
             ValueError: If a name is taken, or a question does not fit the others or the body;
                 nothing has changed.
         """
-        new = named(questions, self.interface.names)
-        check_questions(new, self.interface)
-        previous_names = self.horde.names
-        self.horde.add(new)
-        self._rearrange(previous_names)
+        self._rearrange(self.student.add(questions))
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove questions, when `add` may be called; an excursion under way continues for the others.
@@ -408,19 +403,9 @@ class Life:
             ValueError: If a name is unknown, no demon would be left, or another demon or the tile
                 coder needs the prediction of one of them; nothing has changed.
         """
-        if not isinstance(names, str):
-            names = list(names)
-        refuse_fed_back(self.interface, names)
-        previous_names = self.horde.names
-        self.horde.remove(names)
-        self._rearrange(previous_names)
+        self._rearrange(self.student.remove(names))
 
-    def _rearrange(self, before: Sequence[str]) -> None:
-        index = {name: i for i, name in enumerate(before)}
-        old_index = np.array(
-            [index.get(name, NEWCOMER) for name in self.horde.names], dtype=np.int64
-        )
-        self.student.rearrange(old_index)
+    def _rearrange(self, old_index: Integers) -> None:
         self._set_excursion_policies()
         self._notify("rearrange", old_index)
 
@@ -691,15 +676,4 @@ def refuse_not_followed(policies: Sequence[PolicyUnderTest], questions: Sequence
             raise ValueError(
                 f"question {name!r}: its target policy is Gaussian, over real-valued actions, so no test excursion can "
                 "follow it with discrete ones; set tested=False"
-            )
-
-
-def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
-    """Raise ValueError if the prediction of one of these questions is a feature."""
-    if interface.feedback is None:
-        return
-    for name in interface.feedback.names:
-        if name in names:
-            raise ValueError(
-                f"the prediction of {name!r} is fed back as a feature; it cannot be removed"
             )

@@ -10,13 +10,15 @@ from __future__ import annotations
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
-from horde_agent.runs.exit_reason import Ended, ExitCause, SignalHandler, signal_text
+from horde_agent.runs.exit_reason import Ended, ExitCause, ExitReason, SignalHandler, signal_text
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import SessionOutcome, write_tables
 from horde_agent.runs.warm import warm_up
@@ -84,11 +86,11 @@ class Session:
     """A run learns from a source, and its tables are written.
 
     Args:
-        run: The run.
-        source: What it learns from.
+        source: What it learns from, and the run that learns.
         console: Where messages are printed.
         signals: Handles the signals of the command; None leaves them alone.
-        is_rebuilt: True if the tables are made again from the log, in which there are no durations.
+        missing: Tables that are made again from the log, in which there are no durations; None to
+            write all.
 
     Attributes:
         stopped_by: The first request to stop.
@@ -96,18 +98,17 @@ class Session:
 
     def __init__(
         self,
-        run: Run,
         source: Source,
         console: Console,
         signals: SignalHandler | None = None,
         *,
-        is_rebuilt: bool = False,
+        missing: Sequence[Path] | None = None,
     ) -> None:
-        self.run = run
+        self.run = source.run
         self.source = source
         self.console = console
         self.signals = signals or SignalHandler()
-        self.is_rebuilt = is_rebuilt
+        self._missing = missing
         self.stopped_by: ExitCause | None = None
         self._compile_s = 0.0
         self._is_stopped_for_good = False
@@ -167,17 +168,17 @@ class Session:
         progress.stop()
         outcome = self.source.finish(fault)
         fault = outcome.fault
-        wall_s = time.perf_counter() - began + outcome.lived_before_s
-        facts = {
-            "compile_s": None if self.is_rebuilt else self._compile_s,
-            "unfinished": self.is_rebuilt,
-        }
+        is_rebuilt = self._missing is not None
+        wall_s: float | None = time.perf_counter() - began + outcome.lived_before_s
+        compile_s: float | None = self._compile_s
+        if is_rebuilt:
+            wall_s = compile_s = None
+        facts = {"compile_s": compile_s, "unfinished": is_rebuilt}
         outcome = outcome._replace(details={**facts, **outcome.details})
         try:
-            if self.is_rebuilt:
-                summary = write_tables(self.run, self.source.student, outcome, wall_s=None)
-            else:
-                summary = write_tables(self.run, self.source.student, outcome, wall_s=wall_s)
+            summary = write_tables(
+                self.run, self.source.student, outcome, wall_s, only=self._missing
+            )
         except (OSError, Ended) as error:
             raise Unwritten(error) from fault or error
         except Exception as error:
@@ -187,6 +188,19 @@ class Session:
         if fault is not None:
             raise fault
         return summary
+
+    def end_of_rows(self, reached: int) -> ExitReason:
+        """Return what ended a run that has learned from recorded rows up to step `reached`."""
+        steps = self.run.config.steps
+        if self._missing is not None:
+            cause = ExitCause.CUT_OFF
+        elif self.stopped_by is not None:
+            cause = self.stopped_by
+        elif steps is None or reached < steps:
+            cause = ExitCause.LOG_END
+        else:
+            cause = ExitCause.STEPS
+        return ExitReason.of(cause)
 
     def close_robot(self) -> None:
         """Stop and close the robot, deferring signals; only file writing remains. Idempotent."""

@@ -14,10 +14,9 @@ import pytest
 
 from horde_agent import learn_from
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.record import read
 from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import open_recorded
+from horde_agent.runs.storage.saved_run import open_run
 from horde_agent.tiles import TileCoder
 from tests.agent.commands import QUESTIONS, horde, refused, summary_of
 from tests.agent.kills import differences
@@ -283,10 +282,7 @@ def test_a_run_with_pairs_resumes_and_replays_to_the_bit(life: str, tmp_path: Pa
     replayed = tmp_path / "replayed"
     words = "--questions nexting --seed 9"
     assert horde(f"learn --backend replay --log {whole} {words} --out {replayed}") == 0
-    recorded = open_recorded(RunFolder(replayed))
-    rebuilt = recorded.rebuild(
-        read(recorded.folder.life).header, recorded.config, RunFolder(replayed)
-    )
+    rebuilt = open_run(RunFolder(replayed)).build()
     assert rebuilt.interface.coder.layout == ROBOT.with_pairs(12, seed=1).coder.layout
     first_pair = " and ".join(rebuilt.interface.pairs[0])
     assert f"12 tilings are over random pairs of channels: {first_pair}, " in (

@@ -22,7 +22,7 @@ from horde_agent.life.robot_stream import RobotCounts, RobotStream
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
-from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
@@ -201,7 +201,7 @@ def test_a_resumed_run_of_several_robots_equals_an_uninterrupted_one(tmp_path: P
     (run / "summary.json").unlink()
     # The one before it is from the middle of the run
     shutil.rmtree(next(snapshots.found(run / "checkpoint")))
-    summary = complete(RunFolder(run), Console(quiet=True))
+    summary = relearn_tables(RunFolder(run), Console(quiet=True))
     assert summary["weights_sha256"] == summary_of(whole)["weights_sha256"]
     for name in SAME:
         assert (run / name).read_text() == (whole / name).read_text()

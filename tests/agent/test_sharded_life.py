@@ -19,7 +19,7 @@ from rich.console import Console
 
 from horde_agent.cli.learn import described_env
 from horde_agent.cluster import ShardedHorde
-from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage import run as runs
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.verify import examine
@@ -154,7 +154,7 @@ def test_missing_tables_are_learned_again_without_a_cluster(
     monkeypatch.setattr(runs, "ShardedHorde", None)
     weights = summary_of(sharded)["weights_sha256"]
     (sharded / "summary.json").unlink()
-    assert complete(RunFolder(sharded), Console(quiet=True))["weights_sha256"] == weights
+    assert relearn_tables(RunFolder(sharded), Console(quiet=True))["weights_sha256"] == weights
 
 
 def test_a_resume_in_another_number_of_shards_is_refused_and_changes_nothing(

@@ -15,10 +15,11 @@ import pytest
 from rich.console import Console
 
 from horde_agent import cli
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Sampler
 from horde_agent.record import FORMAT, Phase, Recorder, read, snapshots
 from horde_agent.record.segments import read_segment, record_files, sealed
-from horde_agent.runs.sources.missing_tables import complete
+from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import flip, summary_of, toy
 from tests.agent.test_snapshots import keep_each, steps_kept
@@ -126,7 +127,7 @@ def test_the_tables_of_a_life_that_was_killed_are_made_from_its_log(
     assert summary_of(cut)["stopped_early"] is True
     assert summary_of(cut)["wall_s"] is summary_of(cut)["crc_errors"] is None
     for table in ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv"):
-        assert (cut / table).read_text() == (life / table).read_text(), table
+        assert (cut / table).read_bytes() == (life / table).read_bytes(), table
     page = (cut / "report.html").read_text()
     assert "cut (unfinished)</h1>" in page
     assert "cut off after 700 of 700 steps" in page
@@ -161,7 +162,7 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
         assert known(cut) == known(life)
         tables = ["questions.csv", "learning_curve.csv", "mspbe_curve.csv"]
         for table in [*tables, *([] if "nexting" in words else ["traces.csv"])]:
-            assert (cut / table).read_text() == (life / table).read_text(), table
+            assert (cut / table).read_bytes() == (life / table).read_bytes(), table
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,7 @@ def n_within(rows: np.ndarray, known: int, phase: Phase) -> int:
 
 def tables_of(run: Path) -> dict[str, str]:
     """Learn from a record again, and return all that was written."""
-    complete(RunFolder(run), Console(quiet=True))
+    relearn_tables(RunFolder(run), Console(quiet=True))
     return {table: (run / table).read_text() for table in TABLES}
 
 
@@ -302,7 +303,7 @@ def test_a_missing_table_is_learned_again_and_no_other_changes(
     summary = (run / "summary.json").read_text()
 
     assert cli.main(["report", str(run)]) == 0
-    assert (run / table).read_text() == (life / table).read_text()
+    assert (run / table).read_bytes() == (life / table).read_bytes()
     assert (run / "summary.json").read_text() == summary
     page = (run / "report.html").read_text()
     assert f"{table} was missing and was learned again from the log" in page
@@ -327,6 +328,31 @@ def test_missing_excursions_are_recorded_again(life: Path, cut: Path) -> None:
     assert (cut / "log" / "excursions.rec").read_bytes() == (
         life / "log" / "excursions.rec"
     ).read_bytes()
+
+
+def test_learning_again_that_is_interrupted_leaves_the_run_as_it_was(
+    life: Path, cut: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a run without excursions, which are recorded beside their place until all rows are learned from."""
+    shutil.rmtree(cut / "checkpoint")
+    (cut / "log" / "excursions.rec").unlink()
+    content = {file: file.read_bytes() for file in sorted(cut.rglob("*")) if file.is_file()}
+    observe = StreamLearner.observe
+
+    def interrupted(student: StreamLearner, *given: Any, **named: Any) -> None:
+        if student.learning_steps == 300:
+            raise KeyboardInterrupt
+        observe(student, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamLearner, "observe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            relearn_tables(RunFolder(cut), Console(quiet=True))
+    assert {file: file.read_bytes() for file in sorted(cut.rglob("*")) if file.is_file()} == content
+    assert cli.main(["report", str(cut)]) == 0
+    assert known(cut) == known(life)
+    for name in ("learning_curve.csv", "log/excursions.rec"):
+        assert (cut / name).read_bytes() == (life / name).read_bytes()
 
 
 @pytest.mark.parametrize("at", ["after a snapshot", "from the beginning", "at the first row"])

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,16 +45,8 @@ from horde_agent.runs.data.formats.minari import write_minari
 from horde_agent.runs.data.tables import Predict, episodes_of
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import (
-    Extent,
-    RecordedRun,
-    is_reward_known,
-    open_recorded,
-    read_extent,
-    refuse_part,
-    restore,
-)
 from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.saved_run import SavedRun, is_reward_known, open_run
 from horde_agent.runs.storage.staging import publish, remove_leftover, staging_folder
 from horde_agent.types import Floats
 
@@ -92,7 +82,7 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
     folder = RunFolder(run)
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
-    refuse_part(folder)
+    folder.refuse_part()
     if predictions and to not in ("parquet", "mcap"):
         raise BadInput(
             f"--predictions requires --to parquet or mcap, not {to}; a Minari data set has predictions in any case"
@@ -270,19 +260,14 @@ class _Predictor:
         return predictions
 
 
-@contextmanager
-def _predictor(folder: RunFolder, console: Console) -> Iterator[_Predictor]:
-    """Restore the weights of a run; raise BadInput if it has no usable snapshot."""
-    recorded = open_recorded(folder)
-    header = read_extent(folder).header
-    with tempfile.TemporaryDirectory() as elsewhere:
-        run = recorded.rebuild_elsewhere(header, Path(elsewhere))
-        restored = restore(recorded, run, header, console)
-        if restored is None:
-            raise BadInput(
-                f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
-            )
-        yield _Predictor(run)
+def _predictor(folder: RunFolder, console: Console) -> _Predictor:
+    """Return a predictor with the weights of a run; raise BadInput if it has no usable snapshot."""
+    run = open_run(folder).build_trained(console)
+    if run is None:
+        raise BadInput(
+            f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
+        )
+    return _Predictor(run)
 
 
 def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
@@ -290,20 +275,18 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _predictor(folder, console) as predictor:
-        schema = pa.schema(
-            [("step", pa.int64()), *((name, pa.float32()) for name in predictor.names)]
-        )
-        options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-        with pq.ParquetWriter(path, schema, **options) as writer:
-            # Faults are reported with the tables
-            for part in read_in_parts(folder.life, on_fault=lambda _: None):
-                for first in range(0, len(part), PREDICTED_ROWS):
-                    rows = part[first : first + PREDICTED_ROWS]
-                    predictions = predictor.predict(rows)
-                    columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
-                    arrays = [pa.array(column) for column in columns]
-                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    predictor = _predictor(folder, console)
+    schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in predictor.names)])
+    options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        # Faults are reported with the tables
+        for part in read_in_parts(folder.life, on_fault=lambda _: None):
+            for first in range(0, len(part), PREDICTED_ROWS):
+                rows = part[first : first + PREDICTED_ROWS]
+                predictions = predictor.predict(rows)
+                columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
+                arrays = [pa.array(column) for column in columns]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
@@ -337,11 +320,10 @@ def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: boo
         path = out / "life.mcap"
     header = read_header(started_files(folder.life)[0], FORMAT)
     columns = path.with_name(f"{path.stem}-columns.toml")
-    with ExitStack() as stack:
-        stage = stack.enter_context(staging_folder(path))
+    with staging_folder(path) as stage:
         predictor = None
         if predictions:
-            predictor = stack.enter_context(_predictor(folder, console))
+            predictor = _predictor(folder, console)
         staged = stage / path.name
         with staged.open("wb") as file:
             writer = mcap.Writer(file)
@@ -399,11 +381,9 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     them. It is named horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
     """
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
-    recorded = open_recorded(folder)
-    extent = read_extent(folder)
-    header = {key: value for key, value in extent.header.items() if key not in _OF_FILE}
-    is_life = recorded.config.backend != "replay" or recorded.replayed is not None
-    header.setdefault("b_known", is_life)
+    saved = open_run(folder)
+    header = {key: value for key, value in saved.extent.header.items() if key not in _OF_FILE}
+    header.setdefault("b_known", not saved.is_log)
     header["reward_known"] = is_reward_known(folder.life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
@@ -423,8 +403,8 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
         raise BadInput(
             f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out"
         )
-    with tempfile.TemporaryDirectory() as elsewhere, staging_folder(place) as stage:
-        run = _restored_for_predictions(recorded, extent, Path(elsewhere), console)
+    with staging_folder(place) as stage:
+        run = _trained_run(saved, console)
         predict: Predict | None = None
         n_demons = 0
         if run is None:
@@ -442,17 +422,14 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     return place
 
 
-def _restored_for_predictions(
-    recorded: RecordedRun, extent: Extent, elsewhere: Path, console: Console
-) -> Run | None:
+def _trained_run(saved: SavedRun, console: Console) -> Run | None:
     """Return a run with the weights of the newest snapshot; None without one, or if predictions are too many."""
     try:
-        run = recorded.rebuild_elsewhere(extent.header, elsewhere)
-        restored = restore(recorded, run, extent.header, console)
+        run = saved.build_trained(console)
     except BadInput as error:
         console.print(str(error), markup=False)
         return None
-    if restored is None or extent.n_rows * run.horde.n_demons * 4 > _LARGEST_BYTES:
+    if run is None or saved.extent.n_rows * run.horde.n_demons * 4 > _LARGEST_BYTES:
         return None
     return run
 

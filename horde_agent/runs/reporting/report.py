@@ -22,7 +22,7 @@ from horde_agent.runs.config import BadInput, time_name
 from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.reporting.html import section
-from horde_agent.runs.sources.missing_tables import complete, has_gone_on, missing_tables
+from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, write_whole
 from horde_agent.runs.storage.question_table import columns_of, read_questions
 from horde_agent.runs.storage.resume import snapshot_digests
@@ -53,7 +53,7 @@ def write_report(path: Path) -> Path:
     folder = RunFolder(path)
     noted = Notes()
     _check_folder(folder)
-    if missing_tables(folder):
+    if folder.missing_tables():
         _learn_again(folder, noted)
     summary = _summary(folder)
     config = (
@@ -137,10 +137,10 @@ def _learn_again(folder: RunFolder, noted: Notes) -> None:
     old_summary = None
     if folder.summary.is_file():
         old_summary = _summary(folder)
-    names = ", ".join(table.name for table in missing_tables(folder))
-    is_old = has_gone_on(folder)
+    names = ", ".join(table.name for table in folder.missing_tables())
+    is_old = folder.has_gone_on()
     try:
-        learned = complete(folder, Console(stderr=True))
+        learned = relearn_tables(folder, Console(stderr=True))
     except (BadInput, OSError) as error:
         if old_summary is None:
             raise BadInput(str(error)) from error

@@ -10,9 +10,7 @@ from rich.console import Console
 
 from horde_agent.horde import Horde
 from horde_agent.life.observers import Progress
-from horde_agent.life.status import LiveStatusWriter
 from horde_agent.questions import question_columns
-from horde_agent.record import Recorder
 from horde_agent.runs import held_out
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.data.behaviour import act_by
@@ -20,20 +18,13 @@ from horde_agent.runs.data.columns import ESTIMATE
 from horde_agent.runs.data.formats import format_of
 from horde_agent.runs.data.formats.minari import open_minari
 from horde_agent.runs.data.tables import Table
-from horde_agent.runs.exit_reason import ExitCause, SignalHandler
+from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session
-from horde_agent.runs.sources.recorded_rows import RecordedRows, Recording
+from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
-from horde_agent.runs.storage.recorded_run import open_recorded, read_extent
-from horde_agent.runs.storage.resume import Resumption, check_excursions, resumption
-from horde_agent.runs.storage.run import (
-    HeaderEnv,
-    Questions,
-    Run,
-    load_state,
-    make_run,
-    new_recorder,
-)
+from horde_agent.runs.storage.resume import Resumption, resumption
+from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder
+from horde_agent.runs.storage.saved_run import open_run, read_extent
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.tables import SessionOutcome
 
@@ -50,33 +41,15 @@ class DataSetSource(RecordedRows):
     """The rows of an imported data set, from the snapshot `resumed` or from the first row on."""
 
     def __init__(self, run: Run, resumed: Resumption | None = None) -> None:
-        folder = run.folder
-        config = run.config
-        n_known = resumed.n_rows if resumed else 0
-        extent = read_extent(folder)
-        passes = config.passes or 1
-        rows = Recording(folder.life, config.steps, n_known or None, passes)
-        n_steps = extent.last_step * passes
-        total = min(n_steps, config.steps or n_steps)
-        super().__init__(run, rows, extent.header, end=ExitCause.LOG_END, total=total)
+        extent = read_extent(run.folder)
+        super().__init__(run, extent, resumed)
         self._estimate = extent.header.get("b_estimate")
         self._first_held_out = 0
         is_one_horde = run.shards is None and run.interface.feedback is None
         if is_one_horde and extent.header["b_known"] and held_out.has_scorable(run.horde.questions):
-            self._first_held_out = held_out.first_held_out(folder.life, extent.n_rows)
-        if resumed is None:
-            self.student.errors.table.record_to(folder.excursions)
-        else:
-            check_excursions(folder, resumed)
-            self.student.errors.table.resume_in(folder.excursions)
-            load_state(self.life, run, self.sampler, resumed.state)
-            resumed.state.clear()
-        # The live page does not show a data set
-        LiveStatusWriter(folder.path, run.interface, run.horde, time_name=run.time_name).close()
-        # Counts the rows that were learned from; holds none
-        self._position = Recorder(len(run.interface.channels))
-        self._position.n_rows = n_known
-        self.snapshot_writer = SnapshotWriter(run, self._position, self.sampler, resumed)
+            self._first_held_out = held_out.first_held_out(run.folder.life, extent.n_rows)
+        run.end_live_page()
+        self.snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed)
 
     def learn(self, progress: Progress) -> None:
         """Learn from each row, and take snapshots between two rows."""
@@ -84,12 +57,11 @@ class DataSetSource(RecordedRows):
         self.snapshot_writer.start()
         super().learn(progress)
 
-    def after_row(self, step: int) -> None:
+    def after_row(self, step: int) -> None:  # noqa: ARG002
         """Count the row, and take a snapshot if it is due."""
-        self._position.n_rows += 1
-        self.life.counts.steps = step
-        self.snapshot_writer.before_step(self.life)
-        if self._position.n_rows == self._first_held_out:
+        self.snapshot_writer.n_rows += 1
+        self.snapshot_writer.take_if_due(self.learner)
+        if self.snapshot_writer.n_rows == self._first_held_out:
             self._score_held_out()
 
     def _score_held_out(self) -> None:
@@ -115,7 +87,7 @@ class DataSetSource(RecordedRows):
 
     def after_rows(self) -> None:
         """Take the last snapshot."""
-        self.snapshot_writer.at_end(self.life)
+        self.snapshot_writer.take_last(self.learner)
 
     def finish(self, fault: BaseException | None) -> SessionOutcome:
         """Write the last snapshot, and return what the tables need."""
@@ -189,7 +161,7 @@ def table_session(
         import_table(table, run)
         for remark in (*table.facts, *table.remarks):
             console.print(remark, highlight=False, soft_wrap=True)
-        return Session(run, DataSetSource(run), console, signals)
+        return Session(DataSetSource(run), console, signals)
     except BaseException:
         run.close()
         raise
@@ -204,7 +176,7 @@ def resumed_data_session(
     n_left = extent.n_rows * (config.passes or 1) - resumed.n_rows
     if folder.summary.is_file() and not n_left:
         raise BadInput(f"{folder.path} has learned from all {extent.n_rows:,} rows of its data set")
-    run = open_recorded(folder).rebuild(extent.header, config, folder)
+    run = open_run(folder).build()
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
-    return Session(run, DataSetSource(run, resumed), console, signals)
+    return Session(DataSetSource(run, resumed), console, signals)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
-from horde_agent.life.status import LiveStatusWriter
 from horde_agent.runs import log_nexting
 from horde_agent.runs.config import LOG_PASSES
-from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source, Stopped
 from horde_agent.runs.sources.recorded_rows import Recording
 from horde_agent.runs.storage.run import Run, new_recorder
@@ -34,18 +33,25 @@ def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
 
 
 class LogSource(Source):
-    """A log in the run's recording; raises ValueError if it cannot give the return of a question."""
+    """A log in the run's recording.
 
-    def __init__(self, run: Run) -> None:
+    Args:
+        run: The run.
+        excursions: File of the excursions, of which there are none; that of the run's folder when
+            None.
+
+    Raises:
+        ValueError: If the log cannot give the return of a question.
+    """
+
+    def __init__(self, run: Run, excursions: Path | None = None) -> None:
         log_nexting.known_returns(run.horde)
         student = StreamLearner(run.horde, run.interface)
         student.errors = _NoScores(student.errors.policies, run.horde.n_demons, student.horizon)
-        student.errors.table.record_to(run.folder.excursions)
+        student.errors.table.record_to(excursions or run.folder.excursions)
         super().__init__(run, student)
         self._rows = Recording(run.folder.life)
         self._n_learned = 0
-        # The live page does not show a replay
-        LiveStatusWriter(run.folder.path, run.interface, run.horde, time_name=run.time_name).close()
 
     def learn(self, progress: Progress) -> None:
         """Learn from the first part in several passes."""
@@ -69,18 +75,9 @@ class LogSource(Source):
         if fault is not None:
             raise fault
         score = log_nexting.score(self._rows, self.student)
-        requested_steps = self.run.config.steps
-        if self.session.is_rebuilt:
-            end = ExitCause.CUT_OFF
-        elif self.session.stopped_by is not None:
-            end = self.session.stopped_by
-        elif requested_steps is None or score.n_steps < requested_steps:
-            end = ExitCause.LOG_END
-        else:
-            end = ExitCause.STEPS
         return SessionOutcome(
             steps=score.n_steps,
-            end=ExitReason.of(end),
+            end=self.session.end_of_rows(score.n_steps),
             robot=NOT_RECORDED | {"gaps": score.n_gaps},
             score=score,
             passes=self._n_learned / score.n_learned,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from horde_agent.horde import Horde
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, outside_drives
+from horde_agent.life.observers import Progress, Sampler, outside_drives
 from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, read_in_parts
@@ -28,16 +29,17 @@ from horde_agent.runs.storage.folder import unwritable
 from horde_agent.runs.storage.resume import (
     RequestedChanges,
     Resumption,
-    change,
+    change_questions,
     check_changes,
     check_excursions,
     refuse_other_body,
     write_changes,
 )
-from horde_agent.runs.storage.run import Run, load_state, new_life, new_recorder, record_header
+from horde_agent.runs.storage.run import Run, new_life, new_recorder, record_header
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+from horde_agent.saving import inner
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -48,6 +50,7 @@ _NOT_CHANGED = (
     "again with the same --add and --remove and more --steps"
 )
 REST_S = 1.5  # within which a stopped robot stands
+_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 _OF_RESUMES = 2  # in the seeds of random numbers after a resume; 1 is in those of random policies
 _log = logging.getLogger(__name__)
 
@@ -100,7 +103,7 @@ class RobotSource(Source):
         else:
             self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
-        self.snapshot_writer = SnapshotWriter(run, self.recorder, self.sampler, resumed)
+        self.snapshot_writer = SnapshotWriter(run, self.sampler, resumed, self.recorder)
         if requested is not None:
             self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
@@ -126,7 +129,7 @@ class RobotSource(Source):
         try:
             recorded = read_header(started_files(folder.life)[0], FORMAT)
             refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
-            change(life, self.run.interface, folder, resumed.changes)
+            change_questions(life, self.run.interface, folder, resumed.changes)
             if self._requested is not None:
                 self._checked = check_changes(life, self.run.config.behaviour, self._requested)
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
@@ -164,13 +167,16 @@ class RobotSource(Source):
         state = resumed.state
         is_redone = self._is_redone
         try:
-            load_state(life, self.run, self.sampler, state)
+            _load_state(life, self.run, self.sampler, state)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
         number = resumed.n_resumes + 1
         if not is_redone:
-            replay_rows(life, [rows_since], outside_drives(self.sampler.update, life.student))
+            observer = outside_drives(self.sampler.update, life.student)
+            position = replay_rows(life, [rows_since], observer)
+            if position is not None:
+                life.set_position(position)
             if state or len(rows_since):
                 seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
                 life.draw_from(
@@ -203,7 +209,7 @@ class RobotSource(Source):
         previous_names = list(self.life.horde.names)
         checked = self._checked
         changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
-        change(life, run.interface, run.folder, changes)
+        change_questions(life, run.interface, run.folder, changes)
         for one in changes:
             run.folder.log_event(
                 {"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one}
@@ -331,6 +337,22 @@ class RobotSource(Source):
         return ExitReason.of(
             ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
         )
+
+
+def _load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
+    """Restore a life and its observers; without the robot's own state if the robot kept moving.
+
+    Without a state, the life is at its start, and only excursions that it recorded before are
+    removed.
+    """
+    if not state:
+        life.student.errors.restore(life.student.errors.state())
+        return
+    if not life.body.is_restorable:
+        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
+    sampler.restore(inner(state, "sampler"))
+    run.watch.restore(inner(state, "watch"))
+    life.restore(inner(state, "life"))
 
 
 def _refuse_lone_probability(life: Life, config: LearnConfig) -> None:

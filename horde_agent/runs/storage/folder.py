@@ -2,7 +2,7 @@
 
 A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
 the run, is written last. After a crash, `horde report` learns missing tables again from the log
-(horde_agent.runs.sources.relearn).
+(`runs.sources.relearn`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput, LearnConfig, written_settings
+from horde_agent.record import FORMAT
+from horde_agent.record.segments import read_segment, record_files, started_files
+from horde_agent.runs.config import RECORDED, BadInput, LearnConfig, written_settings
 from horde_agent.runs.toml import to_toml
 from horde_agent.types import parsed_toml
 
@@ -42,6 +43,13 @@ DISTRIBUTION = "horde-gvf"
 IMPORTED = "imported"
 """The event after the last row of a data set or a log was written to the recording."""
 _PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
+
+
+class LastRow(NamedTuple):
+    """The last sound row of a recording: how many rows there are with it, and its step; 0 for an empty log."""
+
+    n_rows: int
+    step: int
 
 
 class RunFolder:
@@ -249,6 +257,58 @@ class RunFolder:
         """
         events, damaged = self.sound_events()
         return 1 in damaged or any(event.get("event") == IMPORTED for event in events)
+
+    def refuse_part(self) -> None:
+        """Raise BadInput if the run's data set was not imported as a whole."""
+        is_data = self.settings().get("backend") == "data"
+        if is_data and record_files(self.life) and not self.is_imported():
+            raise BadInput(
+                f"{self.path} holds only a part of its data set, because the import was interrupted: remove the folder "
+                "and run the same `horde learn` again"
+            )
+
+    def last_row(self) -> LastRow:
+        """Return the last sound row of the recording; raise ValueError or OSError if a file cannot be read."""
+        for file in reversed(started_files(self.life)):
+            segment = read_segment(file, FORMAT)
+            n = segment.n_whole
+            if n:
+                n_rows = int(segment.header.get("first", 0)) + n
+                return LastRow(n_rows=n_rows, step=int(segment.records["step"][n - 1]))
+        return LastRow(n_rows=0, step=0)
+
+    def has_gone_on(self) -> bool:
+        """Return whether the log has steps after the summary (still running, or killed after a resume)."""
+        summarised = lived_steps(self)
+        if summarised is None or not self.mspbe_curve.is_file():
+            return False
+        # Recorded rows are in the log before learning begins: how far a run learned from them is in
+        # its summary alone.
+        if self.settings().get("backend") in RECORDED:
+            return False
+        try:
+            return self.last_row().step > summarised
+        # An unreadable log cannot be learned from
+        except (ValueError, LookupError, TypeError, OSError):
+            return False
+
+    def missing_tables(self) -> list[Path]:
+        """Return the missing tables: all if there is no summary, which is written last, or it has further steps."""
+        if not self.summary.is_file() or self.has_gone_on():
+            return [
+                self.details,
+                self.questions,
+                self.mspbe_curve,
+                self.traces,
+                self.learning_curve,
+                self.summary,
+            ]
+        if not self.questions.is_file():
+            return [self.questions]
+        is_life = self.mspbe_curve.is_file()  # a replayed log has none
+        if is_life and not self.learning_curve.is_file():
+            return [self.learning_curve]
+        return []
 
     def began(self) -> datetime:
         """Return the time at which the run began (UTC); 1970 if it is unknown."""

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
+from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import Recorder, snapshots
@@ -46,9 +47,9 @@ from horde_agent.record.segments import (
 )
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.recorded_run import open_recorded
-from horde_agent.runs.storage.resume import change, snapshot_digests
+from horde_agent.runs.storage.resume import change_questions, snapshot_digests
 from horde_agent.runs.storage.run import HeaderEnv, make_run, new_life, recording_facts
+from horde_agent.runs.storage.saved_run import open_run
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 MakeEnv = Callable[[LearnConfig], gymnasium.Env[Any, Any]]
@@ -349,15 +350,12 @@ def _header_of_snapshot(folder: RunFolder) -> dict[str, Any] | None:
 
 def _header_of_life(folder: RunFolder, elsewhere: Path, make_env: MakeEnv) -> dict[str, Any]:
     """Begin a recording with a run's settings in an empty folder, and return its header."""
-    recorded = open_recorded(folder)
-    config = recorded.single_horde_settings
-    question_file = None
-    if folder.question_file.is_file():
-        question_file = folder.question_file
+    saved = open_run(folder)
+    config = saved.settings_of_one_horde
     twin = RunFolder(elsewhere)
     twin.log.mkdir()
     with closing(make_env(config)) as env:
-        run = make_run(env, config, twin, question_file, recorded=recorded.replayed)
+        run = make_run(env, config, twin, recorded=saved.replayed)
         life, _ = new_life([env] * config.robots, run)
         with closing(life):
             facts = recording_facts(run, env, has_tests=_has_tests(env, life))
@@ -379,11 +377,10 @@ def _headers_of_excursions(
 
     `header` is that of its rows.
     """
-    recorded = open_recorded(folder)
-    run = recorded.rebuild_elsewhere(header, elsewhere)
-    life, _ = new_life([HeaderEnv(header) for _ in range(recorded.config.robots)], run)
-    with closing(life):
-        life.student.errors.table.record_to(run.folder.excursions)
-        change(life, run.interface, folder, _changes(folder))
-    files = record_files(run.folder.excursions)
+    run = open_run(folder).build(header)
+    student = StreamLearner(run.horde, run.interface)
+    excursions = elsewhere / folder.excursions.name
+    student.errors.table.record_to(excursions)
+    change_questions(student, run.interface, folder, _changes(folder))
+    files = record_files(excursions)
     return {file.name: read_header(file, EXCURSIONS) for file in files}

@@ -20,9 +20,10 @@ from horde_agent.cluster.shards import check_snapshots
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.life.behaviours import behaviour_of
-from horde_agent.life.learner import check_questions
-from horde_agent.life.life import Life, refuse_fed_back
+from horde_agent.life.learner import StreamLearner, check_questions, refuse_fed_back
+from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, n_records_until, read_header, started_files
@@ -211,15 +212,19 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
 # ---- added and removed questions -------------------------------------------------------------------------------------
 
 
-def change(
-    life: Life, interface: Interface, folder: RunFolder, changes: Sequence[dict[str, Any]]
+def change_questions(
+    learner: Life | StreamLearner | Learner,
+    interface: Interface,
+    folder: RunFolder,
+    changes: Sequence[dict[str, Any]],
 ) -> None:
-    """Repeat recorded additions and removals of questions."""
+    """Repeat recorded additions and removals of questions, in a life, a student or a Horde alone."""
     for one in changes:
         if "add" in one:
-            life.add(families.from_file(folder.path / one["add"], interface))
+            questions = families.from_file(folder.path / one["add"], interface)
+            learner.add(named(questions, interface.names))
         else:
-            life.remove(one["remove"])
+            learner.remove(one["remove"])
 
 
 class RequestedChanges(NamedTuple):

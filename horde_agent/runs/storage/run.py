@@ -7,7 +7,6 @@ robot.
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
 from horde_agent.life.robots import Robots
+from horde_agent.life.status import LiveStatusWriter
 from horde_agent.life.worker import Worker
 from horde_agent.policies import Behaviour
 from horde_agent.record import Recorder, row_dtype
@@ -43,7 +43,6 @@ from horde_agent.runs.config import (
     time_name,
 )
 from horde_agent.runs.storage.folder import RunFolder, unwritable
-from horde_agent.saving import inner
 
 IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""
@@ -51,7 +50,6 @@ GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from it
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
-_OF_WORLD = re.compile(r"life/(robot\d+/)?world/")  # state of a robot's body, in a snapshot
 _OF_DATA = ("b_known", "b_estimate", "reward_known", "shifts")  # keys of a data set's header
 
 
@@ -79,6 +77,12 @@ class Run:
             has_columns=self.config.columns is not None,
         )
 
+    def end_live_page(self) -> None:
+        """Describe the run for its live page, which shows no steps of recorded rows."""
+        LiveStatusWriter(
+            self.folder.path, self.interface, self.horde, time_name=self.time_name
+        ).close()
+
     def close(self) -> None:
         """End the shards, if there are any; the demons cannot be used afterwards."""
         if self.shards is not None:
@@ -89,14 +93,13 @@ def make_run(
     env: gymnasium.Env[Any, Any],
     config: LearnConfig,
     folder: RunFolder,
-    file: Path | None = None,
     recorded: LearnConfig | None = None,
     own: Questions | None = None,
 ) -> Run:
     """Build the Horde for resolved settings and a robot, or its description in a recording (`HeaderEnv`).
 
-    `file` replaces the question file of `config`, `own` the questions. `recorded` are the settings
-    of the recorded run to learn from: its action probabilities are known, and its mode is used.
+    `own` replaces the questions of `config`. `recorded` are the settings of the recorded run to
+    learn from: its action probabilities are known, and its mode is used.
 
     Raises:
         BadInput: If a question is about another policy than the behaviour and action probabilities
@@ -105,7 +108,7 @@ def make_run(
         ValueError: If the questions do not fit.
     """
     interface = _with_features(Interface.of(env), config)
-    file = file or Path(str(config.questions))
+    file = Path(str(config.questions))
     if own is None:
         questions = build_questions(config, interface, file)
     else:
@@ -321,22 +324,6 @@ def new_life(
     sampler = Sampler()
     life.observers += [run.watch, sampler, *observers]
     return life, sampler
-
-
-def load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
-    """Restore a life and its observers; without the robot's own state if the robot kept moving.
-
-    Without a state, the life is at its start, and only excursions that it recorded before are
-    removed.
-    """
-    if not state:
-        life.student.errors.restore(life.student.errors.state())
-        return
-    if not life.body.is_restorable:
-        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
-    sampler.restore(inner(state, "sampler"))
-    run.watch.restore(inner(state, "watch"))
-    life.restore(inner(state, "life"))
 
 
 def recording_facts(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool) -> dict[str, Any]:

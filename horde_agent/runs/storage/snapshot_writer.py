@@ -22,6 +22,7 @@ from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.config import seconds
 from horde_agent.runs.storage.folder import digests, own_version, versions
 from horde_agent.runs.storage.resume import Resumption
+from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import Run
 from horde_agent.saving import State, nested
 
@@ -42,7 +43,15 @@ _log = logging.getLogger(__name__)
 class SnapshotWriter(LifeHooks):
     """Write snapshots of a life to the run's folder, every `snapshot_every` of its settings and at the end.
 
+    Args:
+        run: The run.
+        sampler: Samples of its MSPBE.
+        resumed: The snapshot from which it continues; None for a new run.
+        recorder: Records its rows; None if they were recorded before.
+
     Attributes:
+        n_rows: Recorded rows at the latest copy; whoever learns from rows recorded before counts
+            them here.
         changes: Questions added and removed since the start of the run.
         lived_before_s: Duration of the run before this process, in seconds.
         pending: Adds and removes questions and returns the changes; called after the replay of a
@@ -50,29 +59,31 @@ class SnapshotWriter(LifeHooks):
     """
 
     def __init__(
-        self, run: Run, recorder: Recorder, sampler: Sampler, resumed: Resumption | None
+        self,
+        run: Run,
+        sampler: Sampler,
+        resumed: Resumption | None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._run = run
         self._recorder = recorder
         self._sampler = sampler
         self._every_s = seconds(run.config.snapshot_every)
-        if resumed:
-            self.changes = list(resumed.changes)
-        else:
-            self.changes = []
         # At the start: an upgrade may follow
         self._version = own_version()
         self._versions = versions()
         self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
+        self.n_rows = 0
+        self.changes: list[dict[str, Any]] = []
+        self.lived_before_s = 0.0
         self._n_resumes = 0
         if resumed is not None:
+            self.n_rows = resumed.n_rows
+            self.changes += resumed.changes
+            self.lived_before_s = resumed.lived_s
             self._n_resumes = resumed.n_resumes + 1
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began = time.monotonic()
-        if resumed:
-            self.lived_before_s = resumed.lived_s
-        else:
-            self.lived_before_s = 0.0
         self._taken_at = self._began
         self._thread: threading.Thread | None = None
         self._has_said_late = False
@@ -85,6 +96,7 @@ class SnapshotWriter(LifeHooks):
 
     def before_step(self, life: Life) -> None:
         """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
+        assert self._recorder is not None, "a life is recorded"
         if self.pending is not None and not self._recorder.is_redoing:
             change = self.pending
             self.pending = None
@@ -95,34 +107,44 @@ class SnapshotWriter(LifeHooks):
         if life.may_be_cut and life.body.is_restorable:
             self._join()
             self._before_cut = self._copied(life)
-        if self._every_s is None or time.monotonic() - self._taken_at < self._every_s:
+        can_wait = not self._run.config.is_real_time or life.is_before_drive
+        self.take_if_due(life, can_wait=can_wait)
+
+    def take_if_due(self, learner: Life | RowLearner, *, can_wait: bool = True) -> None:
+        """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
+        age_s = time.monotonic() - self._taken_at
+        if self._every_s is None or age_s < self._every_s:
             return
         if self._thread is not None and self._thread.is_alive():
             if not self._has_said_late:
-                _log.warning(_LATE, life.steps, time.monotonic() - self._taken_at)
+                _log.warning(_LATE, learner.steps, age_s)
             self._has_said_late = True
-        elif not self._recorder.is_paused:
-            is_overdue = time.monotonic() - self._taken_at >= self._every_s + LONGEST_WAIT_S
-            if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
-                self.take_snapshot(life)
+            return
+        is_paused = self._recorder is not None and self._recorder.is_paused
+        is_overdue = age_s >= self._every_s + LONGEST_WAIT_S
+        if not is_paused and (can_wait or is_overdue):
+            self.take_snapshot(learner)
 
-    def take_snapshot(self, life: Life) -> None:
-        """Copy the life's state now, and write it in a background thread."""
+    def take_snapshot(self, learner: Life | RowLearner) -> None:
+        """Copy the state now, and write it in a background thread."""
         self._taken_at = time.monotonic()
         self._join()
         self._thread = threading.Thread(
-            target=self._write, args=self._copied(life), name="keeping", daemon=True
+            target=self._write, args=self._copied(learner), name="keeping", daemon=True
         )
         self._thread.start()
 
     def at_end(self, life: Life) -> None:
         """Copy the final state, or that before an interrupted drive, which a resumed run repeats as a whole."""
-        previous = self._before_cut
-        self._before_cut = None
         if life.is_cut and life.body.is_restorable:
-            self._last = previous
+            self._last = self._before_cut
         else:
-            self._last = self._copied(life)
+            self.take_last(life)
+        self._before_cut = None
+
+    def take_last(self, learner: Life | RowLearner) -> None:
+        """Copy the final state, for `finish`."""
+        self._last = self._copied(learner)
 
     def finish(self) -> None:
         """Write the final snapshot, after the robot was stopped."""
@@ -139,12 +161,16 @@ class SnapshotWriter(LifeHooks):
         if self._thread is not None:
             self._thread.join()
 
-    def _copied(self, life: Life) -> _Copy:
+    def _copied(self, learner: Life | RowLearner) -> _Copy:
         observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
-        state = nested(life=life.state(), **observers)
+        state = nested(life=learner.state(), **observers)
+        n_lost = 0
+        if self._recorder is not None:
+            n_lost = self._recorder.n_lost
+            self.n_rows = self._recorder.n_rows - n_lost
         facts = {
-            "n_rows": self._recorder.n_rows - self._recorder.n_lost,
-            "n_lost": self._recorder.n_lost,
+            "n_rows": self.n_rows,
+            "n_lost": n_lost,
             "steps": self._run.config.steps,
             "wall_s": self.lived_before_s + time.monotonic() - self._began,
             "changes": list(self.changes),
@@ -153,20 +179,22 @@ class SnapshotWriter(LifeHooks):
             "asked": dict(self._asked),
             "n_resumes": self._n_resumes,
         }
-        if "channels" in self._recorder.header:  # else the rows were recorded before
+        if self._recorder is not None:
             facts["recording"] = self._recorder.header  # for `repair`
         if self._run.shards is not None:
             facts["entry"] = self._run.shards.at
-        return life.steps, state, facts
+        return learner.steps, state, facts
 
     def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
         folder = self._run.folder
         shards = self._run.shards
         try:
-            self._recorder.sync()
+            recorder = self._recorder
+            if recorder is not None:
+                recorder.sync()
             folder.sync_excursions()
-            if self._recorder.is_paused or self._recorder.n_lost != facts["n_lost"]:
+            if recorder is not None and (recorder.is_paused or recorder.n_lost != facts["n_lost"]):
                 _log.warning("no snapshot at step %d: the record is paused", step)
                 return
             if shards is not None:

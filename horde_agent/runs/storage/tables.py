@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,21 +78,39 @@ class SessionOutcome(NamedTuple):
 
 
 def write_tables(
-    run: Run, student: StreamLearner, outcome: SessionOutcome, wall_s: float | None
+    run: Run,
+    student: StreamLearner,
+    outcome: SessionOutcome,
+    wall_s: float | None,
+    only: Collection[Path] | None = None,
 ) -> dict[str, Any]:
-    """Write the tables of a run and return its summary; durations are left out if `wall_s` is None."""
+    """Write the tables of a run and return its summary.
+
+    Args:
+        run: The run.
+        student: Where it learned.
+        outcome: What else there is to say.
+        wall_s: Duration in seconds; None leaves all durations out.
+        only: The tables to write; all when None.
+    """
     student.catch_up()
-    run.folder.seal(tables=False)
+    folder = run.folder
+    folder.seal(tables=False)
     if outcome.score is None:
         results = _tests(run, student, outcome)
     else:
         results = _held_out(run, outcome.score, outcome.passes)
-    write_json(
-        run.folder.details, _details(run, outcome.end) | results.details | dict(outcome.details)
-    )
+    details = _details(run, outcome.end) | results.details | dict(outcome.details)
     summary = _summary(run, student, outcome, results, wall_s)
-    write_json(run.folder.summary, summary)
-    run.folder.seal()
+    tables: dict[Path, Callable[[Path], None]] = {
+        **results.tables,
+        folder.details: lambda path: write_json(path, details),
+        folder.summary: lambda path: write_json(path, summary),
+    }
+    for path, write in tables.items():
+        if only is None or path in only:
+            write(path)
+    folder.seal()
     return summary
 
 
@@ -122,6 +141,7 @@ class _Results(NamedTuple):
     steps: Floats  # quantisation steps of the questions' channels, shape (n_demons,)
     details: dict[str, Any]
     n_excursions: int | None
+    tables: dict[Path, Callable[[Path], None]]  # what writes each table; durations are in others
 
 
 def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Results:
@@ -150,18 +170,21 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     steps = quantisation_steps(errors.policies, horde.n_demons, interface.steps)
     scores = QuestionScores(nmsre, persistence, variance, errors.n_tests)
     lines = question_lines(horde, scores, run.watch, steps)
-    write_questions(folder.questions, horde.questions, interface, lines)
     curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
-    write_csv(folder.learning_curve, CURVE_COLUMNS, curve)
     last = sample(outcome.steps, student.learning_steps, horde)
-    write_csv(folder.mspbe_curve, Sample._fields, [*outcome.samples, last])
+    samples = [*outcome.samples, last]
+    tables: dict[Path, Callable[[Path], None]] = {
+        folder.questions: lambda path: write_questions(path, horde.questions, interface, lines),
+        folder.learning_curve: lambda path: write_csv(path, CURVE_COLUMNS, curve),
+        folder.mspbe_curve: lambda path: write_csv(path, Sample._fields, samples),
+    }
     followed = [course for course in tested if not course.policy.is_behaviour]
     stream = None
     if followed:
         stream = _newest_rows(folder)
     if stream is not None:
         shown = excursion_traces(stream, horde, interface, followed, student.horizon)
-        write_csv(folder.traces, TRACE_COLUMNS, shown)
+        tables[folder.traces] = lambda path: write_csv(path, TRACE_COLUMNS, shown)
     n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
     details = {
         "n_discarded": errors.n_discarded,
@@ -175,7 +198,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     n_excursions = None
     if outcome.has_tests:
         n_excursions = errors.n_excursions - n_on_policy
-    return _Results(scores, steps, details, n_excursions)
+    return _Results(scores, steps, details, n_excursions, tables)
 
 
 def _newest_rows(folder: RunFolder) -> Stream | None:
@@ -188,24 +211,26 @@ def _newest_rows(folder: RunFolder) -> Stream | None:
 
 
 def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
-    """Write the questions and traces of a log, scored on its held-out part."""
+    """Return the results of a log, scored on its held-out part."""
     horde = run.horde
     sound = sound_demons(run.horde)
     of_mean = nmsre_summary(score.nmsre_of_mean, sound)
     steps = run.interface.steps[score.channel]
     scores = QuestionScores(score.nmsre, score.nmsre_of_persistence, score.variance, score.n_scored)
     lines = question_lines(horde, scores, run.watch, steps)
-    write_questions(
-        run.folder.questions,
-        horde.questions,
-        run.interface,
-        lines,
-        nmsre_of_mean=score.nmsre_of_mean.tolist(),
-    )
     names = run.interface.names
     period_s = run.interface.period_s
     shown = holdout_traces(score.shown, score.channel, horde, names, period_s)
-    write_csv(run.folder.traces, TRACE_COLUMNS, shown)
+    tables: dict[Path, Callable[[Path], None]] = {
+        run.folder.questions: lambda path: write_questions(
+            path,
+            horde.questions,
+            run.interface,
+            lines,
+            nmsre_of_mean=score.nmsre_of_mean.tolist(),
+        ),
+        run.folder.traces: lambda path: write_csv(path, TRACE_COLUMNS, shown),
+    }
     better = share_better(score.nmsre, score.nmsre_of_mean, sound)
     details = {
         "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],
@@ -215,7 +240,7 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
         "share_better_than_mean_predictor": better,
         "not_scored": grouped_reasons(horde.questions, score.nmsre, score.why_not),
     }
-    return _Results(scores, steps, details, None)
+    return _Results(scores, steps, details, None, tables)
 
 
 def _how_a_log_is_scored(

@@ -1,0 +1,94 @@
+"""The tables that a run lacks, learned again from its recording.
+
+Tables are missing after a kill, a power failure or a full disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from horde_agent.record.segments import record_files
+from horde_agent.runs.config import BadInput
+from horde_agent.runs.session import Session, Source, Unwritten
+from horde_agent.runs.sources.log import LogSource
+from horde_agent.runs.sources.recorded_rows import RecordedRows
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.resume import resumption
+from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.saved_run import SavedRun, as_bad_input, open_run
+from horde_agent.runs.storage.staging import publish, staging_folder
+from horde_agent.runs.warm import CompileNotice
+
+
+def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Learn from a run's log again, write the missing tables, and return the summary.
+
+    Learning starts from the newest suitable snapshot, with the same bits as from the beginning, or
+    else from the beginning. Excursions are scored again beside the recorded ones, which stay; if
+    there are none, they get their place.
+
+    Raises:
+        BadInput: If there is no log or another necessary file.
+        OSError: If the tables cannot be written.
+    """
+    saved = open_run(folder)
+    run = saved.build()
+    missing = folder.missing_tables()
+    why = "lacks tables"
+    if folder.has_gone_on():
+        why = "has steps after its tables were written"
+    console.print(
+        f"{folder.path} {why}: learning from its log again", highlight=False, soft_wrap=True
+    )
+    # Neither table of excursions fits in memory after months
+    with staging_folder(folder.excursions) as stage:
+        excursions = stage / folder.excursions.name
+        source: Source
+        if saved.is_log:
+            source = LogSource(run, excursions)
+        else:
+            source = _rows_again(saved, run, excursions, console)
+        session = Session(source, console, missing=missing)
+        try:
+            with CompileNotice(console).installed():
+                session.begin()
+            with as_bad_input(folder):
+                summary = session.learn()
+        except Unwritten as error:
+            raise error.why from None
+        if not folder.excursions.is_file():
+            for file in record_files(excursions):
+                publish(file, folder.log / file.name)
+    return summary
+
+
+def _rows_again(saved: SavedRun, run: Run, excursions: Path, console: Console) -> RecordedRows:
+    """Return the rows of a run, from its newest snapshot on if that is suitable.
+
+    `run` is at its start; excursions are recorded in the file `excursions`, after copies of those
+    before the snapshot.
+    """
+    folder = saved.folder
+    n_rows = saved.extent.n_rows
+    if saved.config.backend == "data":
+        n_rows *= saved.config.passes or 1
+    try:
+        resumed = resumption(folder)
+        if resumed.state and resumed.shards is None and resumed.n_rows <= n_rows:
+            for path in record_files(folder.excursions):
+                shutil.copy(path, excursions.parent)
+            source = RecordedRows(run, saved.extent, resumed, excursions)
+            on = f"from its snapshot at step {resumed.step:,} on: {n_rows - resumed.n_rows:,} rows"
+            for note in (*resumed.notes, on):
+                console.print(note, highlight=False, soft_wrap=True)
+            return source
+    except (BadInput, ValueError, LookupError, OSError) as error:
+        console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
+        for path in record_files(excursions):
+            path.unlink()
+        run = saved.build()  # its Horde may have a part of the snapshot
+    return RecordedRows(run, saved.extent, excursions=excursions)
