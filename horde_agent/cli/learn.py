@@ -33,6 +33,7 @@ from horde_agent.runs.config import (
     refuse_no_command,
     resolve,
     run_of,
+    with_backend,
 )
 from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.exit_reason import Ended, SignalHandler
@@ -70,6 +71,7 @@ _MENTIONED_SHARE = 0.1  # of excursions or tests that were lost
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
     """Learn in a new folder and print a summary; without a step, no folder is left."""
     prepare: Prepare = _robot
+    config = with_backend(config)
     if config.backend == "replay":
         prepare = _log
     if config.backend == "replay" and is_life(run_of(config.log)):
@@ -77,7 +79,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
         recorded = open_run(RunFolder(Path(str(config.log))))
         config = resolve(recorded.settings_of_replay(config))
         prepare = replay_session
-    elif config.data or config.minari or config.backend == "data":
+    elif config.backend == "data":
         is_open = config.questions is None
         config = resolve(config)
         with user_errors():

@@ -145,8 +145,8 @@ class LearnConfig:
             recorded action probabilities; or any robot's CSV or Parquet file, with --columns.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
             known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
-            a folder of bags, described by --columns; or the folder of a LeRobot data set, or the name
-            of a Minari data set, NAMESPACE/NAME-v0.
+            a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
+            a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log.
         minari: Name of a Minari data set, as --data.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
@@ -292,7 +292,7 @@ def written_settings(config: LearnConfig) -> dict[str, Any]:
 
 def resolve(config: LearnConfig) -> LearnConfig:
     """Check what can be checked without the robot, and fill in defaults; raise BadInput if a setting is invalid."""
-    config = _with_backend(config)
+    config = with_backend(config)
     questions = _questions_of(config)
     refuse_early(config)
     _check_learner(config)
@@ -333,7 +333,7 @@ def _average(config: LearnConfig) -> float:
 
 def refuse_early(config: LearnConfig) -> None:
     """Raise BadInput if a setting is invalid that can be checked without the robot and without the compiler."""
-    config = _with_backend(config)
+    config = with_backend(config)
     for is_broken, sentence in _rules(config, _questions_of(config)):
         if is_broken:
             raise BadInput(sentence)
@@ -348,12 +348,15 @@ def _check_learner(config: LearnConfig) -> None:
     check_one_of("w rule", config.w_rule, W_RULES)
 
 
-def _with_backend(config: LearnConfig) -> LearnConfig:
-    """Fill in the backend that --env, --data or --minari imply."""
+def with_backend(config: LearnConfig) -> LearnConfig:
+    """Fill in the backend that --env, --data or --minari imply; --data RUN is --backend replay --log RUN."""
     if config.backend != LearnConfig.backend:
         return config
     if config.env is not None:
         return replace(config, backend="gymnasium")
+    run = run_of(config.data)
+    if is_life(run) and config.log is None and config.minari is None:
+        return replace(config, backend="replay", log=run, data=None)
     if config.data or config.minari:
         return replace(config, backend="data")
     return config

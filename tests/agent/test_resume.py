@@ -371,12 +371,13 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
 
 
+@pytest.mark.parametrize("named_by", ["--backend replay --log", "--data"])
 def test_learning_from_a_recording_gives_the_weights_of_the_run(
-    whole: Path, tmp_path: Path
+    named_by: str, whole: Path, tmp_path: Path
 ) -> None:
     """Off-policy, with the recorded probabilities; the questions are the life's own unless others are asked."""
     run = tmp_path / "again"
-    assert horde(f"learn --backend replay --log {whole} --out {run}") == 0
+    assert horde(f"learn {named_by} {whole} --out {run}") == 0
     assert differences(run, whole) == []
 
 
