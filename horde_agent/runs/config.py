@@ -186,8 +186,8 @@ class LearnConfig:
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.
-        on_alarm: Command to call with the name of an alarm and a sentence. Names
-            are `diverged`, `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
+        on_alarm: Command to call with the name of an alarm and a sentence. Names are `diverged`,
+            `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
             or `bullet` (PyBullet; the Critterbot only). Their measured behaviour agrees, but not
             bit for bit.

@@ -543,12 +543,12 @@ def _scalars(reader: RunReader, status: dict[str, Any]) -> Iterator[Scalar]:
     step = status.get("step") or 0
     if step <= 0:
         return
-    nmsre, _, set_aside = reader.measures()
-    scored = nmsre[np.isfinite(nmsre) & (set_aside != 1.0)]
+    nmsre, _, diverged = reader.measures()
+    scored = nmsre[np.isfinite(nmsre) & (diverged != 1.0)]
     if scored.size:
         yield ("nmsre/median", step, float(np.median(scored)))
         yield ("nmsre/share_below_1", step, float((scored < 1.0).mean()))
-    yield ("demons/set_aside", step, float(status.get("n_diverged") or 0))
+    yield ("demons/diverged", step, float(status.get("n_diverged") or 0))
     for name, milliseconds in (status.get("cycle_ms") or {}).items():
         if milliseconds is not None and name != "max":
             yield (f"life/cycle_ms_{name}", step, float(milliseconds))

@@ -1,8 +1,7 @@
 """`horde watch RUN`: the live page's server, a separate process whose only effect on a run is the stop request.
 
 It listens on the loopback by default; on other addresses every request needs the token. Requests
-from other sites are
-refused: by their Host header, and stop requests by the header `x-horde`.
+from other sites are refused: by their Host header, and stop requests by the header `x-horde`.
 """
 
 from __future__ import annotations

@@ -737,7 +737,7 @@ def test_tensorboard_shows_the_curves_of_a_run_and_a_second_export_adds_nothing(
         [v for _, v in scalars["mspbe/mean"]], [float(row[mspbe]) for row in curve[1:]], rtol=1e-6
     )
     assert scalars["life/excursions"] == [(1200, summary["n_excursions"])]
-    assert scalars["demons/set_aside"] == [(1200, 0.0)]
+    assert scalars["demons/diverged"] == [(1200, 0.0)]
 
 
 def test_export_follows_a_run_to_its_end(
