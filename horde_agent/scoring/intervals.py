@@ -46,12 +46,16 @@ class Interval(NamedTuple):
 
 
 class Estimate(ABC):
-    """A value estimated from n episodes."""
+    """A value estimated from n episodes.
 
-    @property
-    @abstractmethod
-    def n_episodes(self) -> int:
-        """Number of episodes."""
+    Args:
+        n_episodes: Number of episodes.
+        spread: Standard deviation of an error that no draw shows.
+    """
+
+    def __init__(self, n_episodes: int, spread: float = 0.0) -> None:
+        self.n_episodes = n_episodes
+        self.spread = spread
 
     @abstractmethod
     def values(self, counts: Floats) -> Floats:
@@ -84,43 +88,13 @@ class Estimate(ABC):
         """The estimate of the same value whose interval is given: itself, unless its draws miss an error."""
         return self
 
-    @property
-    def spread(self) -> float:
-        """Standard deviation of an error that no draw shows."""
-        return 0.0
-
-
-class Unknown(Estimate):
-    """The estimate from n episodes of which none says anything: its value is NaN."""
-
-    def __init__(self, n_episodes: int) -> None:
-        self._n_episodes = n_episodes
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return self._n_episodes
-
-    def values(self, counts: Floats) -> Floats:
-        """Return NaN for each draw, shape (n_draws,)."""
-        return np.full(len(counts), np.nan)
-
-    def influence(self) -> Floats:
-        """Return NaN for each episode, shape (n_episodes,)."""
-        return np.full(self._n_episodes, np.nan)
-
 
 class Mean(Estimate):
     """The mean of a number per episode, shape (n_episodes,), with a spread."""
 
     def __init__(self, numbers: Floats, spread: float = 0.0) -> None:
+        super().__init__(len(numbers), spread)
         self._numbers = numbers
-        self._spread = spread
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return len(self._numbers)
 
     def values(self, counts: Floats) -> Floats:
         """Return the mean in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
@@ -129,11 +103,6 @@ class Mean(Estimate):
     def influence(self) -> Floats:
         """Return the deviation of each episode, shape (n_episodes,)."""
         return np.asarray(self._numbers - self._numbers.mean())
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of an error that no draw shows."""
-        return self._spread
 
 
 class Ratios(Estimate):
@@ -157,18 +126,13 @@ class Ratios(Estimate):
         numbers: Floats | None = None,
         spread: float = 0.0,
     ) -> None:
-        self._spread = spread
+        super().__init__(len(weight), spread)
         self._numerator = numerator
         self._weight = weight
         self._factor = factor
         self._numbers = np.zeros(len(weight))
         if numbers is not None:
             self._numbers = numbers
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return len(self._weight)
 
     def values(self, counts: Floats) -> Floats:
         """Return the value in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
@@ -182,11 +146,6 @@ class Ratios(Estimate):
         residual = self._numerator - self._weight * ratio
         by_step = _ratio(residual, np.broadcast_to(total, residual.shape)) * self.n_episodes
         return np.asarray(by_step @ self._factor + self._numbers - self._numbers.mean())
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of an error that no draw shows."""
-        return self._spread
 
     def standard_errors(self, counts: Floats) -> Floats:
         """Return the standard error in each draw, with the ratios of the draw, shape (n_draws,)."""
@@ -214,13 +173,9 @@ class Linearised(Estimate):
     """
 
     def __init__(self, value: float, influence: Floats) -> None:
+        super().__init__(len(influence))
         self._value = value
         self._influence = influence
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return len(self._influence)
 
     def values(self, counts: Floats) -> Floats:
         """Return the value in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
@@ -229,6 +184,11 @@ class Linearised(Estimate):
     def influence(self) -> Floats:
         """Return psi, shape (n_episodes,)."""
         return self._influence
+
+
+def unknown(n_episodes: int) -> Estimate:
+    """Return the estimate from n episodes of which none says anything: its value is NaN."""
+    return Linearised(np.nan, np.full(n_episodes, np.nan))
 
 
 class Biased(Linearised):
@@ -259,13 +219,9 @@ class Difference(Estimate):
     """The difference of two estimates from the same episodes, which are drawn together."""
 
     def __init__(self, first: Estimate, second: Estimate) -> None:
+        super().__init__(first.n_episodes, float(np.hypot(first.spread, second.spread)))
         self._first = first
         self._second = second
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of episodes."""
-        return self._first.n_episodes
 
     def values(self, counts: Floats) -> Floats:
         """Return the difference in each draw, shape (n_draws,), of counts of shape (n_draws, n_episodes)."""
@@ -274,11 +230,6 @@ class Difference(Estimate):
     def influence(self) -> Floats:
         """Return the influence of each episode, shape (n_episodes,)."""
         return self._first.influence() - self._second.influence()
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of an error that no draw shows, of either."""
-        return float(np.hypot(self._first.spread, self._second.spread))
 
 
 class Resampler:

@@ -37,7 +37,7 @@ from horde_agent.scoring.intervals import (
     Interval,
     Mean,
     Resampler,
-    Unknown,
+    unknown,
 )
 from horde_agent.scoring.shown import cells, head, html_table
 from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
@@ -231,8 +231,8 @@ def estimates_of(
         value = fitted.value()
         estimates["fqe"] = Biased(value.value, value.influence(), corrected)
         if gvf_value is not None:
-            unknown = np.full(episodes.n_episodes, np.nan)
-            estimates["gvf"] = Biased(gvf_value, unknown, corrected)
+            no_influence = np.full(episodes.n_episodes, np.nan)
+            estimates["gvf"] = Biased(gvf_value, no_influence, corrected)
         if goes_on:
             extended = _with_values_at_truncations(target, function.v, gamma)
     estimates["ois"] = ordinary(extended, gamma)
@@ -241,7 +241,7 @@ def estimates_of(
     estimates["cwpdis"] = weighted_per_decision(extended, gamma)
     keys = [key for key in LABELS if key in config.estimators and key in estimates]
     for key in _unknown_keys(extended, keys):
-        estimates[key] = Unknown(episodes.n_episodes)
+        estimates[key] = unknown(episodes.n_episodes)
     return {key: estimates[key] for key in keys}
 
 

@@ -68,11 +68,7 @@ class PredictionError(Estimate):
         self._squared = _ratios(errors**2, stretches)
         self._second = _ratios(deviations**2, stretches)
         self._mean = _ratios(deviations, stretches)
-
-    @property
-    def n_episodes(self) -> int:
-        """Number of groups."""
-        return self._mean.n_episodes
+        super().__init__(self._mean.n_episodes)
 
     @property
     def variance(self) -> float:
