@@ -72,11 +72,11 @@ class ShardLost(RuntimeError):
 # ---- messages -------------------------------------------------------------------------------------------------------
 
 
-def row_type(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
-    """Return the dtype of an entry: the observation in float64, tiles in the smallest sufficient integer type.
+def entry_dtype(n_channels: int, n_active: int, n_features: int) -> np.dtype[Any]:
+    """Return the dtype of an entry: a verb of a `Learner` and its arguments, which are no row of a stream.
 
-    Action, probability b, reward, observation and tiles are those of a transition; fields that the
-    verb does not use are zero.
+    Action, probability b, reward, observation in float64 and tiles, in the smallest sufficient
+    integer type, are those of a transition; fields that the verb does not use are zero.
     """
     tile: type[np.unsignedinteger[Any]] = np.uint16
     if n_features > 1 << 16:
@@ -204,11 +204,13 @@ class Shard:
                 argument; demons to return predictions of after it, by position in the shard,
                 (n_requested,), or None.
         """
-        rows, n_channels, change, requested = pickle.loads(message)
+        entries, n_channels, change, requested = pickle.loads(message)
         horde = self.horde
         refusal = None
         latest = None
-        for entry in np.frombuffer(rows, row_type(n_channels, horde.n_active, horde.n_features)):
+        for entry in np.frombuffer(
+            entries, entry_dtype(n_channels, horde.n_active, horde.n_features)
+        ):
             self.n_entries += 1
             try:
                 latest = self._process(horde, entry, change)

@@ -22,9 +22,9 @@ from horde_agent.cluster.shard import (
     ShardLost,
     ShardSpec,
     Written,
+    entry_dtype,
     folder_of,
     packed,
-    row_type,
     versions,
 )
 from horde_agent.horde import Mode
@@ -185,7 +185,9 @@ class ShardStream:
         # Entries that are not sent yet
         self.n_channels = n_channels
         self._n = 0
-        self._rows = np.zeros(BATCH, dtype=row_type(n_channels, self.n_active, self.n_features))
+        self._entries = np.zeros(
+            BATCH, dtype=entry_dtype(n_channels, self.n_active, self.n_features)
+        )
 
     # ---- starting and stopping --------------------------------------------------------------------------------------
 
@@ -279,10 +281,10 @@ class ShardStream:
         for link in self.links:
             link.read_replies()
         if state is None:
-            self._rows[self._n] = np.zeros((), self._rows.dtype)
+            self._entries[self._n] = np.zeros((), self._entries.dtype)
         else:
-            self._rows[self._n] = (verb, action, probability, reward, *state)
-        self._rows["verb"][self._n] = verb
+            self._entries[self._n] = (verb, action, probability, reward, *state)
+        self._entries["verb"][self._n] = verb
         self._n += 1
         self.n_entries += 1
         is_urgent = bool(requested) and self.mode == "eager"
@@ -312,7 +314,7 @@ class ShardStream:
         postpones: bool = False,
     ) -> None:
         """Send the entries to all shards; if `postpones`, only to those with requests."""
-        rows = self._rows[: self._n].tobytes()
+        rows = self._entries[: self._n].tobytes()
         self._n = 0
         change_name, by_shard = change or ("", {})
         common = packed((rows, self.n_channels, None, None))

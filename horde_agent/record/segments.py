@@ -369,10 +369,10 @@ def records_after(data: bytes, header: dict[str, Any]) -> bytes | None:
 
 def _are_sound(data: bytes, dtype: np.dtype[Any], offset: int) -> NDArray[np.bool_]:
     """Return which of the first records at an offset match their CRC-32, shape (n,)."""
-    n_there = max(len(data) - offset, 0) // dtype.itemsize
-    if not n_there:
+    n_records = max(len(data) - offset, 0) // dtype.itemsize
+    if not n_records:
         return np.zeros(0, dtype=np.bool_)
-    records = np.frombuffer(data, dtype, min(n_there, _LOOKED_AT), offset)
+    records = np.frombuffer(data, dtype, min(n_records, _LOOKED_AT), offset)
     return np.asarray(records[CRC] == _checksums(records))
 
 

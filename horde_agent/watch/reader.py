@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.questions import QuestionColumns
-from horde_agent.record import Flag, Phase, Stream, read_end, snapshots
+from horde_agent.record import FIELDS, Flag, Phase, Stream, read_end, snapshots
 from horde_agent.runs.config import BadInput, imported, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.stop_request import stop_options
@@ -165,7 +165,7 @@ class RunReader:
         return {"state": "unknown", "step": 0, **status}
 
     def rows(self) -> list[Table]:
-        """Return the newest rows, oldest first: step, t, pose, action, phase, flags, values; None is not a number."""
+        """Return the newest rows, oldest first, each as a dict of its fields, and `values`; None is not a number."""
         return [finite(_row(row)) for row in self.record().rows]
 
     # ---- demons ------------------------------------------------------------------------------------------------------
@@ -392,16 +392,13 @@ def _read_curve(
 
 
 def _row(row: Any) -> Table:
-    pose = row["pose"].tolist()
-    return {
-        "step": int(row["step"]),
-        "t": float(row["t"]),
-        "pose": pose if np.isfinite(pose).all() else None,
-        "action": int(row["action"]),
-        "phase": int(row["phase"]),
-        "flags": int(row["flags"]),
-        "values": [round(value, 5) for value in row["observation"].tolist()],
-    }
+    """Return the fields of a row by name, with the readings as `values`, and no pose if it is unknown."""
+    fields: Table = {name: row[name].tolist() for name in FIELDS if name in row.dtype.names}
+    readings = fields.pop("observation")
+    fields["values"] = [round(reading, 5) for reading in readings]
+    if not np.isfinite(fields["pose"]).all():
+        fields["pose"] = None
+    return fields
 
 
 def _measures(values: NDArray[np.float64]) -> Table:

@@ -90,14 +90,14 @@ def _plain(name: str) -> str:
 def _distinct(places: Sequence[tuple[str, str]]) -> list[TopicField]:
     """Return places with plain names of fields, which are numbered if two of a topic would be the same."""
     fields: list[TopicField] = []
-    taken: set[TopicField] = set()
+    used: set[TopicField] = set()
     for topic, name in places:
         candidate = TopicField(topic, _plain(name))
         number = 1
-        while candidate in taken:
+        while candidate in used:
             number += 1
             candidate = TopicField(topic, f"{_plain(name)}_{number}")
-        taken.add(candidate)
+        used.add(candidate)
         fields.append(candidate)
     return fields
 
