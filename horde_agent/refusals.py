@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
+from importlib import import_module
+from typing import Any
 
 Rule = tuple[bool, str]
 """Whether a rule of the settings is broken, and the sentence about it."""
@@ -27,3 +29,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return ""
+
+
+def imported(module: str, advice: str) -> Any:
+    """Return a module of an optional package; raise BadInput with the advice if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise BadInput(advice) from None

@@ -160,7 +160,7 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
 
 
 def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
-    from horde_agent.runs.data.formats import format_of
+    from horde_agent.formats.registry import format_of
 
     print(format_of(command.file).draft(command.file), end="")
 

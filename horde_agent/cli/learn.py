@@ -18,6 +18,7 @@ from rich.console import Console
 from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
+from horde_agent.formats.fit import NothingToLearn
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
@@ -35,7 +36,6 @@ from horde_agent.runs.config import (
     run_of,
     with_backend,
 )
-from horde_agent.runs.data.fit import NothingToLearn
 from horde_agent.runs.exit_reason import Ended, SignalHandler
 from horde_agent.runs.reporting.report import (
     NEARLY_CONSTANT_IS,

@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.formats.cells import NO_SHIFT, Shift
+from horde_agent.formats.columns import OBSERVATION, REWARD_NAMES, SHIFTS
+from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.config import BadInput, LearnConfig, is_life, run_of
-from horde_agent.runs.data.cells import NO_SHIFT, Shift
-from horde_agent.runs.data.columns import OBSERVATION, REWARD_NAMES, SHIFTS
-from horde_agent.runs.data.tables import Table
 from horde_agent.runs.sources.data_set import open_data
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.runs.storage.saved_run import read_extent
-from horde_agent.runs.toml import toml_value
 from horde_agent.scoring.episodes import Episodes
+from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats, Integers
 
 _REWARD_FIELD = "reward"  # of a row of a recording

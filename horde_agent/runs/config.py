@@ -10,7 +10,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -32,7 +31,7 @@ from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.refusals import BadInput as BadInput
 from horde_agent.refusals import Rule, check_one_of, did_you_mean
-from horde_agent.runs.toml import typed
+from horde_agent.toml import typed
 from horde_agent.types import parsed_toml
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
@@ -111,14 +110,6 @@ SWITCH = tyro.constructors.PrimitiveConstructorSpec(
 """Parser of a flag and its negation; the default depends on other settings."""
 SWITCHES = {"--rarity": "--rarity=true", "--no-rarity": "--rarity=false"}
 """Such flags as written, and as parsed: before version 1.0, tyro has no flags without a default."""
-
-
-def imported(module: str, advice: str) -> Any:
-    """Return a module of an optional package; raise BadInput with the advice if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise BadInput(advice) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from horde_agent.runs.data.columns import Columns
-from horde_agent.runs.data.formats import FORMATS, format_of
-from horde_agent.runs.data.formats.format import TableFile
-from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.formats.columns import Columns
+from horde_agent.formats.format import TableFile
+from horde_agent.formats.registry import FORMATS, format_of
+from horde_agent.formats.tables import Chunk, Table
 
 SUFFIXES = [
     suffix

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, PolicyFunction, cli, learn_from
+from horde_agent.formats import bag_files
+from horde_agent.formats.bag_files import Message, open_bag
+from horde_agent.formats.bag_rows import AFTER, AT, SUM, VALUE, Field, Losses, Resampler
+from horde_agent.formats.bags import open_bag_table
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import bag_files
-from horde_agent.runs.data.bag_files import Message, open_bag
-from horde_agent.runs.data.bag_rows import AFTER, AT, SUM, VALUE, Field, Losses, Resampler
-from horde_agent.runs.data.bags import open_bag_table
 from tests.agent.bags import (
     COLUMNS,
     SECOND_NS,

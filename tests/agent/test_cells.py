@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli, learn_from
+from horde_agent.formats import cells, npz
+from horde_agent.formats import csv_file as csv_format
+from horde_agent.formats.arrays import chunks_of
+from horde_agent.formats.columns import ChannelColumn, Columns
+from horde_agent.formats.tables import Table
 from horde_agent.record import Flag
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import cells
-from horde_agent.runs.data.arrays import chunks_of
-from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.formats import csv_file as csv_format
-from horde_agent.runs.data.formats import npz
-from horde_agent.runs.data.tables import Table
 from horde_agent.types import parsed_toml
 from tests.agent.table_files import SUFFIXES, columns_in, draft_columns, open_table, read_columns
 

@@ -19,8 +19,8 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.life.bodies import make_body
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
 from horde_agent.runs.config import LearnConfig, read_config, resolve
-from horde_agent.runs.toml import to_toml
 from horde_agent.scoring.trace_growth import heavy_traces, unsafe_rules
+from horde_agent.toml import to_toml
 from horde_env.hardware import robot_file
 from tests.agent.commands import refused, summary_of, toy
 from tests.agent.shared import REFERENCE

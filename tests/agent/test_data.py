@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, PolicyFunction, cli, learn_from, questions
+from horde_agent.formats import behaviour
+from horde_agent.formats.arrays import chunks_of
+from horde_agent.formats.behaviour import LogisticPolicy, estimate_behaviour
+from horde_agent.formats.columns import ChannelColumn, Columns
+from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import behaviour
-from horde_agent.runs.data.arrays import chunks_of
-from horde_agent.runs.data.behaviour import LogisticPolicy, estimate_behaviour
-from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.tables import Table
 from horde_agent.runs.storage.run import HeaderEnv, Run
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of

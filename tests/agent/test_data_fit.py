@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Horde, cli, learn_from
+from horde_agent.formats.arrays import chunks_of
+from horde_agent.formats.columns import ChannelColumn, Columns
+from horde_agent.formats.fit import NothingToLearn
+from horde_agent.formats.tables import Table
 from horde_agent.record import Flag, Phase, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.arrays import chunks_of
-from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.fit import NothingToLearn
-from horde_agent.runs.data.tables import Table
 from tests.agent.commands import summary_of
 from tests.agent.table_files import draft_columns, open_table
 from tests.facts import states

@@ -16,14 +16,14 @@ import pytest
 from gymnasium import spaces
 
 from horde_agent import GVF, Behaviour, Channel, Gaussian, cli, interface_of, learn_from
+from horde_agent.formats import lerobot as lerobot_format
+from horde_agent.formats.arrays import chunks_of
+from horde_agent.formats.columns import ChannelColumn, Columns
+from horde_agent.formats.minari import HEADER, open_minari
+from horde_agent.formats.tables import Table, episodes_of
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.arrays import chunks_of
-from horde_agent.runs.data.columns import ChannelColumn, Columns
-from horde_agent.runs.data.formats import lerobot as lerobot_format
-from horde_agent.runs.data.formats.minari import HEADER, open_minari
-from horde_agent.runs.data.tables import Table, episodes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy

@@ -27,11 +27,11 @@ from horde_agent.runs.reporting.pictures import half_side, visited_share
 from horde_agent.runs.reporting.report import NO_PICTURES, discarded, write_report
 from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
-from horde_agent.runs.toml import to_toml
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import Outcomes, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.scoring.two_pass_nmsre import curves, policy_scores
+from horde_agent.toml import to_toml
 from tests.agent.commands import summary_of, toy
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")

@@ -24,12 +24,12 @@ from horde_agent import (
 )
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardedHorde, sharded
+from horde_agent.formats.registry import format_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, read
-from horde_agent.runs.data.formats import format_of
 from tests.agent.commands import horde, refused, summary_of
 from tests.agent.doubles import (
     N_ACTIONS,

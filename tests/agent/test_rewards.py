@@ -20,6 +20,8 @@ from horde_agent import (
     Reward,
     learn_from,
 )
+from horde_agent.formats.minari import open_minari, write_minari
+from horde_agent.formats.tables import episodes_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life, refuse_not_followed
@@ -28,8 +30,6 @@ from horde_agent.policies import PolicyFunction
 from horde_agent.questions import from_file, question_columns, values
 from horde_agent.record import Flag, Phase, Recorder
 from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
-from horde_agent.runs.data.formats.minari import open_minari, write_minari
-from horde_agent.runs.data.tables import episodes_of
 from horde_agent.scoring.returns import policies_under_test
 from tests.agent.doubles import (
     N_ACTIONS,

@@ -26,6 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from horde_agent.formats.arrays import NEEDS_PYARROW
+from horde_agent.formats.columns import Columns, shifts_of
+from horde_agent.formats.format import UNFINISHED
+from horde_agent.formats.lerobot import write_lerobot
+from horde_agent.formats.minari import write_minari
+from horde_agent.formats.tables import Predict, episodes_of
 from horde_agent.life.learner import predict_along
 from horde_agent.record import (
     FORMAT,
@@ -36,13 +42,8 @@ from horde_agent.record import (
     read_in_parts,
 )
 from horde_agent.record.segments import read_header, started_files
-from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.arrays import NEEDS_PYARROW
-from horde_agent.runs.data.columns import Columns, shifts_of
-from horde_agent.runs.data.formats.format import UNFINISHED
-from horde_agent.runs.data.formats.lerobot import write_lerobot
-from horde_agent.runs.data.formats.minari import write_minari
-from horde_agent.runs.data.tables import Predict, episodes_of
+from horde_agent.refusals import imported
+from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run

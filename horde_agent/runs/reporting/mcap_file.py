@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.formats.cells import Shift
+from horde_agent.formats.columns import Columns, channel_facts, shifts_of
 from horde_agent.record import FIELDS, READ_FIELDS, Flag, Stream
-from horde_agent.runs.data.cells import Shift
-from horde_agent.runs.data.columns import Columns, channel_facts, shifts_of
-from horde_agent.runs.toml import toml_value
+from horde_agent.toml import toml_value
 from horde_agent.types import Floats
 
 ROWS_TOPIC = "/life"

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from horde_agent.formats.behaviour import estimate_behaviour
+from horde_agent.formats.columns import ESTIMATE
+from horde_agent.formats.minari import open_minari
+from horde_agent.formats.registry import format_of
+from horde_agent.formats.tables import Table
 from horde_agent.horde import Horde
+from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
+from horde_agent.policies import Policy
 from horde_agent.questions import question_columns
 from horde_agent.runs import held_out
 from horde_agent.runs.config import BadInput, LearnConfig
-from horde_agent.runs.data.behaviour import act_by
-from horde_agent.runs.data.columns import ESTIMATE
-from horde_agent.runs.data.formats import format_of
-from horde_agent.runs.data.formats.minari import open_minari
-from horde_agent.runs.data.tables import Table
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.recorded_rows import RecordedRows
@@ -128,6 +130,14 @@ def open_data(config: LearnConfig, *, counts_each_reward: bool = False) -> Table
     if table.columns.b == ESTIMATE:
         act_by(table, ESTIMATE)
     return table
+
+
+def act_by(table: Table, policy: Policy | str) -> None:
+    """Set the policy that gives a table's action probabilities; "estimate" estimates it from the actions."""
+    interface = Interface.of(HeaderEnv(table.header))
+    if isinstance(policy, str):
+        policy, table.b_estimate = estimate_behaviour(table, interface)
+    table.behaviour = policy, interface
 
 
 def import_table(table: Table, run: Run) -> None:

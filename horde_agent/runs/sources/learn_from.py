@@ -13,20 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from horde_agent.formats.arrays import as_chunk, chunks_of, is_table
+from horde_agent.formats.columns import ESTIMATE, Columns
+from horde_agent.formats.format import TableFile
+from horde_agent.formats.minari import open_minari
+from horde_agent.formats.registry import format_of
+from horde_agent.formats.tables import Chunk, Table
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.data.arrays import as_chunk, chunks_of, is_table
-from horde_agent.runs.data.behaviour import act_by
-from horde_agent.runs.data.columns import ESTIMATE, Columns
-from horde_agent.runs.data.formats import format_of
-from horde_agent.runs.data.formats.format import TableFile
-from horde_agent.runs.data.formats.minari import open_minari
-from horde_agent.runs.data.tables import Chunk, Table
-from horde_agent.runs.sources.data_set import table_session
+from horde_agent.runs.sources.data_set import act_by, table_session
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats

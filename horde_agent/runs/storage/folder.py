@@ -31,7 +31,7 @@ from zlib import crc32
 from horde_agent.record import FORMAT
 from horde_agent.record.segments import read_segment, record_files, started_files
 from horde_agent.runs.config import RECORDED, BadInput, LearnConfig, written_settings
-from horde_agent.runs.toml import to_toml
+from horde_agent.toml import to_toml
 from horde_agent.types import parsed_toml
 
 try:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from horde_agent.runs.config import imported
-from horde_agent.runs.data.arrays import NEEDS_PYARROW, READ_ROWS, as_chunk
-from horde_agent.runs.data.columns import CsvForm
-from horde_agent.runs.data.formats.format import TableFile, columns_to_read
-from horde_agent.runs.data.tables import Chunk
+from horde_agent.formats.arrays import NEEDS_PYARROW, READ_ROWS, as_chunk
+from horde_agent.formats.columns import CsvForm
+from horde_agent.formats.format import TableFile, columns_to_read
+from horde_agent.formats.tables import Chunk
+from horde_agent.refusals import imported
 
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+from horde_agent.formats.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.record import READ_FIELDS
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
-from horde_agent.runs.toml import toml_value, typed
+from horde_agent.refusals import BadInput
+from horde_agent.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
 
 ESTIMATE = "estimate"

@@ -20,10 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record import READ_FIELDS
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.bag_files import SECOND_NS, Bag, Message, open_bag
-from horde_agent.runs.data.bag_messages import (
+from horde_agent.formats.bag_files import SECOND_NS, Bag, Message, open_bag
+from horde_agent.formats.bag_messages import (
     Decoder,
     FieldError,
     decoder,
@@ -34,7 +32,7 @@ from horde_agent.runs.data.bag_messages import (
     stamp_ns,
     steps_of,
 )
-from horde_agent.runs.data.bag_rows import (
+from horde_agent.formats.bag_rows import (
     AFTER,
     ANY,
     AT,
@@ -44,8 +42,10 @@ from horde_agent.runs.data.bag_rows import (
     Losses,
     Resampler,
 )
-from horde_agent.runs.data.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns
-from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.formats.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns
+from horde_agent.formats.tables import Chunk, Table
+from horde_agent.record import READ_FIELDS
+from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, parsed_toml, real_number
 
 DEFAULT_MAX_AGE_S = 1.0

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.data.bag_files import REORDERED_NS, SECOND_NS, Message
-from horde_agent.runs.data.bag_messages import (
+from horde_agent.formats.bag_files import REORDERED_NS, SECOND_NS, Message
+from horde_agent.formats.bag_messages import (
     Decoder,
     FieldError,
     Steps,

@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
-from horde_agent.policies import Policy
 from horde_agent.record import Phase, Stream
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.tables import Table
-from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, Integers, Tiles
 
 _BLOCK = 256  # rows of a batch; every fifth batch is held out
@@ -54,14 +52,6 @@ class LogisticPolicy:
         """Return the probability of each action, at least 1e-6, shape (n_actions,); `observation` is not used."""
         p = np.maximum(_softmax(self.weights[tiles].sum(axis=0) / self.temperature), _RAREST)
         return np.asarray(p / p.sum())
-
-
-def act_by(table: Table, policy: Policy | str) -> None:
-    """Set the policy that gives a table's action probabilities; "estimate" estimates it from the actions."""
-    interface = Interface.of(HeaderEnv(table.header))
-    if isinstance(policy, str):
-        policy, table.b_estimate = estimate_behaviour(table, interface)
-    table.behaviour = policy, interface
 
 
 def estimate_behaviour(

@@ -23,19 +23,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.arrays import NEEDS_PYARROW
-from horde_agent.runs.data.columns import (
+from horde_agent.formats.arrays import NEEDS_PYARROW
+from horde_agent.formats.columns import (
     SHIFTS,
     ChannelColumn,
     Columns,
     default_layout,
     unscaled,
 )
-from horde_agent.runs.data.formats.format import Format
-from horde_agent.runs.data.formats.parquet import FORMAT as PARQUET
-from horde_agent.runs.data.formats.parquet import parquet_files
-from horde_agent.runs.data.tables import Episode, Table
+from horde_agent.formats.format import Format
+from horde_agent.formats.parquet import FORMAT as PARQUET
+from horde_agent.formats.parquet import parquet_files
+from horde_agent.formats.tables import Episode, Table
+from horde_agent.refusals import BadInput, imported
 
 STATE = "observation.state"
 ACTION = "action"

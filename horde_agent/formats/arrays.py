@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.tables import CHUNK_ROWS, Chunk
+from horde_agent.formats.tables import CHUNK_ROWS, Chunk
+from horde_agent.refusals import BadInput, imported
 
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
 READ_ROWS = 8192

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from horde_agent.runs.data.bag_draft import draft_bag_columns
-from horde_agent.runs.data.bag_files import SUFFIXES, is_bag
-from horde_agent.runs.data.bags import open_bag_table
-from horde_agent.runs.data.formats.format import Format
-from horde_agent.runs.data.tables import Table
+from horde_agent.formats.bag_draft import draft_bag_columns
+from horde_agent.formats.bag_files import SUFFIXES, is_bag
+from horde_agent.formats.bags import open_bag_table
+from horde_agent.formats.format import Format
+from horde_agent.formats.tables import Table
 
 
 class Bag(Format):

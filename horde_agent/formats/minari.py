@@ -29,17 +29,17 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from horde_agent.record import NO_ACTION
-from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.columns import (
+from horde_agent.formats.columns import (
     SHIFTS,
     ChannelColumn,
     Columns,
     default_layout,
     unscaled,
 )
-from horde_agent.runs.data.formats.format import Format
-from horde_agent.runs.data.tables import Chunk, Episode, Table
+from horde_agent.formats.format import Format
+from horde_agent.formats.tables import Chunk, Episode, Table
+from horde_agent.record import NO_ACTION
+from horde_agent.refusals import BadInput, imported
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
 _NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.formats import (
+from horde_agent.formats import (
     bag,
     csv_file,
     feather,
@@ -14,7 +13,8 @@ from horde_agent.runs.data.formats import (
     npz,
     parquet,
 )
-from horde_agent.runs.data.formats.format import Format
+from horde_agent.formats.format import Format
+from horde_agent.refusals import BadInput
 
 FORMATS: tuple[Format, ...] = (
     lerobot.FORMAT,

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.bag_files import SECOND_NS, Bag, Message, Topic, open_bag
-from horde_agent.runs.data.bag_messages import (
+from horde_agent.formats.bag_files import SECOND_NS, Bag, Message, Topic, open_bag
+from horde_agent.formats.bag_messages import (
     FieldError,
     decoder,
     number_at,
     number_fields,
     steps_of,
 )
-from horde_agent.runs.data.bags import DEFAULT_MAX_AGE_S
-from horde_agent.runs.data.cells import shift_for
-from horde_agent.runs.data.columns import REWARD_NAMES, TERMINATED_NAMES, TRUNCATED_NAMES
-from horde_agent.runs.toml import toml_value
+from horde_agent.formats.bags import DEFAULT_MAX_AGE_S
+from horde_agent.formats.cells import shift_for
+from horde_agent.formats.columns import REWARD_NAMES, TERMINATED_NAMES, TRUNCATED_NAMES
+from horde_agent.refusals import BadInput
+from horde_agent.toml import toml_value
 from horde_agent.types import Floats
 
 _N_EXAMPLES = 50

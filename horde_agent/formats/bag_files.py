@@ -26,7 +26,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from horde_agent.runs.config import BadInput, imported
+from horde_agent.refusals import BadInput, imported
 
 NEEDS_READERS = "bags need the packages rosbags and mcap: pip install -e '.[bag]'"
 SUFFIXES = (".mcap", ".bag", ".db3")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from horde_agent.formats.arrays import parts
+from horde_agent.formats.columns import CsvForm
+from horde_agent.formats.format import TableFile, columns_to_read
+from horde_agent.formats.tables import Chunk
 from horde_agent.processes import available_memory
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.arrays import parts
-from horde_agent.runs.data.columns import CsvForm
-from horde_agent.runs.data.formats.format import TableFile, columns_to_read
-from horde_agent.runs.data.tables import Chunk
+from horde_agent.refusals import BadInput
 
 
 class NpzFile(TableFile):

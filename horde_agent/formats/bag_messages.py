@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput, imported
-from horde_agent.runs.data.bag_files import NEEDS_READERS, Topic
+from horde_agent.formats.bag_files import NEEDS_READERS, Topic
+from horde_agent.refusals import BadInput, imported
 
 Decoder = Callable[[bytes], Any]
 """Returns the message of some bytes: a dataclass, of JSON a dict, or a message of protobuf."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.data import cells
-from horde_agent.runs.data.cells import TIME_UNITS_S, Cells
-from horde_agent.runs.data.columns import (
+from horde_agent.formats import cells
+from horde_agent.formats.cells import TIME_UNITS_S, Cells
+from horde_agent.formats.columns import (
     REWARD_NAMES,
     TERMINATED,
     TERMINATED_NAMES,
@@ -21,7 +21,7 @@ from horde_agent.runs.data.columns import (
     CsvForm,
     unnamed,
 )
-from horde_agent.runs.toml import toml_value
+from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats
 
 

@@ -22,17 +22,17 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.cells import (
+from horde_agent.formats.cells import (
     Cells,
     are_exact,
     as_numbers,
     from_texts,
     with_decimal_points,
 )
-from horde_agent.runs.data.columns import SEPARATORS, CsvForm, unnamed
-from horde_agent.runs.data.formats.format import TableFile, columns_to_read
-from horde_agent.runs.data.tables import Chunk
+from horde_agent.formats.columns import SEPARATORS, CsvForm, unnamed
+from horde_agent.formats.format import TableFile, columns_to_read
+from horde_agent.formats.tables import Chunk
+from horde_agent.refusals import BadInput
 
 MOST_BYTES = 1 << 24
 """Of a row: a longer one is refused before it is read whole."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.formats.cells import TIME_UNITS_S
 from horde_agent.life.flags import are_learned
 from horde_agent.record import Phase
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.cells import TIME_UNITS_S
+from horde_agent.refusals import BadInput
 from horde_agent.types import Bools, Floats
 
 LATE = 1.5

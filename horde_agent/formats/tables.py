@@ -15,14 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.interface import Interface
-from horde_agent.life.flags import are_broken
-from horde_agent.policies import Policy
-from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data import cells
-from horde_agent.runs.data.cells import NO_SHIFT, Cells
-from horde_agent.runs.data.columns import (
+from horde_agent.formats import cells
+from horde_agent.formats.cells import NO_SHIFT, Cells
+from horde_agent.formats.columns import (
     OBSERVATION,
     REWARD_NAMES,
     SHIFTS,
@@ -35,8 +30,13 @@ from horde_agent.runs.data.columns import (
     Columns,
     layout_without_transitions,
 )
-from horde_agent.runs.data.fit import LATE, TableFit
-from horde_agent.runs.toml import toml_value
+from horde_agent.formats.fit import LATE, TableFit
+from horde_agent.interface import Interface
+from horde_agent.life.flags import are_broken
+from horde_agent.policies import Policy
+from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
+from horde_agent.refusals import BadInput
+from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats
 
 Chunk = Mapping[str, NDArray[Any]]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from horde_agent.runs.config import BadInput
-from horde_agent.runs.data.arrays import refuse_twice
-from horde_agent.runs.data.cells import as_numbers
-from horde_agent.runs.data.columns import FOUND_FORM, Columns, CsvForm
-from horde_agent.runs.data.draft import draft_table_columns
-from horde_agent.runs.data.tables import Chunk, Table
+from horde_agent.formats.arrays import refuse_twice
+from horde_agent.formats.cells import as_numbers
+from horde_agent.formats.columns import FOUND_FORM, Columns, CsvForm
+from horde_agent.formats.draft import draft_table_columns
+from horde_agent.formats.tables import Chunk, Table
+from horde_agent.refusals import BadInput
 
 UNFINISHED = ".unfinished-export"
 """A file in a folder of tables while `horde export` replaces several of them."""
