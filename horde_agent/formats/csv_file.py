@@ -101,11 +101,12 @@ def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
     """Open a file; it has no names if it is empty. Raise BadInput at a row of more than `MOST_BYTES`."""
     with file.open("rb") as packed:
         pieces = _unpacked(packed, file.suffix.lower())
-        first_piece = next(pieces, b"").removeprefix(codecs.BOM_UTF8)
-        separator = form.separator or _found_separator(
-            _lines(first_piece)[:_N_FIRST_LINES], has_header=form.has_header
-        )
-        blocks = _blocks(chain([first_piece], pieces), separator, file)
+        head = b""
+        while len(head) < BLOCK_BYTES and (piece := next(pieces, None)) is not None:
+            head += piece
+        head = head.removeprefix(codecs.BOM_UTF8)
+        separator = form.separator or _found_separator(head, has_header=form.has_header)
+        blocks = _blocks(chain([head], pieces), separator, file)
         first_block = next(blocks, b"")
         lines = _lines(first_block)
         rows = csv.reader(lines, delimiter=separator)
@@ -183,9 +184,10 @@ def _lines(block: bytes) -> list[str]:
     return list(io.StringIO(block.decode(), newline=""))
 
 
-def _found_separator(first_lines: list[str], *, has_header: bool) -> str:
+def _found_separator(head: bytes, *, has_header: bool) -> str:
     """Return the separator of a header, or of rows of numbers whose decimal marks may be commas."""
-    lines = [line for line in first_lines if line.strip()]
+    first_lines = head.splitlines()[:_N_FIRST_LINES]
+    lines = [line.decode(errors="replace") for line in first_lines if line.strip()]
     if not lines:
         return ","
     if has_header:

@@ -457,9 +457,9 @@ def test_a_file_has_the_rows_of_the_standard_library_however_it_is_cut(
         monkeypatch.setitem(sys.modules, "pyarrow", None)
     rng = np.random.default_rng(4)
     file = tmp_path / "t.csv"
-    for n_bytes in (8, 23, 64, 200):
+    for n_bytes in (8, 12, 23, 64, 200):
         monkeypatch.setattr(csv_format, "BLOCK_BYTES", n_bytes)
-        lines = ["x,y,z"]
+        lines = ["x,y,é"]
         for _ in range(60):
             n_cells = 3 if rng.random() < 0.9 else int(rng.integers(4))
             lines.append(",".join(rng.choice(CELLS, n_cells)))
@@ -468,8 +468,8 @@ def test_a_file_has_the_rows_of_the_standard_library_however_it_is_cut(
             opened.write(text)
         in_file = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
         expected = [[value_of(cell) for cell in row + [""] * (3 - len(row))] for row in in_file]
-        parts = list(read_columns(file, ["z", "x", "y"]))
-        columns = [np.concatenate([part[name].astype(object) for part in parts]) for name in "xyz"]
+        parts = list(read_columns(file, ["é", "x", "y"]))
+        columns = [np.concatenate([part[name].astype(object) for part in parts]) for name in "xyé"]
         rows = [[value_of(cell) for cell in row] for row in zip(*columns, strict=True)]
         assert rows == expected[1:-2]
         assert max(len(part["x"]) for part in parts) < 40
@@ -505,6 +505,16 @@ def test_bytes_of_a_bzip2_file_are_never_left_out(data: bytes, what: str, tmp_pa
         rows_in(file)
     file.write_bytes(bz2.compress(b"x\n1\n") + bz2.compress(b"2\n3\n"))
     assert rows_in(file)["observation"][:, 0].tolist() == [1, 2, 3]
+
+
+def test_a_bzip2_file_whose_first_bytes_hold_no_line_has_its_separator(tmp_path: Path) -> None:
+    """Its first 64 kB unpack to nothing, because a block of 900 kB of random digits has 400 kB."""
+    digits = np.random.default_rng(0).integers(10, size=(20, 50_000)).astype(str)
+    text = "x;note\n" + "".join(f"{i};{''.join(row)}\n" for i, row in enumerate(digits))
+    file = tmp_path / "t.csv.bz2"
+    file.write_bytes(bz2.compress(text.encode()))
+    assert columns_in(file) == ["x", "note"]
+    assert rows_in(file, missing="gap")["observation"][:, 0].tolist() == list(range(20))
 
 
 def test_a_message_about_a_missing_column_does_not_name_thousands(tmp_path: Path) -> None:
