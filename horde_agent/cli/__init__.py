@@ -152,9 +152,7 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     findings = examine(command.run, described_env)
     for finding in findings:
         print(finding)
-    damaged = [
-        finding.what for finding in findings if not (finding.is_sound or finding.is_repaired)
-    ]
+    damaged = [finding.what for finding in findings if finding.state == "DAMAGED"]
     if damaged:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
 

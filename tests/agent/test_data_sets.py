@@ -9,6 +9,7 @@ import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import gymnasium
 import numpy as np
@@ -680,9 +681,9 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
     folder = RunFolder(tmp_path)
     folder.log.mkdir()
-    folder.events.write_text(
-        json.dumps({"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}) + "\n"
-    )
+    event = {"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}
+    checksum = crc32(json.dumps(event).encode())
+    folder.events.write_text(json.dumps({**event, "crc": checksum}) + "\n")
     recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0)
     for step in range(70):
         observation = np.full(3, step, dtype=np.float32)

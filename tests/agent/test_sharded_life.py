@@ -128,7 +128,7 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     assert [finding.what.split("/")[2] for finding in sound] == ["shard-0000"] * 2 + [
         "shard-0001"
     ] * 2
-    assert all(finding.is_sound for finding in sound)
+    assert all(finding.state == "sound" for finding in sound)
     theta = max(run.glob("shards/*/shard-0001/*/horde.engine.theta.npy"))
     flip(theta, -1)
     assert horde(f"resume {run} --steps {STEPS}") == 2
@@ -136,11 +136,11 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     wrong = [
         finding
         for finding in examine(run, described_env)
-        if finding.what.startswith("shards/") and not finding.is_sound
+        if finding.what.startswith("shards/") and finding.state != "sound"
     ]
-    assert [theta.parent.name in finding.what and finding.is_repaired for finding in wrong] == [
-        True
-    ]
+    assert [
+        theta.parent.name in finding.what and finding.state == "repaired" for finding in wrong
+    ] == [True]
     assert horde(f"resume {run} --steps {STEPS}") == 0
     resumed = re.search(r"resumed at step ([\d,]+)", capsys.readouterr().err)
     assert resumed is not None

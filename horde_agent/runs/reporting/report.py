@@ -25,7 +25,6 @@ from horde_agent.runs.reporting.html import section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, write_whole
 from horde_agent.runs.storage.question_table import columns_of, read_questions
-from horde_agent.runs.storage.resume import snapshot_digests
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
@@ -72,7 +71,7 @@ def write_report(path: Path) -> Path:
     noted.compare(folder, summary, n_excursions, questions)
     noted.compare_steps(folder, summary, stream, details.get("passes"))
     try:
-        folder.refuse_changes(snapshot_digests(folder))
+        folder.refuse_changes()
     except BadInput as error:
         noted.sentences.append(f"{error}.")
     if config and not isinstance(config.get("versions"), dict):

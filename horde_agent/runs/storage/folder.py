@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from horde_agent.record import FORMAT
-from horde_agent.record.segments import read_segment, record_files, started_files
+from horde_agent.record import FORMAT, snapshots
+from horde_agent.record.segments import is_sealed, read_segment, record_files, started_files
 from horde_agent.runs.config import RECORDED, BadInput, LearnConfig, written_settings
 from horde_agent.toml import to_toml
 from horde_agent.types import parsed_toml
@@ -154,47 +154,38 @@ class RunFolder:
         Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of
         these as JSON.
         """
+        with suppress(OSError):
+            self._append_event(event)
+
+    def log_resume(self, event: Mapping[str, Any]) -> None:
+        """Append an event that must not be lost; raise BadInput if it cannot be written."""
+        try:
+            self._append_event(event, is_synced=True)
+        except OSError as error:
+            raise BadInput(unwritable(self.events, error)) from None
+
+    def _append_event(self, event: Mapping[str, Any], *, is_synced: bool = False) -> None:
         entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        with suppress(OSError), self.events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
+        checksum = crc32(json.dumps(entry).encode())
+        with self.events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**entry, "crc": checksum}) + "\n")
+            file.flush()
+            if is_synced:
+                os.fsync(file.fileno())
 
     def sound_events(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the events that match their CRC-32, and the line numbers, from 1, of the others.
-
-        Old runs have events without a CRC-32; if one event has a CRC-32, all must have one.
-        """
-        events: dict[int, dict[str, Any]] = {}
+        """Return the events that match their CRC-32, and the line numbers, from 1, of the others."""
+        events: list[dict[str, Any]] = []
         damaged: list[int] = []
         lines: list[bytes] = []
         with suppress(OSError):
             lines = self.events.read_bytes().splitlines()
         for number, line in enumerate(lines, 1):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                event = None
-            if isinstance(event, dict):
-                events[number] = event
+            if is_sealed(line):
+                events.append(json.loads(line))
             else:
                 damaged.append(number)
-        matching = {
-            number: event for number, event in events.items() if event.get("crc") == checksum(event)
-        }
-        if matching:
-            damaged += [number for number in events if number not in matching]
-            events = matching
-        return list(events.values()), sorted(damaged)
-
-    def log_resume(self, event: Mapping[str, Any]) -> None:
-        """Append an event that must not be lost; raise BadInput if it cannot be written."""
-        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        try:
-            with self.events.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**entry, "crc": checksum(entry)}) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise BadInput(unwritable(self.events, error)) from None
+        return events, damaged
 
     def event_fault(self, damaged: Sequence[int]) -> str:
         """Return a sentence, without a full stop, about the damaged lines of the events; "" if there are none."""
@@ -214,13 +205,20 @@ class RunFolder:
         resumes = [event for event in events if event.get("event") == "resumed"]
         return len(damaged) + len(resumes)
 
-    def refuse_changes(self, known: Mapping[str, str] | None = None) -> None:
+    def snapshot_facts(self) -> dict[str, Any]:
+        """Return the facts of the newest readable snapshot; empty without one."""
+        for path in snapshots.found(self.checkpoint):
+            with suppress(snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
+                facts: dict[str, Any] = snapshots.read_manifest(path)["facts"]
+                return facts
+        return {}
+
+    def refuse_changes(self) -> None:
         """Raise BadInput if the settings or a question file are not those that the run began with.
 
-        Args:
-            known: SHA-256 by file name, of a snapshot, which proves a file even if sums.sha256 is
-                damaged.
+        The SHA-256 in the newest readable snapshot proves a file even if sums.sha256 is damaged.
         """
+        digests_then = self.snapshot_facts().get("asked")
         present = digests(self)
         for name, digest in self.sealed().items():
             is_settings = name == self.config.name or (
@@ -228,7 +226,7 @@ class RunFolder:
             )
             if not is_settings or present.get(name) == digest:
                 continue
-            if known is None or present.get(name) != known.get(name):
+            if digests_then is None or present.get(name) != digests_then.get(name):
                 raise BadInput(
                     f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
                     f"{self.sums.name}; restore it (`horde doctor` corrects a flipped bit), or start a new run with "
@@ -363,13 +361,6 @@ class RunFolder:
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)
-
-
-def checksum(event: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of an event without its `crc`."""
-    return crc32(
-        json.dumps({name: value for name, value in event.items() if name != "crc"}).encode()
-    )
 
 
 def digests(folder: RunFolder) -> dict[str, str]:

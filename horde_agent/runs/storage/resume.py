@@ -49,17 +49,6 @@ class Resumption(NamedTuple):
     n_resumes: int = 0  # resumes before it
 
 
-def snapshot_digests(folder: RunFolder) -> dict[str, str] | None:
-    """Return the SHA-256 of settings and questions in the newest readable snapshot; None without one."""
-    for path in snapshots.found(folder.checkpoint):
-        try:
-            asked: dict[str, str] = snapshots.read_manifest(path)["facts"]["asked"]
-        except (snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
-            continue
-        return asked
-    return None
-
-
 def resumption(folder: RunFolder) -> Resumption:
     """Return the newest intact snapshot whose rows are recorded.
 

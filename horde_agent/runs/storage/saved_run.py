@@ -16,7 +16,7 @@ from horde_agent.record import FORMAT, read_in_parts
 from horde_agent.record.segments import read_header, record_files, started_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.resume import change_questions, resumption, snapshot_digests
+from horde_agent.runs.storage.resume import change_questions, resumption
 from horde_agent.runs.storage.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Run, make_run
 from horde_agent.saving import inner
 
@@ -167,7 +167,7 @@ def open_run(folder: RunFolder) -> SavedRun:
             f"{folder.config} is cut off before its versions, so settings may be missing"
         )
     folder.refuse_part()
-    folder.refuse_changes(snapshot_digests(folder))
+    folder.refuse_changes()
     if str(config.questions).endswith(".toml"):
         config = replace(config, questions=str(folder.question_file))
     return SavedRun(folder, config)
