@@ -7,7 +7,6 @@ before it starts.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -17,62 +16,36 @@ if TYPE_CHECKING:
     from horde_agent.interface import Interface
 
 
-class Features(ABC):
-    """Features of a run.
+@dataclass(frozen=True)
+class Features:
+    """Features of a run: the tilings of the layout alone, to which other kinds add.
 
     Attributes:
-        FORM: How they are written, for --help.
-        WRITE: How they are written, for messages.
+        WRITE: How they are written.
         HELP: What they are, for --help.
-        is_of_paper: Whether these are those of White, Modayil & Sutton (2012).
     """
 
-    FORM: ClassVar[str]
-    WRITE: ClassVar[str]
-    HELP: ClassVar[str]
-    is_of_paper: ClassVar[bool] = False
+    WRITE: ClassVar[str] = "fixed"
+    HELP: ClassVar[str] = "Tilings of the layout alone, `fixed`"
 
     @classmethod
-    @abstractmethod
     def parse(cls, text: str) -> Self | None:
         """Return the features that a text names, None if it names no such ones."""
-
-    @abstractmethod
-    def resolved(self, seed: int) -> str:
-        """Return the text that names the same features in a run with another seed; `seed` is the run's."""
-
-    @abstractmethod
-    def added_to(self, interface: Interface, seed: int) -> Interface:
-        """Return an interface with these features; raise ValueError if they do not fit it."""
-
-    def sentence(self, interface: Interface) -> str:  # noqa: ARG002
-        """Return a sentence for the report about an interface with these features; "" without one."""
-        return ""
-
-
-@dataclass(frozen=True)
-class Fixed(Features):
-    """The tilings of the layout alone."""
-
-    FORM = "fixed"
-    WRITE = "fixed"
-    HELP = "Tilings of the layout alone, `fixed`"
-    is_of_paper = True
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """Return them if the text is "fixed"."""
-        if text == cls.FORM:
+        if text == cls.WRITE:
             return cls()
         return None
 
     def resolved(self, seed: int) -> str:  # noqa: ARG002
-        """Return "fixed"."""
-        return self.FORM
+        """Return the text that names the same features in a run with another seed; `seed` is the run's."""
+        return self.WRITE
 
     def added_to(self, interface: Interface, seed: int) -> Interface:  # noqa: ARG002
-        """Return the interface."""
+        """Return an interface with these features; raise ValueError if they do not fit it."""
         return interface
+
+    def sentence(self, interface: Interface) -> str:  # noqa: ARG002
+        """Return a sentence for the report about an interface with these features; "" without one."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +57,6 @@ class Pairs(Features):
         seed: Seed that draws them; None for the run's.
     """
 
-    FORM = "pairs:N"
     WRITE = "pairs:N with a number of tilings from 1 on"
     HELP = "with `pairs:N` N more over random pairs of channels (docs/questions.md)"
 
@@ -121,17 +93,15 @@ class Pairs(Features):
         return seed
 
 
-KINDS: tuple[type[Features], ...] = (Fixed, Pairs)
-METAVAR = "|".join(kind.FORM for kind in KINDS)
+KINDS = (Features, Pairs)
+METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 HELP = f"{', or '.join(kind.HELP for kind in KINDS)}."
 
 
 def features_of(text: str | None) -> Features:
     """Return the features of a setting, those of the layout alone if it is not set; raise BadInput at another text."""
-    if text is None:
-        return Fixed()
     for kind in KINDS:
-        features = kind.parse(text)
+        features = kind.parse(text or Features.WRITE)
         if features is not None:
             return features
     raise BadInput(f"--features {text!r}: write {', or '.join(kind.WRITE for kind in KINDS)}")

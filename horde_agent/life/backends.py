@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from horde_agent.refusals import Rule, check_one_of
 
@@ -57,63 +57,39 @@ ROBOTS = {
 """Robots by name."""
 
 
-class RobotSettings(Protocol):
-    """The settings of a run that are about its robot; None is not set."""
+def rules_of_robot(
+    robot: str,
+    backend: str,
+    body: str,
+    *,
+    port: str | None,
+    parity: str | None,
+    physics: str | None,
+) -> Iterator[Rule]:
+    """Yield the rules of port, parity and physics engine, None if not set; raise BadInput at an unknown name.
 
-    @property
-    def robot(self) -> str:
-        """One of `ROBOTS`."""
-
-    @property
-    def backend(self) -> str:
-        """One of its backends, or that of another source."""
-
-    @property
-    def env(self) -> str | None:
-        """An environment instead of a robot."""
-
-    @property
-    def port(self) -> str | None:
-        """Port of a physical robot."""
-
-    @property
-    def parity(self) -> str | None:
-        """Of its serial line."""
-
-    @property
-    def physics(self) -> str | None:
-        """Engine of a simulated one."""
-
-
-def rules_of_robot(settings: RobotSettings) -> Iterator[Rule]:
-    """Yield the rules of port, parity and physics engine; raise BadInput at an unknown name."""
-    robot = settings.robot
-    backend = settings.backend
+    `body` is what sentences call the robot with its backend, or the environment in its place.
+    """
     model = ROBOTS[robot]
-    is_port = settings.port is not None and backend not in ONE_AT_A_TIME
+    is_port = port is not None and backend not in ONE_AT_A_TIME
     yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
-    body = f"the body of {settings.env or f'{robot} with the backend {backend}'}"
-    if settings.parity is not None:
-        check_one_of("parity", settings.parity, PARITIES)
-        owners = " and the ".join(
-            one.name for one in ROBOTS.values() if one.with_parity is not None
-        )
+    if parity is not None:
+        check_one_of("parity", parity, PARITIES)
+        owners = [one.name for one in ROBOTS.values() if one.with_parity is not None]
         yield (
             backend != model.with_parity,
-            f"--parity belongs to the {owners}'s serial line; {body} has none",
+            f"--parity belongs to the {' and the '.join(owners)}'s serial line; {body} has none",
         )
-    if settings.physics is not None:
-        check_one_of("physics", settings.physics, PHYSICS)
+    if physics is not None:
+        check_one_of("physics", physics, PHYSICS)
         yield (
             backend not in SIMULATED,
             f"--physics belongs to a simulated robot; {body} has its own",
         )
-        movable = " and the ".join(
-            one.name for one in ROBOTS.values() if settings.physics in one.physics
-        )
+        movable = [one.name for one in ROBOTS.values() if physics in one.physics]
         yield (
-            settings.physics not in model.physics,
-            f"--physics {settings.physics} moves the {movable} alone: leave it out for the {model.name} "
+            physics not in model.physics,
+            f"--physics {physics} moves the {' and the '.join(movable)} alone: leave it out for the {model.name} "
             f"({', '.join(model.physics)})",
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from horde_agent.refusals import BadInput, Rule, check_one_of
 from horde_agent.types import OPTION_DRIVES
@@ -21,24 +21,16 @@ if TYPE_CHECKING:
     from horde_agent.policies import BehaviourPolicy
 
 
-class RunSettings(Protocol):
-    """The settings of a run that a behaviour may contradict or read."""
+class Exploration(NamedTuple):
+    """How behaviours explore.
 
-    @property
-    def paper(self) -> bool:
-        """Whether the run learns as White, Modayil & Sutton (2012)."""
+    Attributes:
+        epsilon: Probability of a random action, or of the random behaviour.
+        repeat: Probability that the random behaviour repeats its last action.
+    """
 
-    @property
-    def shards(self) -> str | None:
-        """Number of processes for the demons, None for this one."""
-
-    @property
-    def epsilon(self) -> float:
-        """Probability of a random action, or of the random behaviour."""
-
-    @property
-    def repeat(self) -> float:
-        """Probability that the random behaviour repeats its last action."""
+    epsilon: float
+    repeat: float
 
 
 class Policies(NamedTuple):
@@ -57,8 +49,7 @@ class NamedBehaviour(ABC):
     """A behaviour of a run.
 
     Attributes:
-        FORM: How it is written, for --help.
-        WRITE: How it is written, for messages.
+        WRITE: How it is written.
         HELP: What it is, for --help.
         uses_epsilon: Whether it reads the setting `epsilon`.
         uses_repeat: Whether it reads the setting `repeat`.
@@ -66,7 +57,6 @@ class NamedBehaviour(ABC):
         text: As written.
     """
 
-    FORM: ClassVar[str]
     WRITE: ClassVar[str]
     HELP: ClassVar[str]
     uses_epsilon: ClassVar[bool] = True
@@ -81,11 +71,11 @@ class NamedBehaviour(ABC):
 
     @abstractmethod
     def policies(
-        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
     ) -> Policies:
         """Return the policies of robots that share a Horde; raise BadInput if its questions do not allow them."""
 
-    def rules(self, settings: RunSettings, questions: str) -> Iterator[Rule]:  # noqa: ARG002
+    def rules(self, *, is_paper: bool, has_shards: bool, questions: str) -> Iterator[Rule]:  # noqa: ARG002
         """Yield the rules of the settings; `questions` is the setting, with its default."""
         return iter(())
 
@@ -105,17 +95,16 @@ class NamedBehaviour(ABC):
 class RandomBehaviour(NamedBehaviour):
     """The paper's: random actions that repeat."""
 
-    FORM = "random"
     WRITE = "random"
     HELP = "`random`"
     uses_epsilon = False
 
-    text: str = FORM
+    text: str = WRITE
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Return it if the text is "random"."""
-        if text == cls.FORM:
+        if text == cls.WRITE:
             return cls()
         return None
 
@@ -124,12 +113,12 @@ class RandomBehaviour(NamedBehaviour):
         horde: Learner,  # noqa: ARG002
         n_actions: int,
         n_robots: int,
-        settings: RunSettings,
+        exploration: Exploration,
     ) -> Policies:
         """Return a random policy for each robot."""
         from horde_agent.policies import StickyRandom
 
-        return Policies([StickyRandom(n_actions, settings.repeat) for _ in range(n_robots)])
+        return Policies([StickyRandom(n_actions, exploration.repeat) for _ in range(n_robots)])
 
 
 @dataclass(frozen=True)
@@ -140,7 +129,6 @@ class CuriousDrive(NamedBehaviour):
         drive: One of `OPTION_DRIVES`, unless it is wrong.
     """
 
-    FORM = "curious"
     WRITE = "curious"
     HELP = (
         "`curious`, the questions' policies by turns, drawn by how unexpected their demons' errors "
@@ -156,21 +144,21 @@ class CuriousDrive(NamedBehaviour):
     def parse(cls, text: str) -> Self | None:
         """Return the drive of "curious" or "curious:DRIVE"."""
         name, colon, drive = text.partition(":")
-        if name != cls.FORM:
+        if name != cls.WRITE:
             return None
         if not colon:
             drive = OPTION_DRIVES[0]
         return cls(text, drive)
 
-    def rules(self, settings: RunSettings, questions: str) -> Iterator[Rule]:
+    def rules(self, *, is_paper: bool, has_shards: bool, questions: str) -> Iterator[Rule]:
         """Yield the rules of its drive, and of what it reads and follows."""
         check_one_of("drive", self.drive, OPTION_DRIVES)
         yield (
-            settings.paper,
+            is_paper,
             f"--paper has the behaviour random, and --behaviour {self.text} is another: omit one of them",
         )
         yield (
-            settings.shards is not None,
+            has_shards,
             f"--behaviour {self.text} reads all TD errors after each step, which --shards does not "
             "gather: omit one of them",
         )
@@ -181,7 +169,7 @@ class CuriousDrive(NamedBehaviour):
         )
 
     def policies(
-        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
     ) -> Policies:
         """Return a policy for each robot, which share the drive, and the drive."""
         from horde_agent.life.curious import CuriousBehaviour, OptionDrive
@@ -191,7 +179,7 @@ class CuriousDrive(NamedBehaviour):
         except ValueError as error:
             raise BadInput(f"--behaviour {self.text}: {error}") from None
         of_robots = [
-            CuriousBehaviour(drive, n_actions, settings.epsilon, settings.repeat)
+            CuriousBehaviour(drive, n_actions, exploration.epsilon, exploration.repeat)
             for _ in range(n_robots)
         ]
         return Policies(of_robots, [drive])
@@ -217,7 +205,6 @@ class GreedyBehaviour(NamedBehaviour):
         question: Its name.
     """
 
-    FORM = "greedy:NAME"
     WRITE = "greedy:NAME with the name of a question"
     HELP = "`greedy:NAME`, the policy that the control question NAME finds"
     uses_repeat = False
@@ -234,7 +221,7 @@ class GreedyBehaviour(NamedBehaviour):
         return cls(text, question)
 
     def policies(
-        self, horde: Learner, n_actions: int, n_robots: int, settings: RunSettings
+        self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
     ) -> Policies:
         """Return an epsilon-greedy policy for each robot."""
         from horde_agent.policies import EpsilonGreedy, Follow
@@ -246,7 +233,9 @@ class GreedyBehaviour(NamedBehaviour):
                 f"{', '.join(control_names) or 'none'}: add a [[control]] table to a question file (docs/questions.md)"
             )
         greedy = EpsilonGreedy(
-            lambda _, tiles: horde.action_values(self.question, tiles), n_actions, settings.epsilon
+            lambda _, tiles: horde.action_values(self.question, tiles),
+            n_actions,
+            exploration.epsilon,
         )
         return Policies([Follow(greedy) for _ in range(n_robots)])
 
@@ -256,7 +245,7 @@ class GreedyBehaviour(NamedBehaviour):
 
 
 KINDS: tuple[type[NamedBehaviour], ...] = (RandomBehaviour, CuriousDrive, GreedyBehaviour)
-METAVAR = "|".join(kind.FORM for kind in KINDS)
+METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 
 
 def _one_of(texts: Sequence[str], separator: str) -> str:

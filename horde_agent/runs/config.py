@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 
 from horde_agent import features
-from horde_agent.features import features_of
+from horde_agent.features import Features, features_of
 from horde_agent.life import behaviours
 from horde_agent.life.backends import (
     ONE_AT_A_TIME,
@@ -585,7 +585,14 @@ def _rules_of_body(config: LearnConfig) -> Iterator[Rule]:
             parse_wraps(config.wrap)
         except ValueError as error:
             yield True, str(error)
-    yield from rules_of_robot(config)
+    yield from rules_of_robot(
+        robot,
+        backend,
+        body=f"the body of {env or f'{robot} with the backend {backend}'}",
+        port=config.port,
+        parity=config.parity,
+        physics=config.physics,
+    )
 
 
 def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
@@ -630,7 +637,11 @@ def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
         config.backend in RECORDED,
         f"--behaviour requires a robot that can act; omit it with --backend {config.backend}",
     )
-    yield from behaviour.rules(config, _questions_of(config))
+    yield from behaviour.rules(
+        is_paper=config.paper,
+        has_shards=config.shards is not None,
+        questions=_questions_of(config),
+    )
 
 
 def _rules_of_shards_and_robots(config: LearnConfig) -> Iterator[Rule]:
@@ -675,9 +686,9 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
         config.paper and bool(config.rarity),
         "--paper learns without rarity, and --rarity is on: omit one of them",
     )
-    features = features_of(config.features)
+    has_others = features_of(config.features) != Features()
     yield (
-        config.paper and not features.is_of_paper,
+        config.paper and has_others,
         f"--paper learns from the tilings of the layout alone, and --features {config.features} adds others: omit one "
         "of them",
     )

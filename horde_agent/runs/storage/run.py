@@ -25,7 +25,7 @@ from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
-from horde_agent.life.behaviours import behaviour_of
+from horde_agent.life.behaviours import Exploration, behaviour_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
@@ -312,7 +312,10 @@ def new_life(
     }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
     behaviours, observers = behaviour_of(config.behaviour).policies(
-        run.horde, len(run.interface.actions), len(envs), config
+        run.horde,
+        n_actions=len(run.interface.actions),
+        n_robots=len(envs),
+        exploration=Exploration(config.epsilon, config.repeat),
     )
     if len(envs) == 1:
         worker = None
