@@ -66,21 +66,6 @@ def new_positions(old_index: Integers, n_before: int) -> Integers:
     return positions
 
 
-def of_policy(rows: Records, k: int, policy: PolicyUnderTest) -> Outcomes:
-    """Return the excursions of policy `k` among records."""
-    of_policy = rows[rows["policy"] == k]
-    n = len(policy.demons)
-    return Outcomes(
-        policy=policy,
-        step=of_policy["step"],
-        predictions=of_policy["prediction"][:, :n],
-        returns=of_policy["return"][:, :n],
-        remainder=of_policy["remainder"][:, :n],
-        share=of_policy["share"][:, :n].astype(np.float64),
-        persistence=of_policy["persistence"][:, :n],
-    )
-
-
 class ExcursionTable:
     """Complete excursions of the tested policies of `n_demons` demons, appended one at a time and read in chunks."""
 
@@ -260,11 +245,28 @@ class ExcursionTable:
         if len(rows):
             yield rows
 
+    def by_policy(self, rows: Records) -> Iterator[tuple[int, Outcomes]]:
+        """Yield the number and the excursions of each policy that has any among records."""
+        for k in np.unique(rows["policy"]).tolist():
+            excursions = rows[rows["policy"] == k]
+            n = len(self.policies[k].demons)
+            yield (
+                k,
+                Outcomes(
+                    policy=self.policies[k],
+                    step=excursions["step"],
+                    predictions=excursions["prediction"][:, :n],
+                    returns=excursions["return"][:, :n],
+                    remainder=excursions["remainder"][:, :n],
+                    share=excursions["share"][:, :n].astype(np.float64),
+                    persistence=excursions["persistence"][:, :n],
+                ),
+            )
+
     def outcomes(self) -> list[Outcomes]:
         """Return the excursions of each policy that has any, all at once."""
         rows = np.concatenate([self._empty(0), *self])
-        numbers = np.unique(rows["policy"]).tolist()
-        return [of_policy(rows, k, self.policies[k]) for k in numbers]
+        return [outcomes for _, outcomes in self.by_policy(rows)]
 
     def _pieces(self) -> Iterator[Records]:
         if self._path is not None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.scoring.excursion_table import ExcursionTable, of_policy
+from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.nmsre import Outcomes, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest
@@ -86,11 +86,11 @@ def policy_scores(table: ExcursionTable) -> list[PolicyScores]:
     """Return the scores of each policy that has excursions. Two passes."""
     scores = [PolicyScores(k, policy) for k, policy in enumerate(table.policies)]
     for rows in table:
-        for k in np.unique(rows["policy"]).tolist():
-            scores[k].add(of_policy(rows, k, table.policies[k]))
+        for k, excursions in table.by_policy(rows):
+            scores[k].add(excursions)
     for rows in table:
-        for k in np.unique(rows["policy"]).tolist():
-            scores[k].add_errors(of_policy(rows, k, table.policies[k]))
+        for k, excursions in table.by_policy(rows):
+            scores[k].add_errors(excursions)
     return [one for one in scores if len(one.step)]
 
 
@@ -114,8 +114,7 @@ def nmsre_along(
     traces = {k: np.full(len(scores.policy.demons), np.nan) for k, scores in by_number.items()}
     for rows in table:
         values = {}
-        for k in np.unique(rows["policy"]).tolist():
-            excursions = of_policy(rows, k, table.policies[k])
+        for k, excursions in table.by_policy(rows):
             trace = error_trace(excursions.errors**2, traces[k])
             values[k] = iter(by_number[k].moments.normalise(trace))
         for k, step, online in rows[["policy", "step", "online"]].tolist():
@@ -168,9 +167,8 @@ def dots(
     kept: dict[int, list[tuple[Floats, Floats]]] = {k: [] for k in shown}
     n_tests = dict.fromkeys(shown, 0)
     for rows in table:
-        for k in np.unique(rows["policy"]).tolist():
+        for k, excursions in table.by_policy(rows):
             if k in shown:
-                excursions = of_policy(rows, k, table.policies[k])
                 n = len(excursions.step)
                 is_shown: Bools = np.isin(n_tests[k] + np.arange(n), shown[k])
                 returns = excursions.returns[is_shown][:, columns[k]]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from horde_agent.scoring.shown import Line
 from horde_agent.types import Floats
 
 ENOUGH = 20.0
@@ -41,22 +42,6 @@ class Evidence(NamedTuple):
     only_return: float | None = None  # of every logged episode; None if they differ
 
 
-class Compared(Protocol):
-    """A difference to the logged behaviour, with its interval."""
-
-    @property
-    def value(self) -> float:
-        """The difference."""
-
-    @property
-    def low(self) -> float:
-        """Lower end of its interval."""
-
-    @property
-    def high(self) -> float:
-        """Upper end of its interval."""
-
-
 class Verdict(NamedTuple):
     """A sentence, and whether the data can judge the policy."""
 
@@ -80,7 +65,7 @@ def weight_share(weight: Floats) -> WeightShare:
     return WeightShare(float(shares[n_heaviest - 1]), n_heaviest, len(weight))
 
 
-def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
+def verdict(evidence: Evidence, difference: Line | None) -> Verdict:
     """Return the verdict; `difference` is that to the logged behaviour, None if it is unknown."""
     cannot = "these data cannot judge this policy"
     share = evidence.share
@@ -124,7 +109,7 @@ def verdict(evidence: Evidence, difference: Compared | None) -> Verdict:
     return Verdict(_compared(difference, evidence.level), True)
 
 
-def _compared(difference: Compared, level: float) -> str:
+def _compared(difference: Line, level: float) -> str:
     ends = f"{level:.0%} interval {difference.low:.4g} to {difference.high:.4g}"
     size = f"{abs(difference.value):.4g}"
     if difference.low > 0.0:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.scoring.excursion_table import ExcursionTable, of_policy
+from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.intervals import Resampler, student_t
 from horde_agent.scoring.nmsre import TAU
 from horde_agent.scoring.two_pass_nmsre import policy_scores
@@ -124,8 +124,7 @@ def newest_tests(
         number: deque(maxlen=NEWEST) for number in scores
     }
     for rows in table:
-        for k in np.unique(rows["policy"]).tolist():
-            excursions = of_policy(rows, k, table.policies[k])
+        for k, excursions in table.by_policy(rows):
             steps = excursions.step.tolist()
             errors = excursions.errors[:, columns[k]]
             returns = excursions.returns[:, columns[k]]
