@@ -5,28 +5,32 @@ compressed folders of ROS 2. Both sort messages by the index of the file, so mem
 and the chunks that overlap in time. `rosbags`' AnyReader does the same for several files, but it
 refuses JSON and all of a bag in which one type is unreadable.
 
-An MCAP file without an index, because its recorder crashed, is read up to its last whole chunk, in
-its own order. A `.bag` file without an index is refused.
+A file whose clock was set back is read in its own order, because sorting would mix the parts. An
+MCAP file without an index, because its recorder crashed, is read up to its last whole chunk, in its
+own order. A `.bag` file without an index is refused.
 
-Only `Damage` ends a bag early. Errors of files and of the two packages become one where they are
-called (`_reading`, `_each`); every other error is a fault of this program, and is raised.
+Only `Damage` ends a bag early. Any error of the two packages becomes one where they are called
+(`_reading`, `_each`); every other error is a fault of this program, and is raised.
 """
 
 from __future__ import annotations
 
 import heapq
-import sqlite3
-import struct
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from functools import cache
-from itertools import chain, islice
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain, combinations, islice
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from horde_agent.refusals import BadInput, imported
+from horde_agent.types import Integers
 
 NEEDS_READERS = "bags need the packages rosbags and mcap: pip install -e '.[bag]'"
 SUFFIXES = (".mcap", ".bag", ".db3")
@@ -38,6 +42,9 @@ _LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
 _MOST_JUMPS = 0.2
 """A larger share of messages whose time jumps back is disorder, not a clock that was set back."""
 LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
+_RECORD_HEAD = 9  # bytes of the kind and length of a record of MCAP
+_FILE_ORDER = -1  # number of no connection: entries of the index of a ROS 1 bag as they stand in it
+_PLACE = attrgetter("chunk_pos", "offset")
 _T = TypeVar("_T")
 
 
@@ -66,7 +73,8 @@ class Topic(NamedTuple):
     n_messages: int
 
 
-class Message(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Message:
     """A message: its topic, the time at which it was recorded in ns, its bytes."""
 
     topic: str
@@ -87,27 +95,7 @@ class Contents(NamedTuple):
     topics: dict[str, Topic]
     start_ns: int
     end_ns: int
-    damage: str
-
-
-class Reader(Protocol):
-    """A library's reader of one file or folder.
-
-    Attributes:
-        is_indexed: Whether the messages of one topic are found without reading the others.
-    """
-
-    is_indexed: bool
-
-    def contents(self) -> Contents:
-        """Return what it holds; raise Damage if that cannot be read."""
-
-    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
-
-        They are in the order of their times, or in that of the file if it has no index or its
-        clock jumps back.
-        """
+    damage: str = ""
 
 
 class Bag:
@@ -119,18 +107,12 @@ class Bag:
         is_indexed: Whether the messages of one topic are found without reading the others.
     """
 
-    def __init__(self, path: Path, files: Sequence[_BagFile], reason: str = "") -> None:
+    def __init__(self, path: Path, files: Sequence[_BagFile], reasons: Sequence[str] = ()) -> None:
         self.path = path
         self._files = files
-        self._reason = reason
+        self._reasons = reasons
         self.is_indexed = all(file.is_indexed for file in files)
-        self.topics: dict[str, Topic] = {}
-        for file in files:
-            for name, topic in file.topics.items():
-                n_messages = topic.n_messages
-                if name in self.topics:
-                    n_messages += self.topics[name].n_messages
-                self.topics[name] = topic._replace(n_messages=n_messages)
+        self.topics = _by_name(chain.from_iterable(file.topics.values() for file in files))
 
     def _refuse_mixture(self, name: str) -> None:
         """Raise BadInput if two files encode the messages of a topic differently."""
@@ -144,12 +126,12 @@ class Bag:
 
     @property
     def cut(self) -> str:
-        """Why it may lack messages; empty if it was read to its end."""
-        reasons = [self._reason, *(file.cut for file in self._files)]
+        """Why it may lack messages, and what helps; empty if it was read to its end."""
+        reasons = [*self._reasons, *(file.cut for file in self._files)]
         return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
     def messages(self, topics: Iterable[str]) -> Iterator[Message]:
-        """Yield the messages of some topics in the order of their times, up to a cut.
+        """Yield the messages of some topics in the order of their times within a second, up to a cut.
 
         Files that hold the same topic at the same time, such as two runs of a simulation, follow
         one another instead.
@@ -159,10 +141,10 @@ class Bag:
             self._refuse_mixture(name)
         files = [file for file in self._files if not file.topics.keys().isdisjoint(names)]
         files.sort(key=lambda file: file.start_ns)
-        if _repeat_times(files, set(names)):
-            yield from chain.from_iterable(file.messages(names) for file in files)
+        parts = [file.messages(names) for file in files]
+        if any(_repeat(*pair, names) for pair in combinations(files, 2)):
+            yield from chain.from_iterable(parts)
         else:
-            parts = [file.messages(names) for file in files]
             yield from heapq.merge(*parts, key=lambda message: message.time_ns)
 
     def first_messages(self, topics: Sequence[str], n_examples: int) -> dict[str, list[Message]]:
@@ -188,52 +170,68 @@ class Bag:
 class _BagFile:
     """One file, or one compressed folder of ROS 2, with what was lost of it."""
 
-    def __init__(self, path: Path, reader: Reader) -> None:
-        self._path = path
+    def __init__(self, reader: _Mcap | _Ros) -> None:
         self._reader = reader
         self.cut = ""
         try:
             contents = reader.contents()
         except Damage as error:
             contents = Contents({}, 0, 0, str(error))
-        if contents.damage:
-            self.cut = f"{path.name} is damaged ({contents.damage})"
-        self.is_indexed = reader.is_indexed
         self.topics = contents.topics
         self.start_ns = contents.start_ns
         self.end_ns = contents.end_ns
+        self.is_indexed = reader.is_indexed
+        self._note_damage(contents.damage)
+        path = reader.path
+        log = path.with_name(f"{path.name}-wal")
+        if log.is_file() and log.stat().st_size:
+            self.cut = (
+                f"{log.name} holds messages that are not in {path.name} yet: `sqlite3 {path.name} 'PRAGMA "
+                "wal_checkpoint'` adds them"
+            )
+
+    def _note_damage(self, damage: str) -> None:
+        if damage:
+            self.cut = f"{self._reader.path.name} is damaged ({damage}): {self._reader.remedy}"
 
     def messages(self, names: Sequence[str]) -> Iterator[Message]:
         """Yield the messages of some topics up to a cut."""
         wanted = [name for name in names if name in self.topics]
         n_expected = sum(self.topics[name].n_messages for name in wanted)
         n_read = 0
-        reader = self._reader.messages(wanted)
+        records = self._reader.messages(wanted)
         while True:
             try:
-                record = next(reader, None)
+                record = next(records, None)
             except Damage as error:
-                self.cut = f"{self._path.name} is damaged ({error})"
+                self._note_damage(str(error))
                 return
             if record is None:
                 break
             n_read += 1
             yield Message(*record)
         if n_read < n_expected:
-            n_lost = n_expected - n_read
             self.cut = (
-                f"{self._path.name} lacks {n_lost:,} of the {n_expected:,} messages that it counts"
+                f"{self._reader.path.name} lacks {n_expected - n_read:,} of the {n_expected:,} messages that it "
+                f"counts: {self._reader.remedy}"
             )
 
 
-def _repeat_times(files: Sequence[_BagFile], names: set[str]) -> bool:
-    """Return whether two of some files, sorted by their start, hold one of some topics at the same times."""
-    for i, file in enumerate(files):
-        for later in files[i + 1 :]:
-            shared = names & file.topics.keys() & later.topics.keys()
-            if shared and later.start_ns < file.end_ns - REORDERED_NS:
-                return True
-    return False
+def _by_name(topics: Iterable[Topic]) -> dict[str, Topic]:
+    """Return topics by name; those of the same name are one with the messages of all."""
+    by_name: dict[str, Topic] = {}
+    for topic in topics:
+        n_messages = topic.n_messages
+        if topic.name in by_name:
+            n_messages += by_name[topic.name].n_messages
+        by_name[topic.name] = topic._replace(n_messages=n_messages)
+    return by_name
+
+
+def _repeat(file: _BagFile, later: _BagFile, names: Iterable[str]) -> bool:
+    """Return whether two files, of which the second begins later, hold one of some topics at the same times."""
+    shared = file.topics.keys() & later.topics.keys() & set(names)
+    return bool(shared) and later.start_ns < file.end_ns - REORDERED_NS
 
 
 def is_bag(path: Path) -> bool:
@@ -249,40 +247,33 @@ def open_bag(path: Path) -> Bag:
         raise BadInput(
             f"{path} does not exist: give a bag, a file *{', *'.join(SUFFIXES)} or a folder"
         )
-    bag = _opened(path)
+    reasons: list[str] = []
+    files = list(_files_of(path, reasons))
+    if not files:
+        raise BadInput(f"{path} cannot be read: {'; '.join(filter(None, reasons))}")
+    bag = Bag(path, files, reasons)
     if not any(topic.n_messages for topic in bag.topics.values()):
-        reason = "it is empty"
-        if bag.cut:
-            reason = bag.cut
-        raise BadInput(f"{path} holds no message that can be read: {reason}")
+        raise BadInput(f"{path} holds no message that can be read: {bag.cut or 'it is empty'}")
     return bag
 
 
-def _opened(path: Path) -> Bag:
-    if not path.is_dir():
-        return Bag(path, [_opened_file(path)])
+def _files_of(path: Path, reasons: list[str]) -> Iterator[_BagFile]:
+    """Yield the files of a bag, and add to `reasons` why a folder may lack some."""
+    if path.is_file():
+        yield _BagFile(_Mcap(path) if path.suffix.lower() == ".mcap" else _Ros(path))
+        return
     bags = _bags_in(path)
-    reason = ""
     if (path / _METADATA).is_file():
-        try:
-            if _is_compressed(path):
-                return Bag(path, [_BagFile(path, _Ros(path))])
-        except Damage as error:
-            reason = str(error)
+        reader = _Ros(path)
+        folder = _BagFile(reader)
+        if reader.is_compressed:
+            yield folder
+            return
+        reasons.append(folder.cut)
     elif all(bag.suffix.lower() == ".db3" for bag in bags):
-        reason = f"{_METADATA} is missing, so its recorder was not closed"
-    if not bags:
-        raise BadInput(f"{path} cannot be read: {reason}")
-    files: list[_BagFile] = []
-    reasons = [reason]
+        reasons.append(f"{_METADATA} is missing, so its recorder was not closed")
     for bag in bags:
-        if bag.is_dir():
-            opened = _opened(bag)
-            files += opened._files
-            reasons.append(opened._reason)
-        else:
-            files.append(_opened_file(bag))
-    return Bag(path, files, "; ".join(filter(None, reasons)))
+        yield from _files_of(bag, reasons)
 
 
 def _bags_in(folder: Path) -> list[Path]:
@@ -295,61 +286,12 @@ def _bags_in(folder: Path) -> list[Path]:
     return sorted(bags, key=lambda path: (len(path.name), path.name))  # part_2 before part_10
 
 
-def _opened_file(path: Path) -> _BagFile:
-    reader: Reader
-    if path.suffix.lower() == ".mcap":
-        reader = _Mcap(path)
-    else:
-        reader = _Ros(path)
-    file = _BagFile(path, reader)
-    log = path.with_name(f"{path.name}-wal")
-    if log.is_file() and log.stat().st_size:
-        file.cut = (
-            f"{log.name} holds messages that are not in {path.name} yet: `sqlite3 {path.name} 'PRAGMA "
-            "wal_checkpoint'` adds them"
-        )
-    return file
-
-
-def _is_compressed(folder: Path) -> bool:
-    """Return whether the files of a ROS 2 bag are compressed, or their messages; raise Damage if it cannot be read."""
-    rosbag2 = imported("rosbags.rosbag2", NEEDS_READERS)
-    with _reading(), rosbag2.Reader(folder) as reader:
-        return bool(reader.compression_mode)
-
-
-@cache
-def _reader_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that damage to a bag causes in other packages' readers."""
-    errors: list[type[Exception]] = [
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        IndexError,
-        TypeError,  # SQLite stores any type in any column; this and the next two: rosbags'
-        AttributeError,
-        AssertionError,
-        RuntimeError,  # lz4's
-        MemoryError,  # a false size
-        OverflowError,
-        struct.error,
-        sqlite3.Error,
-        imported("mcap.exceptions", NEEDS_READERS).McapError,
-        imported("zstandard", NEEDS_READERS).ZstdError,
-        imported("rosbags.rosbag1", NEEDS_READERS).ReaderError,
-        imported("rosbags.rosbag2", NEEDS_READERS).ReaderError,
-        imported("apsw", NEEDS_READERS).Error,
-    ]
-    return tuple(errors)
-
-
 @contextmanager
 def _reading() -> Iterator[None]:
     """Raise Damage if a reader fails; it contains calls of files and of other packages only."""
     try:
         yield
-    except _reader_errors() as error:
+    except Exception as error:  # readers of damaged bytes raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         raise Damage(reason) from error
 
@@ -367,115 +309,112 @@ def _each(items: Iterable[_T]) -> Iterator[_T]:
         yield item
 
 
-class _ClockCheck:
-    """Finds publishers whose clock jumps back, in the order of the file, by more than is put in order.
+# ---- order -----------------------------------------------------------------------------------------------------------
 
-    One message behind later ones is only late, and many jumps are a file whose order is none of time.
-    """
 
-    def __init__(self) -> None:
-        self._publishers: dict[int, _Clock] = {}
+class _Times(NamedTuple):
+    """Publishers, by number, and times in ns of messages as they stand in a file, shape (n,)."""
 
-    def add(self, publisher: int, time_ns: int) -> None:
-        """Take the time of the next message of a publisher, by its number in the file."""
-        clock = self._publishers.setdefault(publisher, _Clock(time_ns))
-        clock.n_messages += 1
-        clock.n_jumps += time_ns < clock.previous_ns - REORDERED_NS
-        clock.previous_ns = time_ns
-        is_back = time_ns < clock.newest_ns - REORDERED_NS
-        clock.is_set_back |= is_back and clock.was_back
-        clock.was_back = is_back
-        clock.newest_ns = max(clock.newest_ns, time_ns)
+    publishers: Integers
+    times_ns: Integers
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> _Times:
+        """Return the times of pairs of publisher and time; raise Damage if a number is too large."""
+        with _reading():
+            table = np.fromiter(pairs, dtype=[("publisher", np.int64), ("time_ns", np.int64)])
+        return cls(table["publisher"], table["time_ns"])
+
+    @property
+    def are_sorted(self) -> bool:
+        """Whether no message is behind an earlier one by more than is put in order."""
+        newest_ns = np.maximum.accumulate(self.times_ns)
+        return bool((self.times_ns >= newest_ns - REORDERED_NS).all())
 
     @property
     def restarted(self) -> set[int]:
-        """The publishers whose clock was set back."""
-        return {
-            publisher
-            for publisher, clock in self._publishers.items()
-            if clock.is_set_back and clock.n_jumps <= _MOST_JUMPS * clock.n_messages
-        }
+        """The publishers whose clock was set back, by more than is put in order.
 
-
-class _Clock:
-    """The times of one publisher so far."""
-
-    def __init__(self, time_ns: int) -> None:
-        self.newest_ns = time_ns
-        self.previous_ns = time_ns
-        self.was_back = False
-        self.is_set_back = False
-        self.n_messages = 0
-        self.n_jumps = 0
+        One message behind later ones is only late, and many jumps are a file whose order is none of
+        time.
+        """
+        restarted = set()
+        for publisher in np.unique(self.publishers):
+            times_ns = self.times_ns[self.publishers == publisher]
+            is_back = times_ns < np.maximum.accumulate(times_ns) - REORDERED_NS
+            n_jumps = (np.diff(times_ns) < -REORDERED_NS).sum()
+            is_set_back = (is_back[1:] & is_back[:-1]).any()
+            if is_set_back and n_jumps <= _MOST_JUMPS * len(times_ns):
+                restarted.add(int(publisher))
+        return restarted
 
 
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
 
 
-class _TimedMessage(NamedTuple):
-    """A message of mcap, or None at the time at which a chunk begins."""
-
-    time_ns: int
-    message: Any
-
-
 class _Mcap:
-    """An MCAP file; without an index it is read from its front, one chunk at a time, so a cut does no harm."""
+    """An MCAP file; without an index it is read from its front, one chunk at a time, so a cut does no harm.
+
+    Attributes:
+        path: The file.
+        remedy: What helps against damage.
+        is_indexed: Whether the messages of one topic are found without reading the others.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._mcap = imported("mcap.reader", NEEDS_READERS)
-        self._stream_reader = imported("mcap.stream_reader", NEEDS_READERS)
-        self._records = imported("mcap.records", NEEDS_READERS)
-        self._summary: Any = None
+        self.path = path
+        self.remedy = (
+            f"`mcap recover {path.name} -o recovered.mcap` writes what it finds, with an index"
+        )
         self.is_indexed = False
+        self._mcap = imported("mcap.reader", NEEDS_READERS)
+        self._records = imported("mcap.records", NEEDS_READERS)
+        self._data_stream = imported("mcap.data_stream", NEEDS_READERS)
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return what it holds; raise Damage if that cannot be read."""
         with _reading():
-            self._file = self._path.open("rb")
+            self._file = self.path.open("rb")
         weakref.finalize(self, self._file.close)
         with _reading():
-            reader = self._mcap.SeekingReader(self._file, record_size_limit=_LARGEST_RECORD)
-        try:
-            with _reading():
-                self._summary = reader.get_summary()
-        except Damage:  # its end is missing
+            self._reader = self._mcap.SeekingReader(
+                self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
+            )
+        self._summary: Any = None
+        with suppress(Damage), _reading():  # its end may be missing
+            self._summary = self._reader.get_summary()
+        self.is_indexed = _is_index(self._summary)
+        if not self.is_indexed:
             return self._counted()
-        if not _is_index(self._summary):
-            return self._counted()
-        self.is_indexed = True
-        counts = Counter[str]()
-        topics: dict[str, Topic] = {}
         statistics = self._summary.statistics
-        for number, channel in self._summary.channels.items():
-            schema = self._summary.schemas.get(channel.schema_id)
-            topics[channel.topic] = _mcap_topic(channel, schema)
-            counts[channel.topic] += statistics.channel_message_counts.get(number, 0)
-        return Contents(
-            _with_counts(topics, counts),
-            statistics.message_start_time,
-            statistics.message_end_time,
-            damage="",
-        )
+        counts = Counter(statistics.channel_message_counts)
+        topics = [
+            _mcap_topic(channel, self._summary.schemas.get(channel.schema_id), counts[number])
+            for number, channel in self._summary.channels.items()
+        ]
+        start_ns = statistics.message_start_time
+        return Contents(_by_name(topics), start_ns, statistics.message_end_time)
 
     def _counted(self) -> Contents:
         """Return what a file without an index holds, up to its end or its cut."""
-        counts = Counter[str]()
-        topics: dict[str, Topic] = {}
+        counts = Counter[int]()
+        channels: dict[int, tuple[Any, Any]] = {}
         start_ns = 2**63
         end_ns = 0
         damage = ""
         try:
             for schema, channel, message in _each(self._in_file_order(None)):
-                if channel.topic not in topics:
-                    topics[channel.topic] = _mcap_topic(channel, schema)
-                counts[channel.topic] += 1
+                channels[channel.id] = (channel, schema)
+                counts[channel.id] += 1
                 start_ns = min(start_ns, message.log_time)
                 end_ns = max(end_ns, message.log_time)
         except Damage as error:
             damage = f"it lacks its end: {error}"
-        return Contents(_with_counts(topics, counts), start_ns, end_ns, damage)
+        statistics = self._summary and self._summary.statistics
+        if statistics and statistics.message_count != counts.total():
+            damage = f"{counts.total():,} of its {statistics.message_count:,} messages are in it"
+        topics = [_mcap_topic(*channels[number], counts[number]) for number in channels]
+        return Contents(_by_name(topics), start_ns, end_ns, damage)
 
     def _in_file_order(self, topics: Sequence[str] | None) -> Iterator[Any]:
         self._file.seek(0)
@@ -486,85 +425,63 @@ class _Mcap:
         return messages
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics."""
-        if not self.is_indexed:
-            for _, channel, message in _each(self._in_file_order(topics)):
-                yield channel.topic, message.log_time, message.data
-            return
-        by_time = not self._clock_jumps_back(topics)
-        parts = [self._messages_in(chunk, topics, by_time) for chunk, _ in self._chunks(topics)]
-        timed_messages: Iterable[_TimedMessage] = chain.from_iterable(parts)
-        if by_time:
-            self._refuse_overlap(topics)
-            timed_messages = heapq.merge(*parts, key=lambda one: one.time_ns)
-        for time_ns, message in timed_messages:
-            if message is not None:
-                yield self._summary.channels[message.channel_id].topic, time_ns, message.data
+        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
 
-    def _chunks(self, topics: Sequence[str]) -> Iterator[tuple[Any, dict[int, int]]]:
-        """Yield the index of each chunk with one of some topics, and the offsets of their message indexes."""
+        They are in the order of their times within a second, or in that of the file if it has no
+        index or a clock was set back.
+        """
+        if self.is_indexed and self._needs_sorting(topics):
+            messages = self._reader.iter_messages(topics)
+        else:
+            messages = self._in_file_order(topics)
+        for _, channel, message in _each(messages):
+            yield channel.topic, message.log_time, message.data
+
+    def _needs_sorting(self, topics: Sequence[str]) -> bool:
+        """Return whether messages are to be read by the index, in the order of their times.
+
+        If not, they stand in that order within a second, or a clock was set back. A topic of few
+        chunks is always found by the index. Raise BadInput if sorting needs too much memory.
+        """
         channels = self._summary.channels
         wanted = {number for number, channel in channels.items() if channel.topic in topics}
-        for chunk in sorted(self._summary.chunk_indexes, key=lambda one: one.chunk_start_offset):
-            all_offsets = chunk.message_index_offsets
-            offsets = {number: all_offsets[number] for number in wanted & all_offsets.keys()}
-            if offsets or not all_offsets:
-                yield chunk, offsets
-
-    def _messages_in(
-        self, chunk: Any, topics: Sequence[str], by_time: bool
-    ) -> Iterator[_TimedMessage]:
-        """Yield the start of a chunk, then its messages, sorted by time or as they stand in the file."""
-        # The chunk is not read before the merge of all chunks has come to its start
-        yield _TimedMessage(chunk.message_start_time, None)
-        channels = self._summary.channels
-        wanted = {number for number, channel in channels.items() if channel.topic in topics}
-        with _reading():
-            record = self._record_at(chunk.chunk_start_offset)
-            records = self._stream_reader.breakup_chunk(record, validate_crc=True)
-        messages = [
-            one
-            for one in records
-            if isinstance(one, self._records.Message) and one.channel_id in wanted
+        chunks = sorted(self._summary.chunk_indexes, key=lambda one: one.chunk_start_offset)
+        matching = [
+            chunk
+            for chunk in chunks
+            if wanted & chunk.message_index_offsets.keys() or not chunk.message_index_offsets
         ]
-        if by_time:
-            messages.sort(key=lambda one: one.log_time)
-        for message in messages:
-            yield _TimedMessage(message.log_time, message)
-
-    def _record_at(self, offset: int) -> Any:
-        self._file.seek(offset)
-        reader = self._stream_reader.StreamReader(
-            self._file, skip_magic=True, emit_chunks=True, record_size_limit=_LARGEST_RECORD
-        )
-        return next(reader.records)
-
-    def _clock_jumps_back(self, topics: Sequence[str]) -> bool:
-        """Return whether the log times of a topic jump back, in the order of the file."""
-        clock = _ClockCheck()
-        for _, offsets in self._chunks(topics):
-            for number, offset in offsets.items():
-                with _reading():
-                    records = self._record_at(offset).records
-                for time_ns, _ in sorted(records, key=lambda record: record[1]):
-                    clock.add(number, time_ns)
-        return bool(clock.restarted)
-
-    def _refuse_overlap(self, topics: Sequence[str]) -> None:
-        """Raise BadInput if sorting needs too much memory."""
+        try:
+            times = _Times.of(chain.from_iterable(self._times(one, wanted) for one in matching))
+        except Damage:  # of an index that only says how the file is sorted
+            times = _Times.of(())
+        if times.restarted or (2 * len(matching) > len(chunks) and times.are_sorted):
+            return False
         changes = []
-        for chunk, _ in self._chunks(topics):
+        for chunk in matching:
             changes.append((chunk.message_start_time, 1, chunk.uncompressed_size))
             changes.append((chunk.message_end_time, 0, -chunk.uncompressed_size))
-        n_bytes = 0
-        for _, _, change in sorted(changes):
-            n_bytes += change
-            if n_bytes > LARGEST_OVERLAP:
-                name = self._path.name
-                raise BadInput(
-                    f"{self._path} is so far from the order of time that sorting it needs more than "
-                    f"{LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {name} -o sorted.mcap` sorts it"
+        n_bytes = accumulate(change for _, _, change in sorted(changes))
+        if max(n_bytes) > LARGEST_OVERLAP:
+            raise BadInput(
+                f"{self.path} is so far from the order of time that sorting it needs more than "
+                f"{LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {self.path.name} -o sorted.mcap` sorts it"
+            )
+        return True
+
+    def _times(self, chunk: Any, wanted: set[int]) -> Iterator[tuple[int, int]]:
+        """Yield channel and time of the messages of a chunk as they stand in it."""
+        places = []
+        for number in wanted & chunk.message_index_offsets.keys():
+            with _reading():
+                self._file.seek(chunk.message_index_offsets[number] + _RECORD_HEAD)
+                index = self._records.MessageIndex.read(
+                    self._data_stream.ReadDataStream(self._file)
                 )
+            places += [(offset, number, time_ns) for time_ns, offset in index.records]
+        places.sort()
+        for _, number, time_ns in places:
+            yield number, time_ns
 
 
 def _is_index(summary: Any) -> bool:
@@ -577,11 +494,7 @@ def _is_index(summary: Any) -> bool:
     return set(summary.statistics.channel_message_counts) <= set(summary.channels)
 
 
-def _with_counts(topics: dict[str, Topic], counts: Counter[str]) -> dict[str, Topic]:
-    return {name: topic._replace(n_messages=counts[name]) for name, topic in topics.items()}
-
-
-def _mcap_topic(channel: Any, schema: Any) -> Topic:
+def _mcap_topic(channel: Any, schema: Any, n_messages: int) -> Topic:
     definition = b""
     type_name = ""
     language = ""
@@ -595,7 +508,7 @@ def _mcap_topic(channel: Any, schema: Any) -> Topic:
         encoding=channel.message_encoding,
         definition=definition,
         is_idl=language == "ros2idl",
-        n_messages=0,
+        n_messages=n_messages,
     )
 
 
@@ -603,37 +516,48 @@ def _mcap_topic(channel: Any, schema: Any) -> Topic:
 
 
 class _Ros:
-    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or the folder of a compressed bag of ROS 2."""
+    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or the folder of a compressed bag of ROS 2.
+
+    Attributes:
+        path: The file or folder.
+        remedy: What helps against damage.
+        is_indexed: True: the messages of one topic are found without reading the others.
+        is_compressed: Whether its files or messages are compressed, so that its files are read as one.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.is_indexed = True
-        self._restarted: set[int] | None = None
-
-    @property
-    def _is_ros1(self) -> bool:
-        return self._path.suffix.lower() == ".bag"
+        self.is_compressed = False
+        self._is_ros1 = path.suffix.lower() == ".bag"
+        if self._is_ros1:
+            self._rosbags = imported("rosbags.rosbag1", NEEDS_READERS)
+            self.remedy = f"`rosbag reindex {path.name}` writes an index"
+        else:
+            self._rosbags = imported("rosbags.rosbag2", NEEDS_READERS)
+            self.remedy = (
+                f"`sqlite3 {path.name} .recover | sqlite3 recovered.db3` writes what it finds"
+            )
+        if path.is_dir():
+            self.remedy = (
+                f"copy it again, or `ros2 bag reindex {path.name}` if its {_METADATA} is wrong"
+            )
 
     def contents(self) -> Contents:
         """Return what it holds; raise Damage if that cannot be read."""
-        package = "rosbags.rosbag2"
-        if self._is_ros1:
-            package = "rosbags.rosbag1"
-        rosbags = imported(package, NEEDS_READERS)
         try:
             with _reading():
-                self._reader = rosbags.Reader(self._path)
+                self._reader = self._rosbags.Reader(self.path)
                 self._reader.open()
         except Damage as error:
             if "not indexed" in str(error):
-                raise Damage(
-                    "it has no index, because its recorder was not closed: "
-                    f"`rosbag reindex {self._path.name}` writes one"
-                ) from None
+                raise Damage("it has no index, because its recorder was not closed") from None
             raise
         weakref.finalize(self, self._reader.close)
         with _reading():
-            topics = self._topics()
+            if self.path.is_dir():
+                self.is_compressed = bool(self._reader.compression_mode)
+            topics = _by_name(map(self._topic, self._reader.connections))
             start_ns = self._reader.start_time
             end_ns = self._reader.end_time
             n_counted = self._reader.message_count
@@ -643,41 +567,39 @@ class _Ros:
             damage = f"{n_messages:,} of its {n_counted:,} messages are of its topics"
         return Contents(topics, start_ns, end_ns, damage)
 
-    def _topics(self) -> dict[str, Topic]:
-        topics: dict[str, Topic] = {}
-        for connection in self._reader.connections:
-            n_messages = connection.msgcount
-            if connection.topic in topics:
-                n_messages += topics[connection.topic].n_messages
-            encoding = "ros1"
-            if not self._is_ros1:
-                encoding = connection.ext.serialization_format
-            topics[connection.topic] = Topic(
-                name=connection.topic,
-                type=connection.msgtype,
-                encoding=encoding,
-                definition=connection.msgdef.data.encode(),
-                is_idl=connection.msgdef.format.name == "IDL",
-                n_messages=n_messages,
-            )
-        return topics
+    def _topic(self, connection: Any) -> Topic:
+        encoding = "ros1"
+        if not self._is_ros1:
+            encoding = connection.ext.serialization_format
+        return Topic(
+            name=connection.topic,
+            type=connection.msgtype,
+            encoding=encoding,
+            definition=connection.msgdef.data.encode(),
+            is_idl=connection.msgdef.format.name == "IDL",
+            n_messages=connection.msgcount,
+        )
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics."""
-        connections = [one for one in self._reader.connections if one.topic in topics]
-        if not connections:
-            return
-        if self._restarted is None:
-            clock = _ClockCheck()
-            for publisher, time_ns in self._times():
-                clock.add(publisher, time_ns)
-            self._restarted = clock.restarted
-        if self._restarted.isdisjoint(one.id for one in connections):
-            messages = self._reader.messages(connections)
+        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
+
+        They are in the order of their times, or in that of the file if a clock was set back.
+        """
+        connections = {one.id: one for one in self._reader.connections if one.topic in topics}
+        if self._restarted.isdisjoint(connections):
+            messages = self._reader.messages(list(connections.values()))
         elif self._is_ros1:
-            messages = self._by_parts(connections)
+            indexes = self._reader.indexes
+            entries = chain.from_iterable(indexes[number] for number in connections)
+            indexes[_FILE_ORDER] = sorted(entries, key=_PLACE)
+            any_connection = next(iter(connections.values()))
+            messages = self._reader.messages([any_connection._replace(id=_FILE_ORDER)])
         else:
-            messages = self._as_stored(connections)
+            messages = (
+                (connections[number], time_ns, data)
+                for number, time_ns, data in self._stored("topic_id, timestamp, data")
+                if number in connections
+            )
         for connection, time_ns, data in _each(messages):
             # SQLite stores any type in any column
             for cell, kind in ((time_ns, int), (data, bytes)):
@@ -685,46 +607,27 @@ class _Ros:
                     raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
             yield connection.topic, time_ns, data
 
-    def _times(self) -> Iterator[tuple[int, int]]:
-        """Yield the publisher and the time of each message as it stands in the file; of a compressed folder, none."""
+    @cached_property
+    def _restarted(self) -> set[int]:
+        """The publishers whose clock was set back, as the file has them; of a compressed folder, none."""
+        pairs: Iterable[tuple[int, int]] = ()
         if self._is_ros1:
-            for number, index in self._reader.indexes.items():
-                for entry in sorted(index, key=lambda one: (one.chunk_pos, one.offset)):
-                    yield number, entry.time
-        elif self._path.is_file():
-            try:
-                for number, time_ns in _each(self._selected("topic_id, timestamp")):
-                    if isinstance(time_ns, int):
-                        yield number, time_ns
-            except Damage:  # `messages` says so
-                return
-
-    def _as_stored(self, connections: Sequence[Any]) -> Iterator[tuple[Any, int, bytes]]:
-        """Yield the messages of a SQLite file in the order in which they were stored."""
-        publishers = {one.id: one for one in connections}
-        for number, time_ns, data in self._selected("topic_id, timestamp, data"):
-            if number in publishers:
-                yield publishers[number], time_ns, data
-
-    def _selected(self, cells: str) -> Iterator[Any]:
-        uri = f"{self._path.resolve().as_uri()}?immutable=1"
-        with closing(sqlite3.connect(uri, uri=True)) as database:
-            yield from database.execute(f"SELECT {cells} FROM messages ORDER BY id")
-
-    def _by_parts(self, connections: Sequence[Any]) -> Iterator[tuple[Any, int, bytes]]:
-        """Yield the messages of a ROS 1 bag, each part between two jumps of the clock in the order of time."""
-        whole_index = self._reader.indexes
-        entries = [(one.id, entry) for one in connections for entry in whole_index[one.id]]
-        entries.sort(key=lambda one: (one[1].chunk_pos, one[1].offset))
-        parts: list[dict[int, list[Any]]] = [{}]
-        for number, entry in entries:
-            earlier_entries = parts[-1].get(number, [])
-            if earlier_entries and entry.time < earlier_entries[-1].time - REORDERED_NS:
-                parts.append({})
-            parts[-1].setdefault(number, []).append(entry)
+            pairs = (
+                (number, entry.time)
+                for number, index in self._reader.indexes.items()
+                for entry in sorted(index, key=_PLACE)
+            )
+        elif not self.is_compressed:
+            stored = _each(self._stored("topic_id, timestamp"))
+            pairs = (pair for pair in stored if set(map(type, pair)) == {int})
         try:
-            for part in parts:
-                self._reader.indexes = {one.id: sorted(part.get(one.id, [])) for one in connections}
-                yield from self._reader.messages(connections)
-        finally:
-            self._reader.indexes = whole_index
+            return _Times.of(pairs).restarted
+        except Damage:  # `messages` says so
+            return set()
+
+    def _stored(self, cells: str) -> Iterator[Any]:
+        """Yield cells of the messages of a SQLite file, by rosbags' connection to it, as they were stored."""
+        rows: Iterator[Any] = self._reader.storage.dbconn.execute(
+            f"SELECT {cells} FROM messages ORDER BY id"
+        )
+        return rows

@@ -260,7 +260,7 @@ class _OrderedQueue:
             self._losses.n_late[topic] += 1
             return
         self._n_pushed += 1
-        shifted = message._replace(time_ns=time_ns)
+        shifted = Message(message.topic, time_ns, message.data)
         heapq.heappush(self._waiting, (time_ns, self._n_pushed, shifted))
         self._newest_ns = max(self._newest_ns, time_ns)
 

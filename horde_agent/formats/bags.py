@@ -399,7 +399,7 @@ class _BagRows:
                 time_ns = stamp_ns(topic, message.data)
                 if time_ns is None:
                     time_ns = message.time_ns
-                yield message._replace(time_ns=time_ns)
+                yield Message(message.topic, time_ns, message.data)
             else:
                 yield message
 

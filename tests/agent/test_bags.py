@@ -900,7 +900,7 @@ def test_a_sqlite_bag_of_a_crash_is_read_to_the_cut_and_says_so(tmp_path: Path) 
 
 def test_a_ros_1_bag_of_a_crash_has_no_index_and_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        BadInput, match=r"it has no index, .*: `rosbag reindex drive\.bag` writes one"
+        BadInput, match=r"it has no index, .*: `rosbag reindex drive\.bag` writes an index"
     ):
         open_bag(crashed_ros1(tmp_path, drive(5.0)))
 
