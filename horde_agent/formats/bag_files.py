@@ -27,10 +27,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from horde_agent.refusals import BadInput, imported
-from horde_agent.types import Integers
 
 NEEDS_READERS = "bags need the packages rosbags and mcap: pip install -e '.[bag]'"
 SUFFIXES = (".mcap", ".bag", ".db3")
@@ -292,8 +289,11 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # readers of damaged bytes raise anything
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise Damage(reason) from error
+        raise _damage(error) from error
+
+
+def _damage(error: Exception) -> Damage:
+    return Damage(" ".join(str(error).split()) or type(error).__name__)
 
 
 def _each(items: Iterable[_T]) -> Iterator[_T]:
@@ -301,52 +301,70 @@ def _each(items: Iterable[_T]) -> Iterator[_T]:
     with _reading():
         iterator = iter(items)
     while True:
-        with _reading():
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise _damage(error) from error
         yield item
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-class _Times(NamedTuple):
-    """Publishers, by number, and times in ns of messages as they stand in a file, shape (n,)."""
+class _Order(NamedTuple):
+    """How the messages of a file are sorted by time.
 
-    publishers: Integers
-    times_ns: Integers
+    Attributes:
+        is_sorted: Whether no message is behind an earlier one by more than is put in order.
+        restarted: The publishers whose clock was set back, by more than is put in order.
+    """
 
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[int, int]]) -> _Times:
-        """Return the times of pairs of publisher and time; raise Damage if a number is too large."""
-        with _reading():
-            table = np.fromiter(pairs, dtype=[("publisher", np.int64), ("time_ns", np.int64)])
-        return cls(table["publisher"], table["time_ns"])
+    is_sorted: bool
+    restarted: set[int]
 
-    @property
-    def are_sorted(self) -> bool:
-        """Whether no message is behind an earlier one by more than is put in order."""
-        newest_ns = np.maximum.accumulate(self.times_ns)
-        return bool((self.times_ns >= newest_ns - REORDERED_NS).all())
 
-    @property
-    def restarted(self) -> set[int]:
-        """The publishers whose clock was set back, by more than is put in order.
+@dataclass(slots=True)
+class _Clock:
+    """The times of one publisher so far."""
 
-        One message behind later ones is only late, and many jumps are a file whose order is none of
-        time.
-        """
-        restarted = set()
-        for publisher in np.unique(self.publishers):
-            times_ns = self.times_ns[self.publishers == publisher]
-            is_back = times_ns < np.maximum.accumulate(times_ns) - REORDERED_NS
-            n_jumps = (np.diff(times_ns) < -REORDERED_NS).sum()
-            is_set_back = (is_back[1:] & is_back[:-1]).any()
-            if is_set_back and n_jumps <= _MOST_JUMPS * len(times_ns):
-                restarted.add(int(publisher))
-        return restarted
+    newest_ns: int
+    previous_ns: int
+    n_messages: int = 0
+    n_jumps: int = 0
+    was_back: bool = False
+    is_set_back: bool = False
+
+
+def _order_of(times: Iterable[tuple[int, int]]) -> _Order:
+    """Return the order of messages, given by publisher and time in ns as they stand in the file.
+
+    One message behind later ones is only late, and many jumps are a file whose order is none of
+    time.
+    """
+    clocks: dict[int, _Clock] = {}
+    is_sorted = True
+    newest_ns = -(2**63)
+    for publisher, time_ns in times:
+        is_sorted &= time_ns >= newest_ns - REORDERED_NS
+        newest_ns = max(newest_ns, time_ns)
+        if publisher not in clocks:
+            clocks[publisher] = _Clock(newest_ns=time_ns, previous_ns=time_ns)
+        clock = clocks[publisher]
+        clock.n_messages += 1
+        clock.n_jumps += time_ns < clock.previous_ns - REORDERED_NS
+        clock.previous_ns = time_ns
+        is_back = time_ns < clock.newest_ns - REORDERED_NS
+        clock.is_set_back |= is_back and clock.was_back
+        clock.was_back = is_back
+        clock.newest_ns = max(clock.newest_ns, time_ns)
+    restarted = {
+        publisher
+        for publisher, clock in clocks.items()
+        if clock.is_set_back and clock.n_jumps <= _MOST_JUMPS * clock.n_messages
+    }
+    return _Order(is_sorted, restarted)
 
 
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
@@ -452,17 +470,19 @@ class _Mcap:
             if wanted & chunk.message_index_offsets.keys() or not chunk.message_index_offsets
         ]
         try:
-            times = _Times.of(chain.from_iterable(self._times(one, wanted) for one in matching))
+            order = _order_of(chain.from_iterable(self._times(one, wanted) for one in matching))
         except Damage:  # of an index that only says how the file is sorted
-            times = _Times.of(())
-        if times.restarted or (2 * len(matching) > len(chunks) and times.are_sorted):
+            order = _Order(is_sorted=False, restarted=set())
+        is_known = all(chunk.message_index_offsets for chunk in matching)
+        are_most = 2 * len(matching) > len(chunks)
+        if order.restarted or (order.is_sorted and is_known and are_most):
             return False
         changes = []
         for chunk in matching:
             changes.append((chunk.message_start_time, 1, chunk.uncompressed_size))
             changes.append((chunk.message_end_time, 0, -chunk.uncompressed_size))
         n_bytes = accumulate(change for _, _, change in sorted(changes))
-        if max(n_bytes) > LARGEST_OVERLAP:
+        if max(n_bytes, default=0) > LARGEST_OVERLAP:
             raise BadInput(
                 f"{self.path} is so far from the order of time that sorting it needs more than "
                 f"{LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {self.path.name} -o sorted.mcap` sorts it"
@@ -621,7 +641,7 @@ class _Ros:
             stored = _each(self._stored("topic_id, timestamp"))
             pairs = (pair for pair in stored if set(map(type, pair)) == {int})
         try:
-            return _Times.of(pairs).restarted
+            return _order_of(pairs).restarted
         except Damage:  # `messages` says so
             return set()
 

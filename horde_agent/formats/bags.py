@@ -369,9 +369,8 @@ class _BagRows:
             messages = self._by_stamp(messages)
         try:
             for block in resampler.blocks(messages, self._losses):
-                rows = np.column_stack([block.time_s, block.values])
-                self._kept_rows.add(rows)
-                yield rows
+                self._kept_rows.add(block)
+                yield block
         except (ValueError, IndexError, KeyError, AssertionError) as error:
             if isinstance(error, BadInput):
                 raise
