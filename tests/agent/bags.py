@@ -123,12 +123,16 @@ def write_ros1(folder: Path, messages: Iterator[Recorded]) -> Path:
     return path
 
 
-def _write_ros2(path: Path, messages: Iterator[Recorded], plugin: str) -> Path:
-    from rosbags.rosbag2 import StoragePlugin, Writer
+def _write_ros2(
+    path: Path, messages: Iterator[Recorded], plugin: str, compression: str = "NONE"
+) -> Path:
+    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
     from rosbags.typesys import Stores, get_typestore
 
     store = get_typestore(Stores.ROS2_HUMBLE)
-    with Writer(path, version=9, storage_plugin=StoragePlugin[plugin]) as writer:
+    bag = Writer(path, version=9, storage_plugin=StoragePlugin[plugin])
+    bag.set_compression(CompressionMode[compression], CompressionFormat.ZSTD)
+    with bag as writer:
         connections: dict[str, Any] = {}
         for one in messages:
             if one.topic not in connections:
@@ -138,8 +142,9 @@ def _write_ros2(path: Path, messages: Iterator[Recorded], plugin: str) -> Path:
     return path
 
 
-def write_sqlite(folder: Path, messages: Iterator[Recorded]) -> Path:
-    return _write_ros2(folder / "sqlite", messages, "SQLITE3")
+def write_sqlite(folder: Path, messages: Iterator[Recorded], compression: str = "NONE") -> Path:
+    """Write the folder of a ROS 2 bag; its messages or its file ("MESSAGE", "FILE") may be compressed."""
+    return _write_ros2(folder / "sqlite", messages, "SQLITE3", compression)
 
 
 def write_mcap_folder(folder: Path, messages: Iterator[Recorded]) -> Path:
