@@ -36,7 +36,7 @@ AFTER = "after"
 VALUE = "value"
 SUM = "sum"
 ANY = "any"
-_BLOCK_ROWS = 8_192
+BLOCK_ROWS = 8_192
 _PAUSE_PERIODS = 10  # between the rows before and after a jump of the clock
 
 
@@ -93,6 +93,7 @@ class Losses:
         lags_ms: How many values of a topic came so many milliseconds after their row.
         n_in_force: Number of rows that have a topic's value in force, because none came after them.
         start_ns: Time of the first message; None before it.
+        end_ns: Time of the last message.
     """
 
     n_messages: int = 0
@@ -105,6 +106,7 @@ class Losses:
     lags_ms: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     n_in_force: Counter[str] = field(default_factory=Counter)
     start_ns: int | None = None
+    end_ns: int = 0
 
 
 class Arrival(NamedTuple):
@@ -162,7 +164,7 @@ class Resampler:
         arrivals = in_order(messages, _PAUSE_PERIODS * _in_ns(self.period_s), losses)
         parts = groupby(arrivals, key=attrgetter("part"))
         rows = chain.from_iterable(self._rows(part, losses) for _, part in parts)
-        while block := [row.numbers for row in islice(rows, _BLOCK_ROWS)]:
+        while block := [row.numbers for row in islice(rows, BLOCK_ROWS)]:
             yield np.array(block)
 
     def _rows(self, arrivals: Iterable[Arrival], losses: Losses) -> Iterator[_Row]:
@@ -171,28 +173,28 @@ class Resampler:
         of_topic: dict[str, list[_Source]] = {}
         for source in sources:
             of_topic.setdefault(source.topic, []).append(source)
-        at = [source for source in sources if source.timing == AT]
-        after = [source for source in sources if source.timing == AFTER]
+        sources_at = [source for source in sources if source.timing == AT]
+        sources_after = [source for source in sources if source.timing == AFTER]
         row: _Row | None = None
         for instant in self._instants(arrivals):
             if losses.start_ns is None:
                 losses.start_ns = instant.time_ns
             if instant.is_row:
-                yield from _completed(row, after, losses)
+                yield from _completed(row, sources_after, losses)
             for arrival in instant.arrivals:
                 for source in of_topic.get(arrival.message.topic, ()):
                     source.receive(arrival)
             if instant.is_row:
                 time_s = float(instant.time_ns - losses.start_ns) / SECOND_NS
                 row = _Row(instant.time_ns, [time_s, *[math.nan] * len(self.fields)])
-                missing = [one.topic for one in at if not one.is_fresh(instant.time_ns)]
+                missing = [one.topic for one in sources_at if not one.is_fresh(instant.time_ns)]
                 losses.n_gaps.update(dict.fromkeys(missing, 1))
                 if missing:
                     row = None
-                for source in at:
+                for source in sources_at:
                     source.write(row)
-        yield from _completed(row, after, losses)
-        for source in at:
+        yield from _completed(row, sources_after, losses)
+        for source in sources_at:
             source.write(None)
 
     def _sources(self, losses: Losses) -> list[_Source]:
@@ -260,6 +262,7 @@ def in_order(messages: Iterable[Message], pause_ns: int, losses: Losses) -> Iter
     n_pushed = 0
     for message in messages:
         losses.n_messages += 1
+        losses.end_ns = max(losses.end_ns, message.time_ns)
         following = [message]
         back_ns = newest_of_topic.get(message.topic, message.time_ns) - message.time_ns
         if back_ns <= REORDERED_NS:

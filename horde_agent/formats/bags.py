@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from horde_agent.formats.bag_rows import (
     AFTER,
     ANY,
     AT,
+    BLOCK_ROWS,
     SUM,
     VALUE,
     Field,
@@ -59,6 +60,7 @@ _HELD_S = 1e9
 """Age of the number of an episode: it holds until the next one."""
 _MOST_LATE = 0.01
 """A bag with a larger share of messages that stand too late in the file is refused."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "time"
 _EPISODE = "episode"
 _ACTION = "action"
@@ -73,8 +75,9 @@ _SOURCE_KEYS = ("topic", "field", "max_age_s", "timing", "infinite", "too_near")
 
 
 class ActionPart(NamedTuple):
-    """A number that the action depends on: its column, and the bounds between its bins."""
+    """A number that the action depends on: its topic and column, and the bounds between its bins."""
 
+    topic: str
     column: str
     bins: tuple[float, ...]
 
@@ -134,58 +137,45 @@ class _PlanReader:
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self._table = dict(table)
-        self._rows_topic = self._text("rows")
-        self._clock = self._text("clock")
-        if self._clock not in (None, *_CLOCKS):
-            raise BadInput(f"clock must be {' or '.join(_CLOCKS)}, not {self._clock!r}")
-        self._max_age_s = _positive("max_age_s", self._table.pop("max_age_s", DEFAULT_MAX_AGE_S))
+        self._max_age_s = _numbers(table).get("max_age_s", DEFAULT_MAX_AGE_S)
         self._fields: dict[str, Field] = {}
-
-    def _text(self, key: str) -> str | None:
-        text = self._table.pop(key, None)
-        if text is not None and not isinstance(text, str):
-            raise BadInput(f"{key} must be a text, not {text!r}")
-        return text
 
     def plan(self) -> BagPlan:
         """Return the plan."""
+        table = self._table
+        table.pop("max_age_s", None)
+        rows_topic = table.pop("rows", None)
+        clock = table.pop("clock", None)
+        for key, text in (("rows", rows_topic), ("clock", clock)):
+            if not isinstance(text, str | None):
+                raise BadInput(f"{key} must be a text, not {text!r}")
+        if clock not in (None, *_CLOCKS):
+            raise BadInput(f"clock must be {' or '.join(_CLOCKS)}, not {clock!r}")
         for key in (_TIME, "time_unit"):
-            if key in self._table:
+            if key in table:
                 raise BadInput(f"a bag has its own times: leave out `{key}`")
-        self._table["channel"] = [self._channel(one) for one in self._channel_tables()]
-        action = tuple(self._action_parts())
-        if action:
-            self._table[_ACTION] = _ACTION
-            if action[0].bins and "actions" not in self._table:
-                n_actions = math.prod(len(part.bins) + 1 for part in action)
-                self._table["actions"] = [f"action_{a}" for a in range(n_actions)]
-        episode = None
-        for key in _SINGLE_FIELDS:
-            source = self._table.get(key)
-            if source is None or (key == "b" and source == ESTIMATE):
-                continue
-            self._table[key] = self._add(key, self._source(key, source))
-        if "phase" not in self._table:
-            episode = self._table.pop(_EPISODE, None)
-            if action or episode is not None:
-                self._table[_EPISODE] = _EPISODE
-            self._table[_TIME] = _TIME
-        return BagPlan(
-            fields=tuple(self._fields.values()),
-            columns=Columns.of(self._table),
-            action=action,
-            rows_topic=self._rows_topic,
-            clock=self._clock,
-            episode=episode,
-        )
-
-    def _channel_tables(self) -> list[dict[str, Any]]:
-        tables = self._table.get("channel")
-        is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
-        if not tables or not is_list:
+        channels = _tables(table.get("channel"))
+        if not channels:
             raise BadInput("it has no [[channel]] tables, each with a topic and a field")
-        assert isinstance(tables, list)
-        return tables
+        table["channel"] = [self._channel(channel) for channel in channels]
+        action = self._action(table.pop(_ACTION, None))
+        if action:
+            table[_ACTION] = _ACTION
+            if action[0].bins and "actions" not in table:
+                n_actions = math.prod(len(part.bins) + 1 for part in action)
+                table["actions"] = [f"action_{a}" for a in range(n_actions)]
+        for key in _SINGLE_FIELDS:
+            source = table.get(key)
+            if source is not None and (key, source) != ("b", ESTIMATE):
+                table[key] = self._column(key, source)
+        episode = None
+        if "phase" not in table:
+            episode = table.pop(_EPISODE, None)
+            if action or episode is not None:
+                table[_EPISODE] = _EPISODE
+            table[_TIME] = _TIME
+        fields = tuple(self._fields.values())
+        return BagPlan(fields, Columns.of(table), action, rows_topic, clock, episode)
 
     def _channel(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return a [[channel]] with a column instead of a topic and a field."""
@@ -195,52 +185,47 @@ class _PlanReader:
             raise BadInput(
                 f"[[channel]] of a bag has a topic and a field, not the column {channel['column']!r}"
             )
-        column = self._add(
-            _CHANNEL, self._source(_CHANNEL, source), is_of_action=bool(table.get("transition"))
-        )
-        channel.setdefault("name", column.removeprefix("/").replace("/", "."))
-        return {"column": column, **channel}
+        column = self._column(_CHANNEL, source, is_of_action=bool(table.get("transition")))
+        return {"column": column, "name": column.removeprefix("/").replace("/", "."), **channel}
 
-    def _action_parts(self) -> Iterator[ActionPart]:
-        tables = self._table.pop(_ACTION, None)
-        if tables is None:
-            return
-        if isinstance(tables, dict):
-            tables = [tables]
-        is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
-        if not tables or not is_list:
+    def _action(self, action: Any) -> tuple[ActionPart, ...]:
+        """Return the parts of an action, none without one."""
+        if action is None:
+            return ()
+        if isinstance(action, dict):
+            action = [action]
+        tables = _tables(action)
+        if not tables:
             raise BadInput(
                 'action must be { topic = "/cmd_vel", field = "angular.z" }, or a list of such'
             )
+        parts = []
         for table in tables:
             source = {key: value for key, value in table.items() if key != "bins"}
             bins = table.get("bins", [])
-            numbers = isinstance(bins, list) and [real_number("bins", bound) for bound in bins]
-            if not isinstance(numbers, list) or numbers != sorted(set(numbers)):
+            bounds = isinstance(bins, list) and [real_number("bins", bound) for bound in bins]
+            if not isinstance(bounds, list) or bounds != sorted(set(bounds)):
                 raise BadInput(
                     f"bins must be increasing numbers, the bounds between bins, not {bins!r}"
                 )
-            if len(tables) > 1 and not numbers:
+            if len(tables) > 1 and not bounds:
                 raise BadInput("each of several fields of an action needs bins")
-            column = self._add(_ACTION, self._source(_ACTION, source))
-            yield ActionPart(column, tuple(numbers))
+            column = self._column(_ACTION, source)
+            parts.append(ActionPart(source["topic"], column, tuple(bounds)))
+        return tuple(parts)
 
-    def _source(self, key: str, table: Any) -> dict[str, Any]:
-        """Check a table with a topic and a field."""
-        if not isinstance(table, dict):
-            raise BadInput(f'{key} must be {{ topic = "/name", field = "name" }}, not {table!r}')
-        unknown = sorted(set(table) - set(_SOURCE_KEYS))
+    def _column(self, key: str, source: Any, *, is_of_action: bool = False) -> str:
+        """Add the field of a topic, of the row's action if so, and return the name of its column."""
+        if not isinstance(source, dict):
+            raise BadInput(f'{key} must be {{ topic = "/name", field = "name" }}, not {source!r}')
+        unknown = sorted(set(source) - set(_SOURCE_KEYS))
         if unknown:
             raise BadInput(
                 f"{key} has an unknown key {unknown[0]!r}: choose {', '.join(_SOURCE_KEYS)}"
             )
         for name in ("topic", "field"):
-            if not isinstance(table.get(name), str):
+            if not isinstance(source.get(name), str):
                 raise BadInput(f"{key} needs a {name}, a text")
-        return table
-
-    def _add(self, key: str, source: Mapping[str, Any], *, is_of_action: bool = False) -> str:
-        """Add a field, of the row's action if so, and return the name of its column."""
         column = f"{source['topic']}.{source['field']}"
         if key != _CHANNEL:
             column += f" ({key})"
@@ -252,6 +237,7 @@ class _PlanReader:
         timing = source.get("timing", timing)
         if timing not in (AT, AFTER):
             raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
+        numbers = _numbers(source)
         max_age_s = self._max_age_s
         if key == _EPISODE:
             max_age_s = _HELD_S
@@ -259,76 +245,63 @@ class _PlanReader:
             column=column,
             topic=source["topic"],
             steps=steps_of(source["field"]),
-            max_age_s=_positive("max_age_s", source.get("max_age_s", max_age_s)),
             timing=timing,
             kind=_AMOUNTS.get(key, VALUE),
-            infinite=_number_or_none("infinite", source),
-            too_near=_number_or_none("too_near", source),
+            max_age_s=numbers.get("max_age_s", max_age_s),
+            infinite=numbers.get("infinite"),
+            too_near=numbers.get("too_near"),
         )
         if self._fields.setdefault(column, field) != field:
             raise BadInput(f"{column} is named twice, with different keys")
         return column
 
 
-def _number_or_none(name: str, source: Mapping[str, Any]) -> float | None:
-    if name not in source:
-        return None
-    return real_number(name, source[name])
+def _tables(value: Any) -> list[dict[str, Any]]:
+    """Return a list of tables; an empty one for anything else."""
+    if isinstance(value, list) and all(isinstance(table, dict) for table in value):
+        return value
+    return []
 
 
-def _positive(name: str, value: Any) -> float:
-    number = real_number(name, value)
-    if not 0.0 < number < math.inf:
-        raise BadInput(f"{name} must be > 0, not {number}")
-    return number
+def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a table with a topic and a field by key; raise ValueError if one is none."""
+    keys = [key for key in ("max_age_s", "infinite", "too_near") if key in table]
+    numbers = {key: real_number(key, table[key]) for key in keys}
+    if not 0.0 < numbers.get("max_age_s", 1.0) < math.inf:
+        raise BadInput(f"max_age_s must be > 0, not {numbers['max_age_s']}")
+    return numbers
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
 class BagTable(Table):
-    """The rows of a bag as a table; raises BadInput if the plan does not fit the bag."""
+    """The rows of a bag as a table, read once, and from a temporary file from then on.
 
-    def __init__(self, bag: Bag, plan: BagPlan) -> None:
-        self._bag_rows = _BagRows(bag, plan)
-        super().__init__(self._bag_rows.chunks, plan.columns, str(bag.path))
-
-    @property
-    def remarks(self) -> list[str]:
-        """What the user should see at once; complete after the bag was read."""
-        return [*self._bag_rows.remarks(), *super().remarks]
-
-    @property
-    def facts(self) -> list[str]:
-        """What the user should know, though nothing is wrong; complete after the bag was read."""
-        return self._bag_rows.pairing()
-
-    @property
-    def notes(self) -> list[str]:
-        """Remarks for the report; complete after the bag was read."""
-        return [*self._bag_rows.notes(), *super().notes]
-
-
-class _BagRows:
-    """Reads the rows of a bag once, and from a temporary file from then on."""
+    Raises BadInput if the plan does not fit the bag.
+    """
 
     def __init__(self, bag: Bag, plan: BagPlan) -> None:
         self._bag = bag
         self._plan = plan
-        self._topics = list(dict.fromkeys(field.topic for field in plan.fields))
-        if plan.rows_topic is not None and plan.rows_topic not in self._topics:
-            self._topics.append(plan.rows_topic)
+        topics = [field.topic for field in plan.fields]
+        if plan.rows_topic is not None:
+            topics.append(plan.rows_topic)
+        self._topics = list(dict.fromkeys(topics))
         self._refuse_absent()
         self._decoders = {name: decoder(bag.topics[name]) for name in self._topics}
         self._stamped = _examine(bag, plan, self._topics, self._decoders)
         self._losses = Losses()
         self._n_without_action = 0
-        self._kept_rows = _KeptRows(len(plan.fields))
+        self._row_file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the table
+        weakref.finalize(self, self._row_file.close)
+        self._is_read = False
+        super().__init__(self._bag_chunks, plan.columns, str(bag.path))
 
     def _refuse_absent(self) -> None:
         """Raise BadInput if a topic is not there, or has no message."""
+        topics = self._bag.topics
         for name in self._topics:
-            topics = self._bag.topics
             if name not in topics:
                 topic_names = ", ".join(sorted(topics))
                 raise BadInput(f"{self._bag.path} has no topic {name!r}; there are {topic_names}")
@@ -337,47 +310,55 @@ class _BagRows:
                     f"{self._bag.path}: the topic {name} has no message: leave it out, or record it again"
                 )
 
-    def chunks(self) -> Iterator[Chunk]:
+    def _bag_chunks(self) -> Iterator[Chunk]:
         """Yield the rows as columns by name."""
-        if self._kept_rows.is_complete:
-            blocks = self._kept_rows.read()
-        else:
-            blocks = self._read_bag()
         episodes = _Episodes()
         self._n_without_action = 0
-        for block in blocks:
-            yield self._chunk(block, episodes)
+        for rows in self._stored_rows() if self._is_read else self._read_bag():
+            values = {field.column: rows[:, i + 1] for i, field in enumerate(self._plan.fields)}
+            chunk: dict[str, NDArray[Any]] = {_TIME: rows[:, 0], **values}
+            has_action = np.ones(len(rows), dtype=bool)
+            if self._plan.action:
+                chunk[_ACTION] = _action(self._plan.action, values)
+                has_action = np.isfinite(chunk[_ACTION])
+                self._n_without_action += int((~has_action).sum())
+            if self._plan.columns.episode == _EPISODE:
+                numbers = None
+                if self._plan.episode is not None:
+                    numbers = values[self._plan.episode]
+                chunk[_EPISODE] = episodes.numbers(numbers, has_action)
+            yield chunk
         if not self._losses.n_rows:
             raise BadInput(
                 f"{self._bag.path} has no row with a number in each field: {self._gaps()}"
             )
         if self._plan.action and self._n_without_action == self._losses.n_rows:
-            topics = ", ".join(self._topics_of(self._plan.action))
             raise BadInput(
-                f"{self._bag.path}: no row has an action, because no message of {topics} is at most max_age_s before "
-                "it: set a larger one"
+                f"{self._bag.path}: no row has an action, because no message of {self._action_topics} is at most "
+                "max_age_s before it: set a larger one"
             )
 
-    def _read_bag(self) -> Iterator[NDArray[Any]]:
+    def _read_bag(self) -> Iterator[Floats]:
+        """Yield the rows of the bag in blocks, and store them."""
         self._losses = Losses()
-        self._kept_rows.clear()
+        self._row_file.seek(0)
+        self._row_file.truncate()
         resampler = Resampler(
             self._plan.fields, self._decoders, self._plan.columns.period_s, self._plan.rows_topic
         )
         messages = self._bag.messages(self._topics)
         if self._plan.clock == STAMP:
             messages = self._by_stamp(messages)
-        try:
-            for block in resampler.blocks(messages, self._losses):
-                self._kept_rows.add(block)
-                yield block
-        except (ValueError, IndexError, KeyError, AssertionError) as error:
-            if isinstance(error, BadInput):
-                raise
-            reason = " ".join(str(error).split())
-            raise BadInput(f"{self._bag.path}: a message cannot be read: {reason}") from None
+        for rows in resampler.blocks(messages, self._losses):
+            rows.tofile(self._row_file)
+            yield rows
         self._refuse_disorder()
-        self._kept_rows.is_complete = True
+        self._is_read = True
+
+    def _stored_rows(self) -> Iterator[Floats]:
+        shape = (self._losses.n_rows, 1 + len(self._plan.fields))
+        rows = np.memmap(self._row_file, dtype=np.float64, mode="r", shape=shape)
+        yield from np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS))
 
     def _refuse_disorder(self) -> None:
         """Raise BadInput if many messages stand too late in a file that has no index to sort them by."""
@@ -391,38 +372,29 @@ class _BagRows:
             "ones: `mcap recover` writes a file with an index"
         )
 
-    def _by_stamp(self, messages: Iterator[Message]) -> Iterator[Message]:
+    def _by_stamp(self, messages: Iterable[Message]) -> Iterator[Message]:
+        """Yield messages with the times of their headers, where they have one."""
         for message in messages:
+            time_ns = None
             if message.topic in self._stamped:
-                topic = self._bag.topics[message.topic]
-                time_ns = stamp_ns(topic, message.data)
-                if time_ns is None:
-                    time_ns = message.time_ns
-                yield Message(message.topic, time_ns, message.data)
-            else:
-                yield message
+                time_ns = stamp_ns(self._bag.topics[message.topic], message.data)
+            if time_ns is not None:
+                message = Message(message.topic, time_ns, message.data)
+            yield message
 
-    def _chunk(self, rows: Floats, episodes: _Episodes) -> Chunk:
-        values = {field.column: rows[:, i + 1] for i, field in enumerate(self._plan.fields)}
-        chunk: dict[str, NDArray[Any]] = {_TIME: rows[:, 0], **values}
-        has_action = np.ones(len(rows), dtype=bool)
-        if self._plan.action:
-            chunk[_ACTION] = _action(self._plan.action, values)
-            has_action = np.isfinite(chunk[_ACTION])
-            self._n_without_action += int((~has_action).sum())
-        if self._plan.columns.episode == _EPISODE:
-            numbers = None
-            if self._plan.episode is not None:
-                numbers = values[self._plan.episode]
-            chunk[_EPISODE] = episodes.numbers(numbers, has_action)
-        return chunk
-
+    @property
     def remarks(self) -> list[str]:
-        """Return what the user should see at once."""
+        """What the user should see at once; complete after the bag was read."""
+        return [*self._loss_remarks(), *super().remarks]
+
+    def _loss_remarks(self) -> list[str]:
+        """Say what is in no row."""
         remarks = []
         losses = self._losses
         if self._bag.cut:
-            remarks.append(f"The bag was cut off and is read up to the cut: {self._bag.cut}.")
+            remarks.append(
+                f"The bag was cut off and is read up to the cut: {self._bag.cut}. {self._share_read()}"
+            )
         if losses.jumps_s:
             topic, back_s = losses.jumps_s[0]
             times = "once"
@@ -448,39 +420,53 @@ class _BagRows:
         if n_gaps > 0.2 * (losses.n_rows + n_gaps):
             remarks.append(f"Many times have no row: {self._gaps()}.")
         if self._plan.action and self._n_without_action > 0.2 * losses.n_rows:
-            topics = ", ".join(self._topics_of(self._plan.action))
             remarks.append(
                 f"{self._n_without_action:,} of {losses.n_rows:,} rows have no action, because the newest message of "
-                f"{topics} is older than max_age_s; nothing is learned from them."
+                f"{self._action_topics} is older than max_age_s; nothing is learned from them."
             )
         return remarks
 
-    def pairing(self) -> list[str]:
-        """Say how long after its row an action came, or that it is one in force."""
+    def _share_read(self) -> str:
+        """Say how much of a bag that was cut off was read."""
+        n_messages = sum(self._bag.topics[name].n_messages for name in self._topics)
+        losses = self._losses
+        assert losses.start_ns is not None
+        text = f"{losses.n_messages:,} of {n_messages:,} messages of its topics were read"
+        if not self._bag.is_indexed:
+            text = f"{losses.n_messages:,} messages of its topics were read, and nothing counts those behind the cut"
+        return f"{text}: from {_date(losses.start_ns)} to {_date(losses.end_ns)}."
+
+    @property
+    def facts(self) -> list[str]:
+        """How long after its row an action came, or that it is one in force; complete after the bag was read."""
         if not self._plan.action:
             return []
-        topic = self._topics_of(self._plan.action)[0]
-        lags_ms = self._losses.lags_ms.get(topic)
+        topic = self._plan.action[0].topic
+        lags_ms = self._losses.lags_ms[topic]
         if not lags_ms:
             return []
-        lag_ms = _median(lags_ms)
-        text = f"Actions follow their rows by {lag_ms} ms"
-        if not lag_ms:
+        lags = sorted(lags_ms)
+        n_up_to = np.cumsum([lags_ms[lag_ms] for lag_ms in lags])
+        median_ms = lags[np.searchsorted(n_up_to, n_up_to[-1] / 2)]
+        text = f"Actions follow their rows by {median_ms} ms"
+        if not median_ms:
             text = "Actions have the time of their rows"
         n_in_force = self._losses.n_in_force[topic]
         if n_in_force:
             text += f"; {n_in_force:,} of {self._losses.n_rows:,} rows have the action in force"
         return [f"{text}."]
 
+    @property
     def notes(self) -> list[str]:
-        """Return facts for the report."""
+        """Remarks for the report; complete after the bag was read."""
         notes = []
         if self._losses.start_ns is not None:
-            start = datetime.fromtimestamp(self._losses.start_ns / SECOND_NS, UTC)
-            notes.append(f"Times are since the bag's first message, {start.isoformat()}.")
+            notes.append(
+                f"Times are since the bag's first message, {_date(self._losses.start_ns)}."
+            )
         if self._losses.n_gaps:
             notes.append(f"Rows were left out: {self._gaps()}.")
-        return [*notes, *self.pairing()]
+        return [*notes, *self.facts, *super().notes]
 
     def _gaps(self) -> str:
         parts = []
@@ -488,21 +474,13 @@ class _BagRows:
             parts.append(f"{topic} had no value, or one older than its max_age_s, {n_gaps:,} times")
         return "; ".join(parts) or "no message has one"
 
-    def _topics_of(self, parts: Sequence[ActionPart]) -> list[str]:
-        columns = {part.column for part in parts}
-        topics = [field.topic for field in self._plan.fields if field.column in columns]
-        return list(dict.fromkeys(topics))
+    @property
+    def _action_topics(self) -> str:
+        return ", ".join(dict.fromkeys(part.topic for part in self._plan.action))
 
 
-def _median(counts: Mapping[int, int]) -> int:
-    """Return the median of numbers of which there are so many each."""
-    n_below = 0
-    n_half = sum(counts.values()) / 2
-    for number in sorted(counts):
-        n_below += counts[number]
-        if n_below >= n_half:
-            break
-    return number
+def _date(time_ns: int) -> str:
+    return (_EPOCH + timedelta(microseconds=time_ns // 1000)).isoformat()
 
 
 class _Episodes:
@@ -524,35 +502,6 @@ class _Episodes:
         self._number = int(numbers[-1])
         self._had_action = bool(has_action[-1])
         return np.asarray(numbers, dtype=np.int64)
-
-
-class _KeptRows:
-    """Rows in a temporary file, which the system deletes with the process."""
-
-    def __init__(self, n_fields: int) -> None:
-        self.is_complete = False
-        self._width = n_fields + 1
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the table
-        weakref.finalize(self, self._file.close)
-        self._sizes: list[int] = []
-
-    def clear(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._sizes.clear()
-
-    def add(self, rows: Floats) -> None:
-        self._file.write(np.ascontiguousarray(rows).tobytes())
-        self._sizes.append(len(rows))
-
-    def read(self) -> Iterator[Floats]:
-        position = 0
-        for n_rows in self._sizes:
-            n_bytes = n_rows * self._width * 8
-            self._file.seek(position)
-            position += n_bytes
-            rows = np.frombuffer(self._file.read(n_bytes), dtype=np.float64)
-            yield rows.reshape(n_rows, self._width)
 
 
 def _action(parts: Sequence[ActionPart], values: Mapping[str, Floats]) -> Floats:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -896,6 +897,8 @@ def test_a_sqlite_bag_of_a_crash_is_read_to_the_cut_and_says_so(tmp_path: Path) 
     speed = newest("/odom", "twist.twist.linear.x", time_ns)
     assert rows["observation"][i, 0] == np.float32(speed)
     assert "read up to the cut" in table.remarks[0]
+    n_messages = sum(one.topic in ("/odom", "/battery") for one in islice(drive(), 700))
+    assert f"{n_messages} of {n_messages} messages of its topics were read" in table.remarks[0]
 
 
 def test_a_ros_1_bag_of_a_crash_has_no_index_and_the_remedy_is_named(tmp_path: Path) -> None:
@@ -922,13 +925,36 @@ def numbers_only(duration_s: float = 30.0) -> Iterator[Recorded]:
 
 def test_a_cut_mcap_file_is_read_to_its_last_whole_chunk(tmp_path: Path) -> None:
     columns = TWO_CHANNELS.format(odom='["twist.twist.linear.x"]')
+    of_topics = [one for one in numbers_only() if one.topic in ("/odom", "/battery")]
     whole = rows_of(json_bag(tmp_path, numbers_only()), columns)
     table = open_bag_table(crashed_mcap(tmp_path, numbers_only()), columns_file(tmp_path, columns))
     rows = np.concatenate([part.rows for part in table])
     assert 100 < len(rows) < 250
     assert rows["observation"].tolist() == whole["observation"][: len(rows)].tolist()
-    assert "read up to the cut" in table.remarks[0]
+    n_messages = sum(one.time_ns <= START_NS + rows["t"][-1] * SECOND_NS for one in of_topics)
+    pattern = (
+        r"read up to the cut: .* `mcap recover json\.mcap -o .* (\d+) messages of its topics were read, and nothing "
+        r"counts those behind the cut: from 2023-11-14T22:13:20\+00:00 to (\S+)\.$"
+    )
+    match = re.search(pattern, table.remarks[0])
+    assert match is not None
+    assert n_messages <= int(match[1]) <= n_messages + 2
+    assert datetime.fromisoformat(match[2]).timestamp() - START_NS / SECOND_NS < rows["t"][-1] + 0.1
     assert "# The bag was cut off" in draft_columns(tmp_path / "json.mcap")
+
+
+def test_messages_behind_damage_are_counted(tmp_path: Path) -> None:
+    """A flipped bit in the third chunk; those after it are not read."""
+    bag = json_bag(tmp_path, iter(twenty_seconds(0, 0)), chunk_size=1_500)
+    content = bytearray(bag.read_bytes())
+    compression = content.split(b"zstd", maxsplit=3)
+    compression[3][20] ^= 1
+    content = b"zstd".join(compression)
+    bag.write_bytes(content)
+    table = open_bag_table(bag, columns_file(tmp_path, X_EACH_TENTH))
+    n_rows = sum(len(part.rows) for part in table)
+    assert 20 < n_rows < 180
+    assert f" {n_rows} of 200 messages of its topics were read: from 1970-01-01" in table.remarks[0]
 
 
 @pytest.mark.parametrize("kind", ["MCAP", "ROS 1", "SQLite", "folder"])
