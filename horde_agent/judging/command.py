@@ -12,7 +12,7 @@ import tyro
 from horde_agent.runs.config import WHOLE, BadInput
 
 if TYPE_CHECKING:
-    from horde_agent.judging.recorded import RecordedData, Source
+    from horde_agent.judging.recorded import RecordedData
     from horde_agent.scoring.judgement import Evaluation
 
 
@@ -76,13 +76,15 @@ def run(command: EvaluateConfig) -> None:
     """Judge the policies, print a table of each with its verdict, and write the results."""
     from rich.console import Console
 
-    from horde_agent.judging.recorded import Source
     from horde_agent.judging.result import remarks, terminal_table, write_result
 
     _check(command)
-    source = Source(data=command.data, minari=command.minari, columns=command.columns)
     evaluated = _evaluated(
-        source, dict.fromkeys(command.policy), command.horizon, _options(command)
+        Path(str(command.data or command.minari)),
+        columns=command.columns,
+        policies=dict.fromkeys(command.policy),
+        horizon=command.horizon,
+        options=_options(command),
     )
     page = write_result(evaluated.evaluation, evaluated.data, _new_folder(command.out))
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -112,8 +114,6 @@ def _check(command: EvaluateConfig) -> None:
         raise BadInput(f"--horizon must be at least 1, not {command.horizon}")
     if command.out is not None and command.out.exists():
         raise BadInput(f"--out {command.out} exists; name a new folder")
-    if command.data is not None and not command.data.exists():
-        raise BadInput(f"{command.data} does not exist: name a table or the folder of a run")
 
 
 def _options(command: EvaluateConfig) -> dict[str, Any]:
@@ -147,7 +147,12 @@ class _Evaluated(NamedTuple):
 
 
 def _evaluated(
-    source: Source, policies: Mapping[str, Any], horizon: int | None, options: Mapping[str, Any]
+    data: Path,
+    *,
+    columns: Path | None,
+    policies: Mapping[str, Any],
+    horizon: int | None,
+    options: Mapping[str, Any],
 ) -> _Evaluated:
     """Judge policies by name; a value of None stands for the policy that the name describes."""
     from horde_agent.judging.policies import check_forms, target_of
@@ -161,21 +166,21 @@ def _evaluated(
     described_by_name = {name: name for name, policy in policies.items() if policy is None}
     policy_of = {**policies, **described_by_name}
     check_forms(policy_of.values())
-    data = read_recorded(source, horizon)
-    if config.truncated == FITTED and data.n_unknown_ends:
+    recorded = read_recorded(data, columns, horizon)
+    if config.truncated == FITTED and recorded.n_unknown_ends:
         raise BadInput(
-            f"{data.name} does not have the state after the last action of {data.n_unknown_ends:,} truncated "
+            f"{recorded.name} does not have the state after the last action of {recorded.n_unknown_ends:,} truncated "
             "episodes, of which --truncated fitted needs the value: use --truncated stretch, or add a row with that "
             "state"
         )
-    is_endless = not data.episodes.is_terminated.any()
+    is_endless = not recorded.episodes.is_terminated.any()
     if config.truncated == FITTED and config.gamma == 1.0 and is_endless:
         raise BadInput(
-            f"no episode of {data.name} terminates, so a value after a truncation is infinite at gamma = 1: choose "
+            f"no episode of {recorded.name} terminates, so a value after a truncation is infinite at gamma = 1: choose "
             "--gamma below 1, or --truncated stretch"
         )
-    targets = [target_of(policy, data, name) for name, policy in policy_of.items()]
-    return _Evaluated(judge(targets, config), data)
+    targets = [target_of(policy, recorded, name) for name, policy in policy_of.items()]
+    return _Evaluated(judge(targets, config), recorded)
 
 
 def evaluate(
@@ -210,19 +215,20 @@ def evaluate(
 
     Source: Precup, Sutton & Singh (2000); Jiang & Li (2016); Thomas & Brunskill (2016).
     """
-    from horde_agent.judging.recorded import Source
     from horde_agent.judging.result import write_result
 
     if out is not None and Path(out).exists():
         raise BadInput(f"out={out} exists; name a new folder")
-    path = Path(data)
     columns_file = None
     if columns is not None:
         columns_file = Path(columns)
-    source = Source(minari=str(data), columns=columns_file)
-    if path.exists():
-        source = Source(data=path, columns=columns_file)
-    evaluated = _evaluated(source, _by_name(policies), horizon, options)
+    evaluated = _evaluated(
+        Path(data),
+        columns=columns_file,
+        policies=_by_name(policies),
+        horizon=horizon,
+        options=options,
+    )
     if out is not None:
         write_result(evaluated.evaluation, evaluated.data, _new_folder(Path(out)))
     return evaluated.evaluation

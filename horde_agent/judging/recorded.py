@@ -8,8 +8,7 @@ out, unless the rows are cut into stretches of a fixed number of steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +21,9 @@ from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken
 from horde_agent.life.learner import encoder
-from horde_agent.record import Flag, Phase, read_in_parts
-from horde_agent.runs.config import BadInput, LearnConfig, is_life, run_of
-from horde_agent.runs.sources.data_set import open_data
+from horde_agent.record import Flag, Phase, Stream, read_in_parts
+from horde_agent.runs.config import BadInput, is_life, run_of
+from horde_agent.runs.sources.data_set import open_data_set
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.runs.storage.saved_run import read_extent
@@ -59,63 +58,28 @@ class RecordedData(NamedTuple):
     n_unknown_ends: int
 
 
-class Source(NamedTuple):
-    """Where the rows are.
-
-    Attributes:
-        data: A table, the folder of a LeRobot data set or of a run; None with `minari`.
-        minari: Name of a Minari data set; None with `data`.
-        columns: File that describes the columns of a table.
-    """
-
-    data: Path | None = None
-    minari: str | None = None
-    columns: Path | None = None
-
-
-class _Rows(NamedTuple):
-    """All rows of a source, with the header that describes them and remarks."""
-
-    rows: NDArray[Any]
-    header: Mapping[str, Any]
-    notes: tuple[str, ...]
-
-
-def read_recorded(source: Source, horizon: int | None = None) -> RecordedData:
+def read_recorded(
+    data: Path, columns: Path | None = None, horizon: int | None = None
+) -> RecordedData:
     """Read a data set or a run; raise BadInput if rewards, actions or their probabilities are missing.
 
     Args:
-        source: Where the rows are.
+        data: A data set, or the folder of a run.
+        columns: File that describes the columns of a table.
         horizon: Number of steps of the stretches into which the rows are cut; episodes as they are
             when None.
     """
-    name = str(source.minari or source.data)
-    if is_life(run_of(source.data)):
-        if source.columns is not None:
+    name = str(data)
+    run = run_of(data)
+    if run is not None and is_life(run):
+        if columns is not None:
             raise BadInput(
                 f"{name} is a run, which describes its columns itself: leave out --columns"
             )
-        recorded = _rows_of_run(Path(str(run_of(source.data))))
-    else:
-        config = replace(
-            LearnConfig(),
-            backend="data",
-            data=source.data,
-            minari=source.minari,
-            columns=source.columns,
-        )
-        recorded = _rows_of_table(open_data(config, counts_each_reward=True))
-    return recorded_data(name, recorded.rows, recorded.header, recorded.notes, horizon)
-
-
-def _rows_of_run(path: Path) -> _Rows:
-    folder = RunFolder(path)
-    header = read_extent(folder).header
-    parts = [part.rows for part in read_in_parts(folder.life)]
-    return _Rows(np.concatenate(parts), header, ())
-
-
-def _rows_of_table(table: Table) -> _Rows:
+        folder = RunFolder(run)
+        header = read_extent(folder).header
+        return recorded_data(name, _joined(read_in_parts(folder.life)), header, horizon=horizon)
+    table = open_data_set(data, columns, counts_each_reward=True)
     if table.columns.action is None:
         raise BadInput(
             f"{table.where} has no column of discrete actions, which policies choose among: name it "
@@ -124,8 +88,12 @@ def _rows_of_table(table: Table) -> _Rows:
     if not table.header["b_known"]:
         raise BadInput(_no_b(table.where))
     _check_whose_reward(table)
-    parts = [stream.rows for stream in table]
-    return _Rows(np.concatenate(parts), table.header, tuple(table.notes))
+    rows = _joined(table)
+    return recorded_data(name, rows, table.header, tuple(table.notes), horizon)
+
+
+def _joined(parts: Iterable[Stream]) -> NDArray[Any]:
+    return np.concatenate([part.rows for part in parts])
 
 
 def _check_whose_reward(table: Table) -> None:

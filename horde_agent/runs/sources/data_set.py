@@ -6,11 +6,12 @@ that of a robot is.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 
 from horde_agent.formats.behaviour import estimate_behaviour
 from horde_agent.formats.columns import ESTIMATE
-from horde_agent.formats.minari import open_minari
 from horde_agent.formats.registry import format_of
 from horde_agent.formats.tables import Table
 from horde_agent.horde import Horde
@@ -109,23 +110,32 @@ class DataSetSource(RecordedRows):
         )
 
 
-def open_data(config: LearnConfig, *, counts_each_reward: bool = False) -> Table:
-    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read.
-
-    Args:
-        config: Names it.
-        counts_each_reward: Of the table, also while b is estimated.
-    """
-    path = config.data or config.log
-    if config.minari is not None:
-        table = open_minari(config.minari, config.columns)
-    elif path is None:
+def open_data(config: LearnConfig) -> Table:
+    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
+    name = config.data or config.minari or config.log
+    if name is None:
         raise BadInput(
             "--backend data needs --data FILE or --minari NAME, the data set to learn from"
         )
-    else:
-        is_log = config.backend == "replay"
-        table = format_of(path).open(path, config.columns, is_log=is_log)
+    return open_data_set(Path(name), config.columns, is_log=config.backend == "replay")
+
+
+def open_data_set(
+    path: Path,
+    columns: Path | None,
+    *,
+    is_log: bool = False,
+    counts_each_reward: bool = False,
+) -> Table:
+    """Return a data set as a table, with an estimated b if its columns say so; raise BadInput if it cannot be read.
+
+    Args:
+        path: The data set, or its name.
+        columns: File that describes its columns; None if there is none.
+        is_log: Whether its actions are ignored, and its rows without a number dropped.
+        counts_each_reward: Of the table, also while b is estimated.
+    """
+    table = format_of(path).open(path, columns, is_log=is_log)
     table.counts_each_reward = counts_each_reward
     if table.columns.b == ESTIMATE:
         act_by(table, ESTIMATE)

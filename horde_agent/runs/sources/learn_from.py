@@ -25,7 +25,7 @@ from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
-from horde_agent.runs.sources.data_set import act_by, table_session
+from horde_agent.runs.sources.data_set import act_by, open_data_set, table_session
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
 from horde_agent.types import Floats
@@ -300,12 +300,9 @@ def _opened(
     if columns is not None:
         if not isinstance(data, str | Path):
             raise BadInput("columns describes a file: pass its path, or leave columns out")
-        table = format_of(Path(data)).open(Path(data), Path(columns))
-        if table.columns.b == ESTIMATE:
-            act_by(table, ESTIMATE)
-        return table
+        return open_data_set(Path(data), Path(columns))
     if isinstance(data, str | Path):
-        table = format_of(Path(data)).open(Path(data), None)
+        table = open_data_set(Path(data), None)
     else:
         table = open_minari(data)
     table.columns = Columns.of({"missing": missing}, table.columns)
