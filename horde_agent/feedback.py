@@ -1,6 +1,6 @@
 """Feedback: predictions of the previous step as inputs of the tile coder.
 
-    phi_{t+1} = tiles(o_{t+1}, y_t)        y_t = theta_t.phi_t, the predictions made at t
+    phi_{t+1} = tiles(o_{t+1}, y_t)        y_t: the predictions made at t
 
 A prediction depends on earlier observations, so that states with the same observation can have
 different features. The loop is causal: from step t + 1 it uses only the observation. Where a stream

@@ -167,7 +167,7 @@ class Horde:
             tiles: Active features, int64 of shape (n_active,), all different.
 
         Returns:
-            Predictions of the latest weights, averaged or not, float64, shape (n_demons,).
+            Predictions, as `predictions`, float64, shape (n_demons,).
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a
@@ -180,13 +180,12 @@ class Horde:
             self._unchecked = ()
         if self._rarity is not None:
             self._rarity.count(state[1])
-        predictions = self._engine.begin(state[1])
+        self._engine.begin(state[1])
         if self._engine.flags:
             self._handle_flags()
-            predictions = self._engine.latest
         self._current.state = state
         self._maker.begin(*state)
-        return self._readout.current(predictions)
+        return self._readout.latest(self._engine, n_waiting=0)
 
     def learn(
         self,
@@ -211,9 +210,8 @@ class Horde:
                 transition with a reward that is not finite.
 
         Returns:
-            Predictions of the new weights at `tiles`, float64, shape (n_demons,); in deferred mode
-            those of the latest processed step. With `config.average`, `predictions` reads those of
-            the averaged weights.
+            Predictions at `tiles` after this step, as `predictions`, float64, shape (n_demons,); in
+            deferred mode those of the latest processed step.
 
         Raises:
             ValueError: If an argument has a wrong shape or type, is NaN or out of range; the
@@ -232,24 +230,22 @@ class Horde:
         )
         divergence = self._divergence
         engine = self._engine.direct
-        predictions = engine.learn(state[1], self._maker.signals, is_last=terminated)
+        engine.learn(state[1], self._maker.signals, is_last=terminated)
         divergence.n_steps += 1
         if self._rarity is not None:
             self._count_state(self._rarity, state[1])
         if engine.flags:
             self._handle_flags()
-            predictions = self._engine.latest
         if self._readout.is_due(divergence.n_steps):
             self.catch_up()
-            self._readout.move_averages(
-                self._engine, state[1], divergence.n_steps, is_last=terminated
-            )
+            self._readout.move_averages(self._engine, divergence.n_steps, is_last=terminated)
         self.n_updates += self.n_updated
         if terminated:
             self._current.state = None
         else:
             self._current.state = state
-        return self._readout.processed(predictions, engine.n_waiting)
+        engine = self._engine.direct  # another one if a trace became too long
+        return self._readout.latest(engine, engine.n_waiting)
 
     def _count_state(self, rarity: FeatureRarity, tiles: Tiles) -> None:
         """Count the state reached, with these tiles, (n_active,), and classify the features if that is due."""
@@ -323,8 +319,6 @@ class Horde:
     def predict(self, tiles: Tiles, observation: NDArray[Any] | None = None) -> Floats:
         """Return the predictions of all demons at a state, float64, shape (n_demons,), without learning.
 
-        With `config.average` they are those of the averaged weights.
-
         Args:
             tiles: Its tiles, as in `begin`.
             observation: Its observation, as in `begin`; needed if an offset follows the reading.
@@ -336,8 +330,7 @@ class Horde:
             tiles = self._maker.states.tiles(tiles)
         else:
             observation, tiles = self._maker.states.checked(observation, tiles)
-        values = self._readout.averaged(self._processed(), tiles)
-        return self._readout.elsewhere(values, observation)
+        return self._readout.elsewhere(self._processed(), tiles, observation)
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
         """Return the action values of a question that finds a policy, at `tiles`, float64, shape (n_actions,).
@@ -389,15 +382,10 @@ class Horde:
     def predictions(self) -> Floats:
         """Predictions of all demons at the latest state, float64, shape (n_demons,).
 
-        With `config.average` they are those of the averaged weights, except after the end of a
-        stream.
+        Each is its demon's answer: the offset, theta.phi by the averaged weights, and their shift
+        (`learning.readout`). A demon without an average reads its latest weights.
         """
-        state = self._current.state
-        engine = self._processed()
-        values = engine.latest
-        if self._readout.averages is not None and state is not None:
-            values = self._readout.averaged(engine, state[1])
-        return self._readout.current(values)
+        return self._readout.latest(self._processed(), n_waiting=0)
 
     @property
     def offsets(self) -> Floats:
@@ -921,10 +909,10 @@ class Horde:
         """Return a demon's prediction at a state, (n_channels,) and (n_active,), NaN if it diverged."""
         if self._divergence.is_diverged[demon]:
             return np.nan
-        value = self._engine.direct.predict_one(demon, tiles)
+        prediction = self._readout.of_demon(self._engine.direct, demon, observation, tiles)
         if not self._engine.n_waiting:
             self._readout.mark_processed()
-        return self._readout.of_demon(value, demon, observation)
+        return prediction
 
 
 def check_size(n_features: int, n_active: int, mode: str) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels._jit import inlined, inner_kernel, kernel
-from horde_agent.types import Floats, Integers
+from horde_agent.types import Bools, Floats, Integers
 
 N_MEAN = 300.0
 """Readings that the mean is taken over."""
@@ -128,7 +128,21 @@ def follow(
 
 
 @kernel
-def add_offsets(predictions: Floats, added: Floats, place: NDArray[np.int32], out: Floats) -> None:
-    """Write predictions with their offsets, (n_demons,); `place` is each demon's in `ReadingArrays.added`."""
+def add_up(
+    latest: Floats,
+    averaged: Floats,
+    has_average: Bools,
+    shift: Floats,
+    added: Floats,
+    place: NDArray[np.int32],
+    out: Floats,
+) -> None:
+    """Write predictions, (n_demons,), from theta.phi and theta_bar.phi: see `learning/readout.py`.
+
+    Demons without an average have theta.phi. `place` is each demon's in `ReadingArrays.added`.
+    """
     for i in range(out.shape[0]):
-        out[i] = predictions[i] + added[place[i]]
+        value = latest[i]
+        if has_average[i]:
+            value = averaged[i] + shift[i]
+        out[i] = value + added[place[i]]

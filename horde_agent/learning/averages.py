@@ -32,7 +32,7 @@ import numpy as np
 
 from horde_agent.learning.engine import NEWCOMER
 from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Bools, Floats, Integers
+from horde_agent.types import Floats, Integers
 
 DECAY = 4
 """Power of the step that is a step's share in the average: eta."""
@@ -69,6 +69,7 @@ class WeightAverages:
         next_at: Learning step of the next one.
         restarted_at: Learning step at which all averages began, 0 unless weights were set.
         sample_at: Learning step of the next sample of the shifts.
+        has_average: Mask of demons that have an average, shape (n_demons,).
         shift: What is added to each demon's averaged prediction, d, shape (n_demons,).
         n_samples: Number of samples of each shift, shape (n_demons,).
     """
@@ -80,6 +81,7 @@ class WeightAverages:
         self.restarted_at = 0
         self.next_at = self._after(0, FIRST)
         self.sample_at = _next_sample(self.next_at)
+        self.has_average = np.zeros(n_demons, dtype=bool)
         self.shift = np.zeros(n_demons)
         self.n_samples = np.zeros(n_demons, dtype=np.int64)
 
@@ -87,11 +89,6 @@ class WeightAverages:
     def due_at(self) -> int:
         """Learning step at which there is something to do."""
         return min(self.next_at, self.sample_at)
-
-    @property
-    def is_empty(self) -> Bools:
-        """Mask of demons that have no average yet, shape (n_demons,)."""
-        return np.asarray(self.born_at >= self.averaged_at)
 
     def advance(self, now: int) -> Floats:
         """Return r of each demon for an average at learning step `now`, (n_demons,), and schedule the next one."""
@@ -102,6 +99,7 @@ class WeightAverages:
         of_horizon = -np.expm1(-(age - age_before) / self._horizon)
         rates = np.where(age > 0, np.maximum(of_decay, of_horizon), 0.0)
         self.averaged_at = now
+        self.has_average = self.born_at < now
         interval = max((now - self.restarted_at) // STEPS_PER_AVERAGE, BATCH)
         self.next_at = self._after(now, interval)
         return np.asarray(rates)
@@ -118,9 +116,8 @@ class WeightAverages:
 
         The shift of a demon without an average stays 0.
         """
-        has_average = ~self.is_empty
-        self.n_samples += has_average
-        rate = has_average / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
+        self.n_samples += self.has_average
+        rate = self.has_average / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
         self.shift += rate * (difference - self.shift)
         self.sample_at = _next_sample(now)
 
@@ -129,6 +126,7 @@ class WeightAverages:
         self.born_at[:] = now
         self.averaged_at = now
         self.restarted_at = now
+        self.has_average[:] = False
         self.next_at = self._after(now, FIRST)
         self.sample_at = _next_sample(self.next_at)
         self.shift[:] = 0.0
@@ -141,6 +139,7 @@ class WeightAverages:
         """
         is_new = old_index == NEWCOMER
         self.born_at = np.where(is_new, now, self.born_at[old_index])
+        self.has_average = self.born_at < self.averaged_at
         self.shift = np.where(is_new, 0.0, self.shift[old_index])
         self.n_samples = np.where(is_new, 0, self.n_samples[old_index])
 
@@ -166,6 +165,7 @@ class WeightAverages:
     def restore(self, state: State) -> None:
         """Restore a state of the same demons."""
         put_back(self, state, *_STATE)
+        self.has_average = self.born_at < self.averaged_at
 
 
 def _next_sample(now: int) -> int:

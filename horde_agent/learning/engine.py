@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ SEPARATE_TRACES = (
     'config=LearnerConfig(engine="plain")'
 )
 NEWCOMER = -1
+WeightsName = Literal["theta", "average"]
+"""Weights that an engine can predict from: the latest, or their averages."""
 
 
 class EngineResults(Protocol):
@@ -43,7 +45,11 @@ class EngineResults(Protocol):
 
     @property
     def latest(self) -> Floats:
-        """Predictions at the latest completed step, float64, shape (n_demons,); the next step may overwrite them."""
+        """theta.phi at the latest completed step, float64, shape (n_demons,); the next step may overwrite it."""
+
+    @property
+    def latest_averaged(self) -> Floats:
+        """theta_bar.phi there, likewise; 0 without averages."""
 
     @property
     def td_error(self) -> Floats:
@@ -57,20 +63,17 @@ class EngineResults(Protocol):
     def max_trace(self) -> Floats:
         """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
 
-    def predict_averaged(self, tiles: Tiles) -> Floats:
-        """Return the predictions of the averaged weights at `tiles`, (n_active,), float64, shape (n_demons,)."""
-
     def averaged_weights(self, demons: Integers | None = None) -> Reals:
         """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
 
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return theta.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
+    def predict(self, tiles: Tiles, weights: WeightsName = "theta") -> Floats:
+        """Return theta.phi or average.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
 
-    def predict_one(self, demon: int, tiles: Tiles) -> float:
-        """Return one demon's prediction at `tiles`, (n_active,)."""
+    def predict_one(self, demon: int, tiles: Tiles, weights: WeightsName = "theta") -> float:
+        """Return one demon's theta.phi or average.phi at `tiles`, (n_active,)."""
 
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values, (n_actions,), of a demon at `tiles`; raise ValueError if its rule has none."""

@@ -20,6 +20,7 @@ from horde_agent.learning.engine import (
     DemonMapping,
     Engine,
     RuleEngine,
+    WeightsName,
     no_step_sizes,
 )
 from horde_agent.learning.plain import PlainEngine
@@ -301,6 +302,11 @@ class MixedEngine:
         return self._read(lambda engine: engine.latest)
 
     @property
+    def latest_averaged(self) -> Floats:
+        """theta_bar.phi at the latest completed step, float64, shape (n_demons,)."""
+        return self._read(lambda engine: engine.latest_averaged)
+
+    @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
         return self._read(lambda engine: engine.td_error)
@@ -319,18 +325,14 @@ class MixedEngine:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
         return self._read(lambda engine: engine.mspbe_vector())
 
-    def predict(self, tiles: Tiles) -> Floats:
-        """Return theta.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
-        return self._read(lambda engine: engine.predict(tiles))
+    def predict(self, tiles: Tiles, weights: WeightsName = "theta") -> Floats:
+        """Return theta.phi or average.phi of all demons at `tiles`, (n_active,), float64, shape (n_demons,)."""
+        return self._read(lambda engine: engine.predict(tiles, weights))
 
-    def predict_averaged(self, tiles: Tiles) -> Floats:
-        """Return the predictions of the averaged weights at `tiles`, (n_active,), float64, shape (n_demons,)."""
-        return self._read(lambda engine: engine.predict_averaged(tiles))
-
-    def predict_one(self, demon: int, tiles: Tiles) -> float:
-        """Return one demon's prediction at `tiles`, (n_active,)."""
+    def predict_one(self, demon: int, tiles: Tiles, weights: WeightsName = "theta") -> float:
+        """Return one demon's theta.phi or average.phi at `tiles`, (n_active,)."""
         engine, index = self._engine_of(demon)
-        return engine.predict_one(index, tiles)
+        return engine.predict_one(index, tiles, weights)
 
     def _engine_of(self, demon: int) -> tuple[RuleEngine, int]:
         """Return a demon's engine, and its index there."""

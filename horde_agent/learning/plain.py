@@ -29,6 +29,7 @@ from horde_agent.learning.engine import (
     LARGEST_STEP,
     SMALLEST_SHARED_WORK,
     DemonMapping,
+    WeightsName,
     check_weights,
     fault,
     max_finite,
@@ -54,7 +55,7 @@ _NUMBERS = [
     "alpha_w",
     "bound",
 ]  # of each
-_OWN_STATE = ("_n_steps", "latest")
+_OWN_STATE = ("_n_steps", "latest", "latest_averaged")
 
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
@@ -104,7 +105,8 @@ class PlainEngine:
             weights, and predicts the highest action value.
 
     Attributes:
-        latest: Predictions at the latest state, float64, shape (n_demons,).
+        latest: theta.phi at the latest state, float64, shape (n_demons,).
+        latest_averaged: theta_bar.phi there; 0 without averages.
         stream: Number of the selected stream.
 
     Source: Maei (2011); White, Modayil & Sutton (2012). The equations: `kernels/rules/gtd.py`.
@@ -149,6 +151,7 @@ class PlainEngine:
         self.stream = 0
         self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
         self.latest: Floats = np.zeros(self.n_demons)
+        self.latest_averaged: Floats = np.zeros(self.n_demons)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
@@ -256,6 +259,8 @@ class PlainEngine:
         self._phi = phi
         self.latest = self._values(phi, self._demons.theta)
         self._demons.prediction[:] = self.latest
+        if self._demons.average.size:
+            self.latest_averaged = self._values(phi, self._demons.average)
         return self.latest
 
     def _check_some_demons(self) -> None:
@@ -304,9 +309,9 @@ class PlainEngine:
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
-    def predict(self, tiles: NDArray[Any]) -> Floats:
-        """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
-        return self._values(self._features(tiles), self._demons.theta)
+    def predict(self, tiles: NDArray[Any], weights: WeightsName = "theta") -> Floats:
+        """Return theta.phi or average.phi of all demons at `tiles`, float64, shape (n_demons,)."""
+        return self._values(self._features(tiles), getattr(self._demons, weights))
 
     def _values(self, phi: Phi, theta: Reals) -> Floats:
         """Return the predictions of some weights, (n_demons, n_weights), float64, shape (n_demons,)."""
@@ -314,12 +319,13 @@ class PlainEngine:
         control.predict(theta, self._n_actions, phi, out, n_threads=self._n_threads)
         return out
 
-    def predict_one(self, demon: int, tiles: NDArray[Any]) -> float:
-        """Return one demon's prediction at `tiles`, (n_active,)."""
+    def predict_one(self, demon: int, tiles: NDArray[Any], weights: WeightsName = "theta") -> float:
+        """Return one demon's theta.phi or average.phi at `tiles`, (n_active,)."""
         if self._n_actions > 1:
-            return float(self.action_values(demon, tiles).max())
+            return float(self.predict(tiles, weights)[demon])
         phi = self._features(tiles)
-        return float(self._demons.theta[demon, phi.feature].astype(np.float64) @ phi.value)
+        of_demon = getattr(self._demons, weights)[demon]
+        return float(of_demon[phi.feature].astype(np.float64) @ phi.value)
 
     def action_values(self, demon: int, tiles: NDArray[Any]) -> Floats:
         """Return one demon's theta.phi(s, a) at `tiles`, (n_active,), for each action, shape (n_actions,)."""
@@ -335,10 +341,7 @@ class PlainEngine:
         change = self._demons.theta - average
         change *= rates.astype(self.dtype)[:, None]
         average += change
-
-    def predict_averaged(self, tiles: NDArray[Any]) -> Floats:
-        """Return the predictions of the averaged weights at `tiles`, float64, shape (n_demons,)."""
-        return self._values(self._features(tiles), self._demons.average)
+        self._move_to(self._phi)
 
     def averaged_weights(self, demons: Integers | None = None) -> Reals:
         """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
@@ -459,6 +462,7 @@ class PlainEngine:
         self._is_diverged[demon] = True
         arrays.alive[demon] = False
         self.latest[demon] = 0.0
+        self.latest_averaged[demon] = 0.0
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon has diverged, shape (n_demons,)."""
@@ -586,6 +590,7 @@ class PlainEngine:
                 of_stream[name] = moved = np.take(of_stream[name], mapping.old_index, axis)
                 np.moveaxis(moved, axis, 0)[is_new] = 0
         self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
+        self.latest_averaged = np.where(is_new, 0.0, self.latest_averaged[mapping.old_index])
 
     # ---- state ----------------------------------------------------------------------------------
 
@@ -638,3 +643,5 @@ class PlainEngine:
         self._is_diverged[:] = is_diverged
         self._phi = self._features(tiles)
         self.latest = demons.prediction.copy()
+        if demons.average.size:
+            self.latest_averaged = self._values(self._phi, demons.average)

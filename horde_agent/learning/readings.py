@@ -8,12 +8,10 @@ may take turns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from horde_agent.kernels.readings import FOLLOWER, ReadingArrays, add_offsets, write_gains
-from horde_agent.kernels.vectors import bind
+from horde_agent.kernels.readings import FOLLOWER, ReadingArrays, write_gains
 from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import Observation
 from horde_agent.saving import State, attributes, inner, nested
@@ -66,11 +64,6 @@ class ReadingOffsets:
         self.place[demons] = np.searchsorted(cumulants, cumulant[demons])
         self.place[steady] = k + np.arange(steady.size)
         self._other_streams: dict[int, State] = {}
-        self._add: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes except addresses."""
-        return vars(self) | {"_add": None}
 
     @property
     def _nowhere(self) -> int:
@@ -116,15 +109,6 @@ class ReadingOffsets:
             return float(self.arrays.added[place])
         one = self.arrays.follower[place]
         return float(one.offset + one.gain * (observation[one.channel] - one.centre))
-
-    def with_offsets(self, values: Floats, added: Floats) -> Floats:
-        """Return predictions from theta.phi, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
-        predictions = np.empty(values.size)
-        arguments = (values, added, self.place, predictions)
-        if self._add is None:
-            self._add = bind(add_offsets, like=arguments)
-        self._add(*arguments)
-        return predictions
 
     def begin(self) -> None:
         """Begin a stream: no later reading belongs to a return from before."""

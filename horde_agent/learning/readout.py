@@ -19,6 +19,7 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels import offsets as offset_kernels
+from horde_agent.kernels import readings as reading_kernels
 from horde_agent.kernels.checks import SignalArrays
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.averages import WeightAverages
@@ -28,7 +29,7 @@ from horde_agent.learning.readings import ReadingOffsets
 from horde_agent.learning.rules import LearnerConfig
 from horde_agent.learning.values import Cumulants, Observation
 from horde_agent.saving import State, inner, nested
-from horde_agent.types import Floats, Integers, Reals, Tiles
+from horde_agent.types import Bools, Floats, Integers, Reals, Tiles
 
 
 class Readout:
@@ -75,13 +76,16 @@ class Readout:
         self.averages: WeightAverages | None = None
         if config.average > 0.0:
             self.averages = WeightAverages(config.average, len(questions))
+        self._none = np.zeros(len(questions))
+        self._nobody = np.zeros(len(questions), dtype=bool)
         self._signals: SignalArrays | None = None
         self._read: Any = None
         self._write: Any = None
+        self._add: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
-        return vars(self) | {"_read": None, "_write": None}
+        return vars(self) | {"_read": None, "_write": None, "_add": None}
 
     # ---- what offsets change in the signals ------------------------------------------------------
 
@@ -130,60 +134,73 @@ class Readout:
         """Note that the engine has processed everything up to the current state."""
         self.following.mark_processed()
 
-    def processed(self, values: Floats, n_waiting: int) -> Floats:
-        """Return the predictions of the latest processed step from its theta.phi, (n_demons,), in a new array.
-
-        `n_waiting` later steps are queued.
-        """
-        if not self.offsets.is_on:
-            return values.copy()
+    def latest(self, engine: Engine, n_waiting: int) -> Floats:
+        """Return the predictions at the latest processed step, (n_demons,); `n_waiting` later ones are queued."""
         following = self.following
-        if not self._is_deferred:
-            return following.with_offsets(values, following.arrays.added)
-        if not n_waiting:
+        added = following.arrays.added
+        if self._is_deferred and n_waiting:
+            added = following.added_processed
+        elif self._is_deferred:
             following.mark_processed()
-        return following.with_offsets(values, following.added_processed)
+        return self._added_up(engine.latest, engine.latest_averaged, added)
 
-    def current(self, values: Floats) -> Floats:
-        """Return predictions at the current state from theta.phi or theta_bar.phi + d, (n_demons,), in a new array."""
-        return self._with_offsets(values, self.following.arrays.added)
-
-    def elsewhere(self, values: Floats, observation: Observation | None) -> Floats:
-        """Return predictions at a state with this observation, (n_channels,), from theta.phi or theta_bar.phi + d.
+    def elsewhere(self, engine: Engine, tiles: Tiles, observation: Observation | None) -> Floats:
+        """Return the predictions at a state, (n_active,) and (n_channels,), of shape (n_demons,).
 
         Raises:
             ValueError: If the observation is missing, and an offset follows the reading.
         """
-        following = self.following
+        added = self.following.arrays.added
         if observation is not None:
-            return self._with_offsets(values, following.added_at(observation))
-        if following.is_on:
+            added = self.following.added_at(observation)
+        elif self.following.is_on:
             raise ValueError(
                 "predict needs the observation, too, as offsets follow the reading: "
                 "predict(tiles, observation)"
             )
-        return self._with_offsets(values, following.arrays.added)
+        latest = averaged = self._none
+        if not self._has_average.all():
+            latest = engine.predict(tiles)
+        if self._has_average.any():
+            averaged = engine.predict(tiles, "average")
+        return self._added_up(latest, averaged, added)
 
-    def _with_offsets(self, values: Floats, added: Floats) -> Floats:
-        if not self.offsets.is_on:
-            return values.copy()
-        return self.following.with_offsets(values, added)
+    def of_demon(self, engine: Engine, demon: int, observation: Observation, tiles: Tiles) -> float:
+        """Return one demon's prediction at a state, (n_channels,) and (n_active,)."""
+        added = self.following.added_to(demon, observation)
+        if self.averages is not None and self._has_average[demon]:
+            averaged = engine.predict_one(demon, tiles, "average")
+            return averaged + float(self.averages.shift[demon]) + added
+        return engine.predict_one(demon, tiles) + added
 
-    def averaged(self, engine: Engine, tiles: Tiles) -> Floats:
-        """Return theta_bar.phi + d at tiles, (n_active,), or theta.phi without averages, (n_demons,)."""
+    @property
+    def _has_average(self) -> Bools:
+        """Mask of the demons with an average, shape (n_demons,)."""
         if self.averages is None:
-            return engine.predict(tiles)
-        is_empty = self.averages.is_empty
-        if is_empty.all():
-            return engine.predict(tiles)
-        averaged = engine.predict_averaged(tiles) + self.averages.shift
-        if is_empty.any():
-            return np.where(is_empty, engine.predict(tiles), averaged)
-        return averaged
+            return self._nobody
+        return self.averages.has_average
 
-    def of_demon(self, value: float, demon: int, observation: Observation) -> float:
-        """Return one demon's prediction at a state with this observation, (n_channels,), from its theta.phi there."""
-        return value + self.following.added_to(demon, observation)
+    def _added_up(self, latest: Floats, averaged: Floats, added: Floats) -> Floats:
+        """Return predictions, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
+        if not self.offsets.is_on and self.averages is None:
+            return latest.copy()
+        shift = self._none
+        if self.averages is not None:
+            shift = self.averages.shift
+        predictions = np.empty(latest.size)
+        arguments = (
+            latest,
+            averaged,
+            self._has_average,
+            shift,
+            added,
+            self.following.place,
+            predictions,
+        )
+        if self._add is None:
+            self._add = bind(reading_kernels.add_up, like=arguments)
+        self._add(*arguments)
+        return predictions
 
     # ---- averaged weights ------------------------------------------------------------------------
 
@@ -191,15 +208,15 @@ class Readout:
         """Return whether averages or shifts move at a learning step."""
         return self.averages is not None and n_steps >= self.averages.due_at
 
-    def move_averages(self, engine: Engine, tiles: Tiles, n_steps: int, *, is_last: bool) -> None:
-        """Move averages and shifts toward the weights of learning step `n_steps`, which led to `tiles`, (n_active,)."""
+    def move_averages(self, engine: Engine, n_steps: int, *, is_last: bool) -> None:
+        """Move averages and shifts toward the weights of learning step `n_steps`."""
         averages = self.averages
         if averages is None:
             return
         if n_steps >= averages.next_at:
             engine.move_averages(averages.advance(n_steps))
         if n_steps >= averages.sample_at and not is_last:
-            averages.sample(engine.latest - engine.predict_averaged(tiles), n_steps)
+            averages.sample(engine.latest - engine.latest_averaged, n_steps)
 
     def restart_averages(self, n_steps: int) -> None:
         """Begin the averages again at learning step `n_steps`, as for weights that were set."""
@@ -211,7 +228,7 @@ class Readout:
         if self.averages is None:
             return engine.weights(demons)[0]
         averaged = engine.averaged_weights(demons)
-        is_empty = self.averages.is_empty
+        is_empty = ~self.averages.has_average
         if demons is not None:
             is_empty = is_empty[demons]
         if is_empty.any():

@@ -25,6 +25,7 @@ from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     SMALLEST_SCALE,
     DemonMapping,
+    WeightsName,
     check_weights,
     fault,
     max_finite,
@@ -133,6 +134,11 @@ class SpanEngine:
     def latest(self) -> Floats:
         """Predictions at the latest completed step, float64, shape (n_demons,); the next step overwrites them."""
         return self.memory.span.predictions
+
+    @property
+    def latest_averaged(self) -> Floats:
+        """theta_bar.phi at the latest completed step, likewise; 0 without averages."""
+        return self.memory.span.averaged
 
     @property
     def stream(self) -> int:
@@ -261,31 +267,33 @@ class SpanEngine:
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
-    def predict(self, tiles: Integers) -> Floats:
-        """Return theta.phi of all demons at `tiles`, float64, shape (n_demons,), without learning."""
-        return self._of_demons(self._predict(tiles, 0, self.layout.n_blocks))
+    def predict(self, tiles: Integers, weights: WeightsName = "theta") -> Floats:
+        """Return theta.phi or average.phi of all demons at `tiles`, float64, shape (n_demons,), without learning."""
+        return self._of_demons(self._predict(tiles, weights, 0, self.layout.n_blocks))
 
-    def predict_one(self, demon: int, tiles: Integers) -> float:
-        """Return one demon's prediction at `tiles`, (n_active,)."""
+    def predict_one(self, demon: int, tiles: Integers, weights: WeightsName = "theta") -> float:
+        """Return one demon's theta.phi or average.phi at `tiles`, (n_active,)."""
         lane = int(self.layout.lane[demon])
         b = self.layout.block_of(lane)
-        return float(self._predict(tiles, b, b + 1)[lane])
+        return float(self._predict(tiles, weights, b, b + 1)[lane])
 
     def action_values(self, demon: int, tiles: Integers) -> Floats:  # noqa: ARG002 - the protocol's arguments
         """Raise ValueError whatever `tiles`, (n_active,): rules that find policies are not supported."""
         raise ValueError(f"algorithm {self.config.algorithm!r} has no action values")
 
-    def _predict(self, tiles: Integers, first: int, last: int) -> Reals:
-        """Return theta.phi of the lanes of blocks [first, last)."""
+    def _predict(self, tiles: Integers, weights: WeightsName, first: int, last: int) -> Reals:
+        """Return theta.phi or average.phi of the lanes of blocks [first, last)."""
         self.catch_up()
-        bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
+        blocks = np.array([first, last])
         rows = np.zeros(tiles.size, dtype=np.int64)
         allocation = self.memory.allocation
-        overlap = allocation.zeros(allocation.n_times)
         sums = allocation.zeros(self.layout.n_lanes)
-        transition.predict(
-            self.memory.native, tiles, np.array([first, last]), bits, rows, overlap, sums
-        )
+        if weights == "average":
+            transition.sum_averages(self.memory.native, tiles, blocks, rows, sums)
+            return sums
+        bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
+        overlap = allocation.zeros(allocation.n_times)
+        transition.predict(self.memory.native, tiles, blocks, bits, rows, overlap, sums)
         return sums
 
     # ---- averaged weights -----------------------------------------------------------------------
@@ -298,13 +306,6 @@ class SpanEngine:
         of_lanes = self.memory.allocation.zeros(self.layout.n_lanes)
         of_lanes[self.layout.lane] = rates
         transition.move_averages(self.memory.native, of_lanes)
-
-    def predict_averaged(self, tiles: Integers) -> Floats:
-        """Return the averaged weights' theta.phi of all demons at `tiles`, float64, shape (n_demons,)."""
-        rows = np.zeros(tiles.size, dtype=np.int64)
-        sums = self.memory.allocation.zeros(self.layout.n_lanes)
-        transition.sum_averages(self.memory.native, tiles, rows, sums)
-        return self._of_demons(sums)
 
     def averaged_weights(self, demons: Integers | None = None) -> Reals:
         """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
@@ -539,6 +540,7 @@ class SpanEngine:
         transition.sum_bases(self.memory.native, self._active)
         self.arrays.prediction[:] = self.arrays.base
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
+        self.arrays.averaged[:] = self._of_demons(self.arrays.base_average)
 
     # ---- state ----------------------------------------------------------------------------------
 
@@ -560,7 +562,9 @@ class SpanEngine:
         """
         self._flush()
         latest = self.latest
+        latest_averaged = self.latest_averaged
         self.memory.rearrange(mapping)
         self.n_demons = mapping.group.size
         self._signals = None
         self.latest[:] = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
+        self.latest_averaged[:] = np.where(mapping.is_new, 0.0, latest_averaged[mapping.old_index])

@@ -128,7 +128,8 @@ ARRAYS: dict[str, Array] = {
         ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"), Array(LANE, of_stream=True)
     ),
     **dict.fromkeys(
-        ("is_flagged", "base", "base_w", "d_sum", "h_sum", "q_sum", "w_left"), Array(LANE)
+        ("is_flagged", "base", "base_w", "base_average", "d_sum", "h_sum", "q_sum", "w_left"),
+        Array(LANE),
     ),
     **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest", "skips"), Array(LANE)),
     **dict.fromkeys(("flushed_at", "tail_from"), Array(GROUP, of_stream=True)),
@@ -138,7 +139,14 @@ ARRAYS: dict[str, Array] = {
         ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)
     ),
     **dict.fromkeys(
-        ("signal_interest", "signal_skips", "signal_b", "signal_changes", "predictions"),
+        (
+            "signal_interest",
+            "signal_skips",
+            "signal_b",
+            "signal_changes",
+            "predictions",
+            "averaged",
+        ),
         Array(SIGNAL),
     ),
     **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
@@ -535,6 +543,7 @@ class Allocation:
             "signal_b": np.zeros(batch),
             "signal_changes": np.zeros((batch, 2), dtype=np.int64),
             "predictions": np.zeros(group.size),
+            "averaged": np.zeros(group.size),
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -850,6 +859,7 @@ class SpanMemory:
             arrays["numbers"][lane :: layout.n_lanes] = 0
         self.is_diverged[lane] = True
         span.predictions[demon] = 0.0
+        span.averaged[demon] = 0.0
         self._disconnect()
 
     def _disconnect(self) -> None:

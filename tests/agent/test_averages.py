@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig
+from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction
 from horde_agent.learning.averages import WeightAverages
 from horde_agent.runs.config import BadInput, LearnConfig, average_of, resolve
 from tests.agent.hordes import (
     BEHAVIOUR,
+    BOTH,
     IN_ALL,
     N_ACTIONS,
     N_ACTIVE,
@@ -107,22 +108,40 @@ def test_an_eager_horde_learns_the_same_bits_with_averages() -> None:
 
 
 @IN_ALL
-def test_predictions_are_read_from_the_averages_and_learn_returns_those_of_the_weights(
-    engine: Any, mode: Any
-) -> None:
-    horde = make(questions(), engine, mode, average=HORIZON)
+def test_a_prediction_is_the_same_wherever_it_is_read(engine: Any, mode: Any) -> None:
+    """Returned by `learn` and `begin`, as an attribute, at given tiles, and as another question's cumulant.
+
+    By the latest weights it would be another number.
+    """
+    about = ask("about it", BEHAVIOUR, Prediction("off-policy"), 0.0)
+    horde = make([*questions(), about], engine, mode, average=HORIZON, step_size=0.2)
     life = RandomLife(horde)
     life.run(200)
-    _, tiles = life.state
-    np.testing.assert_array_equal(horde.predictions, horde.predict(tiles))
+    observation, tiles = life.state
+    predictions = horde.predictions
     expected = horde.averaged_weights()[:, tiles].sum(axis=1) + horde.shifts
-    np.testing.assert_allclose(horde.predictions, expected, rtol=0, atol=1e-12)
-    horde.catch_up()
-    latest = horde.learn(0, 0.5, np.zeros(4), tiles)
-    horde.catch_up()
+    np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(horde.predict(tiles), expected, rtol=0, atol=1e-12)
+    of_latest_weights = horde.weights()[0][:, tiles].sum(axis=1)
+    assert np.abs(of_latest_weights - predictions)[0] > 0.01
+    returned = horde.learn(0, 0.5, observation, tiles)
+    assert horde.signals.c_tp1[-1] == pytest.approx(predictions[0], abs=1e-12)
     if mode == "eager":
-        of_weights = horde.weights()[0][:, tiles].sum(axis=1)
-        np.testing.assert_allclose(latest, of_weights, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(returned, horde.predictions)
+    np.testing.assert_array_equal(horde.begin(observation, tiles), horde.predictions)
+
+
+@BOTH
+def test_the_predictions_after_the_last_step_of_a_stream_are_those_of_the_averages(
+    engine: Any,
+) -> None:
+    horde = make(questions(), engine, average=HORIZON, step_size=0.2)
+    life = RandomLife(horde)
+    life.run(200)
+    observation, tiles = life.state
+    returned = horde.learn(0, 0.5, observation, tiles, terminated=True)
+    np.testing.assert_array_equal(horde.predictions, returned)
+    np.testing.assert_allclose(returned, horde.predict(tiles), rtol=0, atol=1e-12)
 
 
 @IN_ALL
@@ -364,9 +383,10 @@ def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
     horde.begin(np.zeros(1), tiles)
     squares = np.zeros(2)
     for step in range(6_000):
-        latest = horde.learn(0, 1.0, rng.random(1), tiles)
+        predictions = horde.learn(0, 1.0, rng.random(1), tiles)
         if step >= 3_000:
-            squares += (np.array([latest[0], horde.predictions[0]]) - 0.5) ** 2
+            latest = horde.weights()[0][0, 0]
+            squares += (np.array([latest, predictions[0]]) - 0.5) ** 2
     assert squares[1] < squares[0] / 6
 
 

@@ -48,7 +48,7 @@ MAY_DIFFER = {
             "SignalMaker._finish",
             "Readout._read",
             "Readout._write",
-            "ReadingOffsets._add",
+            "Readout._add",
         ),
         "compiled functions bound to addresses in this process",
     ),

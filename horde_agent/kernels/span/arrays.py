@@ -114,6 +114,7 @@ class SpanArrays(NamedTuple):
     is_flagged: Reals  # 1 once a number was not finite or a weight above its bound
     base: Reals  # theta.phi_t, theta as written
     base_w: Reals  # w.phi at time w_at[block], w as written
+    base_average: Reals  # average.phi at the latest completed step; 0 without averages
     d_sum: Reals  # sum d_k e_k.phi_t / rho_k over pending steps
     h_sum: Reals  # sum h_k phi_{k+1}.phi_t
     q_sum: Reals  # sum q_k phi_k.phi_t
@@ -171,6 +172,7 @@ class SpanArrays(NamedTuple):
     precomputed: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
 
     predictions: Floats  # (n_demons,): at the latest completed step
+    averaged: Floats  # (n_demons,): average.phi there
 
     # Settings.
     every_step: bool  # w decays also if rho = 0

@@ -48,6 +48,7 @@ from horde_agent.kernels.span.writing import (
     move_base,
     precompute_bases,
     sum_base,
+    sum_base_average,
     sum_trace,
     tabulate_coefficients,
     write_lanes,
@@ -261,10 +262,23 @@ def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
 
 @inner_kernel
 def write_predictions(span: SpanArrays, b: int) -> None:
-    """Copy a block's predictions to `predictions`."""
+    """Copy a block's predictions to `predictions`, and those of the averaged weights to `averaged`."""
     for i in range(span.start[b], span.start[b + 1]):
         if span.demon[i] >= 0:
             span.predictions[span.demon[i]] = span.prediction[i]
+            span.averaged[span.demon[i]] = span.base_average[i]
+
+
+@inner_kernel
+def move_base_average(span: SpanArrays, b: int, n_steps: int) -> None:
+    """Update a block's average.phi to the current time, `n_steps` after that of the sums."""
+    time = span.clock[NOW]
+    if span.average.shape[0] == 0:
+        return
+    if n_steps == 1:
+        move_base(span, b, (span.average, time, span.base_average))
+    else:
+        sum_base_average(span, b, time)
 
 
 @inner_kernel
@@ -282,6 +296,7 @@ def begin_block(span: SpanArrays, b: int) -> None:
     """Predict at the current time and clear the traces of a block."""
     time = span.clock[NOW]
     move_base(span, b, (span.theta, time, span.base))
+    move_base_average(span, b, 1)
     begin_all_lanes(span, b, time)
     write_predictions(span, b)
 
@@ -297,6 +312,7 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
             advance_all_lanes(span, b, (task, thread))
             if task > 1:
                 span.w_at[b] = span.clock[NOW]
+            move_base_average(span, b, task)
             write_predictions(span, b)
     else:
         g = -1 - task
@@ -426,6 +442,7 @@ def sum_bases(span: SpanArrays, active: Integers) -> None:
         sum_base(span, b, (span.theta, active, span.base))
         if span.has_w:
             sum_base(span, b, (span.w, active, span.base_w))
+        sum_base_average(span, b, span.clock[NOW])
         span.w_at[b] = span.clock[NOW]
 
 
@@ -480,18 +497,25 @@ def move_averages(span: SpanArrays, rates: Reals) -> None:
         list_history(span, g, span.clock[NOW])
         for b in range(span.first_block[g], span.first_block[g + 1]):
             average_all_lanes(span, b, rates)
+            sum_base_average(span, b, span.clock[NOW])
+            write_predictions(span, b)
 
 
 @kernel
-def sum_averages(span: SpanArrays, tiles: Integers, rows: Integers, out: Reals) -> None:
-    """Write average.phi at tiles, (n_active,), into out, shape (L,); rows, (n_active,), is scratch."""
+def sum_averages(
+    span: SpanArrays, tiles: Integers, blocks: Integers, rows: Integers, out: Reals
+) -> None:
+    """Write average.phi at tiles, (n_active,), for the lanes of blocks[0]..blocks[1] - 1, into out, shape (L,).
+
+    rows, (n_active,), is scratch.
+    """
     n = 0
     for i in range(tiles.shape[0]):
         row = span.row_of[tiles[i]]
         if row >= 0:
             rows[n] = row
             n += 1
-    for b in range(span.flush_group.shape[0]):
+    for b in range(blocks[0], blocks[1]):
         sum_base(span, b, (span.average, rows[:n], out))
 
 

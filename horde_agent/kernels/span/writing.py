@@ -129,6 +129,14 @@ sum_base = over_block(sum_lanes, row_zeros)
 
 
 @inner_kernel
+def sum_base_average(span: SpanArrays, b: int, time: int) -> None:
+    """Write a block's average.phi at a time, unless there are no averages."""
+    if span.average.shape[0] > 0:
+        active = span.active[time % span.active.shape[0]]
+        sum_base(span, b, (span.average, active, span.base_average))
+
+
+@inner_kernel
 def precompute_bases(
     span: SpanArrays, rows: Reals, b: int, lane: int, n_steps: int, sums: Reals, zero: Any
 ) -> None:
@@ -440,4 +448,5 @@ def flush_block(span: SpanArrays, b: int, now: int, thread: int) -> None:
     sum_base(span, b, (span.theta, active, span.base))
     if span.has_w:
         sum_base(span, b, (span.w, active, span.base_w))
+    sum_base_average(span, b, now)
     span.w_at[b] = now
