@@ -9,11 +9,7 @@ import pytest
 
 from horde_agent.life.robot import RobotInfo
 from horde_agent.record import FIELDS
-from horde_env.backend import DOCKED_KEY, FRAME_KEYS, MANOEUVRE_STEPS_KEY, POSE_KEYS
-from horde_env.battery import BATTERY_KEYS
-from horde_env.commands import OBEYED_KEY
-from horde_env.hardware.backend import LINK_KEYS
-from horde_env.replay import RECORDED_KEYS
+from tests.env.test_environments import CASES, made
 
 ROOT = Path(__file__).resolve().parents[1]
 TWINS = {
@@ -64,11 +60,10 @@ def test_functions_of_both_packages_are_the_same_text(name: str) -> None:
         assert agent[function] == env[function], function
 
 
-def test_the_learner_reads_keys_of_info_that_robots_emit_in_their_units() -> None:
+def test_the_learner_reads_keys_of_info_that_robots_emit_in_their_units(tmp_path: Path) -> None:
     """A key that only one of the two names or measures in another unit would be read as missing, or wrongly."""
-    single_keys = (MANOEUVRE_STEPS_KEY, DOCKED_KEY, OBEYED_KEY)
-    groups = (FRAME_KEYS, BATTERY_KEYS, LINK_KEYS, POSE_KEYS, RECORDED_KEYS, single_keys)
-    emitted = {key.name: key.unit for group in groups for key in group}
+    keys = [key for case in CASES for key in made(*case, tmp_path).info_keys]
+    emitted = {key.name: key.unit for key in keys}
     assert set(RobotInfo._field_defaults) <= emitted.keys()
     read = {}
     for field in FIELDS.values():

@@ -25,8 +25,8 @@ from horde_agent.life.life import BodyDisobeys
 from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.life.robot import UnfitResult
 from horde_agent.policies import StickyRandom
-from horde_agent.record import FORMAT, RecordLost
-from horde_agent.record.segments import number_of, read_header, started_files
+from horde_agent.record import RecordLost, header_of
+from horde_agent.record.segments import number_of
 from horde_agent.runs.config import (
     BadInput,
     LearnConfig,
@@ -371,7 +371,7 @@ def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         raise BadInput(f"the environment {config.env} is not imported to describe it")
     if config.backend == "replay" and is_life(run_of(config.log)):
         life = RunFolder(Path(str(run_of(config.log)))).life
-        return HeaderEnv(read_header(started_files(life)[0], FORMAT))
+        return HeaderEnv(header_of(life))
     if config.backend == "data" or config.columns is not None:
         return HeaderEnv(open_data(config).header)
     return make_env(config)

@@ -553,6 +553,27 @@ def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
         yield Stream(rows[is_kept], part.header, part.faults)
 
 
+class PredictorAlong:
+    """Predicts along consecutive parts of a stream by `predict_along`, as if they were one.
+
+    Args:
+        horde: Its present weights predict.
+        interface: Encodes the observations.
+    """
+
+    def __init__(self, horde: Learner, interface: Interface) -> None:
+        self._horde = horde
+        self._interface = interface
+        self._previous: Floats | None = None
+
+    def __call__(self, part: Stream) -> Floats:
+        """Return the predictions at each row of the next part, shape (n_rows, n_demons)."""
+        predictions = predict_along(part, self._horde, self._interface, self._previous)
+        # A view would keep the whole array in memory
+        self._previous = predictions[-1].copy()
+        return predictions
+
+
 def predict_along(
     stream: Stream, horde: Learner, interface: Interface, before: Floats | None = None
 ) -> Floats:

@@ -25,9 +25,9 @@ from horde_agent.record.rows import (
     FORMAT,
     OnFault,
     Stream,
+    header_of,
     log_fault,
     read,
-    read_end,
     read_in_parts,
 )
 from horde_agent.record.segments import RecordLost
@@ -52,10 +52,10 @@ __all__ = [
     "Row",
     "Stream",
     "columns_of",
+    "header_of",
     "log_fault",
     "new_rows",
     "read",
-    "read_end",
     "read_in_parts",
     "row_dtype",
 ]

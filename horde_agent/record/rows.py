@@ -25,7 +25,13 @@ from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from horde_agent.record.dtype import Flag, row_dtype
-from horde_agent.record.segments import Segment, newest_files, read_segment, started_files
+from horde_agent.record.segments import (
+    Segment,
+    newest_files,
+    read_header,
+    read_segment,
+    started_files,
+)
 
 FORMAT = "horde-life"
 A_DAY = 864_000
@@ -87,8 +93,8 @@ def read(
 
     Args:
         path: The first file.
-        newest: Number of rows at the end to read, damaged ones included; all when None: months do
-            not fit in memory.
+        newest: Number of rows at the end to read, > 0, damaged ones included, or all if there are
+            fewer; all when None: months do not fit in memory.
         columns: Names of the fields to keep; all when None.
         on_fault: Called with each fault; it is logged by default.
 
@@ -111,9 +117,9 @@ def read(
     return Stream(_joined(kept), header, tuple(faults))
 
 
-def read_end(path: Path, n: int, *, on_fault: OnFault = log_fault) -> Stream:
-    """Read the last `n` rows of a recorded life, n > 0, or all if there are fewer; raise as `read`."""
-    return read(path, newest=n, on_fault=on_fault)
+def header_of(path: Path) -> dict[str, Any]:
+    """Return what a recording says of itself and of the body, in its oldest file; raise as `read`."""
+    return read_header(started_files(path)[0], FORMAT)
 
 
 def read_in_parts(

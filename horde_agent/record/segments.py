@@ -252,31 +252,33 @@ def _is_started(path: Path) -> bool:
         line = file.readline(_LONGEST_HEADER)
     if line.endswith(b"\n"):
         return True
-    try:
-        header, _ = json.JSONDecoder().raw_decode(line.decode(errors="replace"))
-    except ValueError:
-        return False
-    return isinstance(header, dict) and len(line) >= int(header.get("offset", _LONGEST_HEADER))
+    return len(line) >= int(_decode_header(line).get("offset", _LONGEST_HEADER))
 
 
-def newest_files(path: Path, kind: str, since: int) -> tuple[list[Path], int]:
-    """Return the newest files of a record, from that which holds record number `since` on, and `since`.
+def newest_files(path: Path, kind: str, number: int) -> tuple[list[Path], int]:
+    """Return the newest files of a record, from that which holds record number `number` on, and `number`.
 
     A negative number counts from the end, and is replaced. Older files are not read. Raise
     FileNotFoundError, or ValueError if one that is looked at holds no records of this kind.
     """
-    found: list[Path] = []
+    newest: list[Path] = []
     for file in reversed(started_files(path)):
-        found.insert(0, file)
-        with file.open("rb") as opened:
-            header, dtype = _header_of(opened, file, kind)
-            first = int(header.get("first", 0))
-            n_records = (opened.seek(0, 2) - header["offset"]) // dtype.itemsize
-        if since < 0:
-            since = max(first + n_records + since, 0)
-        if first <= since:
+        newest.insert(0, file)
+        numbers = record_numbers(file, kind)
+        if number < 0:
+            number = max(numbers.stop + number, 0)
+        if numbers.start <= number:
             break
-    return found, since
+    return newest, number
+
+
+def record_numbers(file: Path, kind: str) -> range:
+    """Return the numbers, in the life, of the whole records in a file; raise as `read_header`."""
+    with file.open("rb") as opened:
+        header, dtype = _header_of(opened, file, kind)
+        n_bytes = opened.seek(0, 2) - int(header["offset"])
+    first = int(header.get("first", 0))
+    return range(first, first + max(n_bytes, 0) // dtype.itemsize)
 
 
 def append(file: BinaryIO, data: bytes, size: int) -> None:
@@ -374,11 +376,3 @@ def _are_sound(data: bytes, dtype: np.dtype[Any], offset: int) -> NDArray[np.boo
         return np.zeros(0, dtype=np.bool_)
     records = np.frombuffer(data, dtype, min(n_records, _LOOKED_AT), offset)
     return np.asarray(records[CRC] == _checksums(records))
-
-
-def n_records_until(file: Path, kind: str) -> int:
-    """Return the number of whole records in a file of a recording and the files before it; raise as `read_header`."""
-    with file.open("rb") as opened:
-        header, dtype = _header_of(opened, file, kind)
-        n_bytes = opened.seek(0, 2) - int(header["offset"])
-    return int(header.get("first", 0)) + max(n_bytes, 0) // dtype.itemsize

@@ -20,10 +20,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.life.flags import are_followed, flags_of
-from horde_agent.life.learner import StreamLearner, predict_along, relearn
+from horde_agent.life.learner import PredictorAlong, StreamLearner, relearn
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import RobotInfo, reward_number
 from horde_agent.record import UNKNOWN_POSE, Flag, Phase, Recorder, Row, Stream
@@ -149,7 +148,7 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
     sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
     k = 0
-    of_log.predictor = lambda: _Along(horde, interface)
+    of_log.predictor = lambda: PredictorAlong(horde, interface)
     for part, returns in of_log.along(rows, n_learned, None):
         is_scored = part.follows[:, None] & (returns.share <= NEGLIGIBLE_SHARE)
         terms = np.where(is_scored, returns.terms, np.nan)
@@ -251,21 +250,6 @@ def _with_next(parts: Iterable[Stream]) -> Iterator[tuple[NDArray[Any], Stream]]
         yield part.rows if after is None else np.concatenate([part.rows, after.rows[:1]]), part
 
 
-class _Along:
-    """Predictions along consecutive parts, also of a Horde whose predictions are fed back."""
-
-    def __init__(self, horde: Learner, interface: Interface) -> None:
-        self._horde = horde
-        self._interface = interface
-        self._previous: Floats | None = None
-
-    def __call__(self, part: Stream) -> Floats:
-        """Return the predictions in the rows of the next part, shape (n_rows, n_demons)."""
-        predictions = predict_along(part, self._horde, self._interface, self._previous)
-        self._previous = predictions[-1].copy()
-        return predictions
-
-
 class _LogReturns:
     """The returns of a log's rows, by part.
 
@@ -284,7 +268,7 @@ class _LogReturns:
     def __init__(self, channel: Integers, gamma: Floats) -> None:
         self._channel = channel
         self._gamma = gamma
-        self.predictor: Callable[[], _Along] | None = None
+        self.predictor: Callable[[], PredictorAlong] | None = None
 
     def along(
         self, rows: Iterable[Stream], begin: int, end: int | None

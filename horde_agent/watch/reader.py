@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.questions import QuestionColumns
-from horde_agent.record import FIELDS, Flag, Phase, Stream, read_end, snapshots
+from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
 from horde_agent.refusals import imported
 from horde_agent.runs.config import BadInput, time_name
 from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
@@ -93,7 +93,7 @@ class RunReader:
         """Return the last `n` rows of the recording, none without one; raise BadInput if it cannot be read."""
         try:
             # The newest row may be half written; `_returns` counts on no row across a gap.
-            return read_end(self._run.life, n, on_fault=lambda _: None)
+            return read(self._run.life, newest=n, on_fault=lambda _: None)
         except FileNotFoundError:
             return Stream(np.zeros(0, [("step", "<i8")]))
         except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,14 @@ from horde_agent.formats.format import UNFINISHED
 from horde_agent.formats.lerobot import write_lerobot
 from horde_agent.formats.minari import write_minari
 from horde_agent.formats.tables import Predict, episodes_of
-from horde_agent.life.learner import predict_along
+from horde_agent.life.learner import PredictorAlong, predict_along
 from horde_agent.record import (
     FORMAT,
     READ_FIELDS,
     OnFault,
     Stream,
     columns_of,
+    header_of,
     read_in_parts,
 )
 from horde_agent.record.segments import read_header, started_files
@@ -49,7 +50,6 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.saved_run import SavedRun, is_reward_known, open_run
 from horde_agent.runs.storage.staging import publish, remove_leftover, staging_folder
-from horde_agent.types import Floats
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
 DAY_S = 86_400.0
@@ -125,7 +125,7 @@ def _columns_with_channels(part: Stream) -> dict[str, NDArray[Any]]:
 def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: bool) -> Path:
     """Write each file of the recording into the folders of its days, unless an export of the same file exists."""
     imported("pyarrow.parquet", NEEDS_PYARROW)
-    header = read_header(started_files(folder.life)[0], FORMAT)
+    header = header_of(folder.life)
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file; name a folder for the Parquet tables")
     with staging_folder(out) as stage:
@@ -242,33 +242,21 @@ def _event_columns(events: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
 
 
-class _Predictor:
-    """Predicts along the rows of a recording, in their order, by the weights of the newest snapshot.
-
-    Attributes:
-        names: Names of the questions.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.names = run.horde.names
-        self._run = run
-        self._previous: Floats | None = None
-
-    def predict(self, rows: Stream) -> Floats:
-        """Return the predictions at the next rows, shape (n_rows, n_questions)."""
-        predictions = predict_along(rows, self._run.horde, self._run.interface, self._previous)
-        self._previous = predictions[-1]
-        return predictions
-
-
-def _predictor(folder: RunFolder, console: Console) -> _Predictor:
-    """Return a predictor with the weights of a run; raise BadInput if it has no usable snapshot."""
+def _trained(folder: RunFolder, console: Console) -> Run:
+    """Return a run with the weights of its newest snapshot; raise BadInput if it has no usable one."""
     run = open_run(folder).build_trained(console)
     if run is None:
         raise BadInput(
             f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
         )
-    return _Predictor(run)
+    return run
+
+
+def _pieces(folder: RunFolder, on_fault: OnFault) -> Iterator[Stream]:
+    """Yield the recording in pieces of which each has its predictions in memory."""
+    for part in read_in_parts(folder.life, on_fault=on_fault):
+        for first in range(0, len(part), PREDICTED_ROWS):
+            yield part[first : first + PREDICTED_ROWS]
 
 
 def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
@@ -276,18 +264,16 @@ def _write_predictions(folder: RunFolder, path: Path, console: Console) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    predictor = _predictor(folder, console)
-    schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in predictor.names)])
+    run = _trained(folder, console)
+    predict = PredictorAlong(run.horde, run.interface)
+    schema = pa.schema([("step", pa.int64()), *((name, pa.float32()) for name in run.horde.names)])
     options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     with pq.ParquetWriter(path, schema, **options) as writer:
         # Faults are reported with the tables
-        for part in read_in_parts(folder.life, on_fault=lambda _: None):
-            for first in range(0, len(part), PREDICTED_ROWS):
-                rows = part[first : first + PREDICTED_ROWS]
-                predictions = predictor.predict(rows)
-                columns = [rows.rows["step"].copy(), *predictions.T.astype(np.float32)]
-                arrays = [pa.array(column) for column in columns]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        for piece in _pieces(folder, on_fault=lambda _: None):
+            columns = [piece.rows["step"].copy(), *predict(piece).T.astype(np.float32)]
+            arrays = [pa.array(column) for column in columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def _move_tables(tables: Path, out: Path, written: Sequence[str]) -> None:
@@ -319,17 +305,17 @@ def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: boo
     path = out
     if out.suffix != ".mcap":
         path = out / "life.mcap"
-    header = read_header(started_files(folder.life)[0], FORMAT)
+    header = header_of(folder.life)
     columns = path.with_name(f"{path.stem}-columns.toml")
     with staging_folder(path) as stage:
-        predictor = None
+        trained = None
         if predictions:
-            predictor = _predictor(folder, console)
+            trained = _trained(folder, console)
         staged = stage / path.name
         with staged.open("wb") as file:
             writer = mcap.Writer(file)
             writer.start(profile="", library="horde-gvf")
-            _write_life(writer, folder, console, predictor)
+            _write_life(writer, folder, header, console, trained)
             writer.finish()
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             staged_columns = stage / columns.name
@@ -341,26 +327,29 @@ def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: boo
 
 
 def _write_life(
-    writer: Any, folder: RunFolder, console: Console, predictor: _Predictor | None
+    writer: Any,
+    folder: RunFolder,
+    header: Mapping[str, Any],
+    console: Console,
+    trained: Run | None,
 ) -> None:
-    """Write a recording in parts to an MCAP writer."""
-    header = read_header(started_files(folder.life)[0], FORMAT)
+    """Write a recording in parts to an MCAP writer, with the predictions of a trained run if it is given."""
     report = _reporter(console)
     events, damaged = folder.sound_events()
     if damaged:
         report(folder.event_fault(damaged))
     times = RowTimes(folder.began(), resumes_of(events), float(header.get("period_s", 0.1)))
     names: Sequence[str] = ()
-    if predictor is not None:
-        names = predictor.names
+    predict: Predict | None = None
+    if trained is not None:
+        names = trained.horde.names
+        predict = PredictorAlong(trained.horde, trained.interface)
     life = LifeWriter(writer, header, times, events, names)
-    for part in read_in_parts(folder.life, on_fault=report):
-        for first in range(0, len(part), PREDICTED_ROWS):
-            rows = part[first : first + PREDICTED_ROWS]
-            if predictor is None:
-                life.write(rows)
-            else:
-                life.write(rows, predictor.predict(rows))
+    for piece in _pieces(folder, report):
+        predictions = None
+        if predict is not None:
+            predictions = predict(piece)
+        life.write(piece, predictions)
     life.finish()
     if times.n_unknown:
         console.print(

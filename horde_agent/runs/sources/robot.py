@@ -17,9 +17,7 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, Sampler, outside_drives
 from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.record import Recorder, read_in_parts
-from horde_agent.record.rows import FORMAT
-from horde_agent.record.segments import read_header, started_files
+from horde_agent.record import Recorder, header_of, read_in_parts
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
@@ -127,7 +125,7 @@ class RobotSource(Source):
         life = self.life
         check_excursions(folder, resumed)
         try:
-            recorded = read_header(started_files(folder.life)[0], FORMAT)
+            recorded = header_of(folder.life)
             refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
             change_questions(life, self.run.interface, folder, resumed.changes)
             if self._requested is not None:

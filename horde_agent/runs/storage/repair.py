@@ -26,7 +26,7 @@ import gymnasium
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
-from horde_agent.record import Recorder
+from horde_agent.record import Recorder, header_of
 from horde_agent.record.segments import (
     MOST_CORRECTED,
     HeaderDamaged,
@@ -35,10 +35,10 @@ from horde_agent.record.segments import (
     encode_header,
     file_at,
     is_sealed,
-    n_records_until,
     number_of,
     read_header,
     record_files,
+    record_numbers,
     records_after,
     started_files,
 )
@@ -258,7 +258,7 @@ class _ExpectedHeaders:
         if number == 1:
             return 0
         with suppress(*_UNREADABLE):
-            return n_records_until(file_at(life, number - 1), LIFE)
+            return record_numbers(file_at(life, number - 1), LIFE).stop
         records = records_after(file.read_bytes(), dict(header))
         with suppress(*_UNREADABLE):
             first_after = int(read_header(file_at(life, number + 1), LIFE)["first"])
@@ -284,7 +284,7 @@ class _ExpectedHeaders:
     def _excursions(self) -> dict[str, dict[str, Any]]:
         """Headers of all files of excursions, by name; none if they are unknown. Rows must have a sound first line."""
         try:
-            header = read_header(started_files(self._folder.life)[0], LIFE)
+            header = header_of(self._folder.life)
             run = open_run(self._folder).build(header)
             student = StreamLearner(run.horde, run.interface)
             with tempfile.TemporaryDirectory() as elsewhere:

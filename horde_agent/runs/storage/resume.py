@@ -26,7 +26,7 @@ from horde_agent.life.learner import StreamLearner, check_questions, refuse_fed_
 from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
-from horde_agent.record.segments import file_at, n_records_until, read_header, started_files
+from horde_agent.record.segments import file_at, read_header, record_numbers, started_files
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
 from horde_agent.saving import State, untext
@@ -134,7 +134,7 @@ def _n_recorded(folder: RunFolder) -> float:
     if folder.settings().get("backend") == "data":  # its positions count on from pass to pass
         return math.inf
     try:
-        return n_records_until(started_files(folder.life)[-1], LIFE)
+        return record_numbers(started_files(folder.life)[-1], LIFE).stop
     except (ValueError, OSError, LookupError, TypeError):
         return math.inf
 

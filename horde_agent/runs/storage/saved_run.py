@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from horde_agent.record import FORMAT, read_in_parts
-from horde_agent.record.segments import read_header, record_files, started_files
+from horde_agent.record import header_of, read_in_parts
+from horde_agent.record.segments import record_files
 from horde_agent.runs.config import BadInput, LearnConfig, read_config
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import change_questions, resumption
@@ -196,7 +196,7 @@ def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
 def read_extent(folder: RunFolder) -> Extent:
     """Return header and length of a run's recording; raise BadInput if it cannot be read or has no row."""
     with as_bad_input(folder):
-        header = read_header(started_files(folder.life)[0], FORMAT)
+        header = header_of(folder.life)
         last_row = folder.last_row()
     if not last_row.n_rows:
         raise BadInput(f"{folder.path} contains no finished run: its log is empty")
