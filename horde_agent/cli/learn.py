@@ -55,7 +55,13 @@ from horde_agent.runs.sources.log import LogSource, play_log
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.resume import RequestedChanges, Resumption, refuse_over, resumption
+from horde_agent.runs.storage.resume import (
+    NEW,
+    RequestedChanges,
+    Resumption,
+    refuse_over,
+    resumption,
+)
 from horde_agent.runs.storage.run import HeaderEnv, make_run
 from horde_agent.runs.storage.saved_run import open_run, resume_settings
 from horde_agent.runs.warm import CompileNotice
@@ -194,7 +200,7 @@ def _robot(
     folder: RunFolder,
     console: Console,
     signals: SignalHandler,
-    resumed: Resumption | None = None,
+    resumed: Resumption = NEW,
     requested: RequestedChanges | None = None,
 ) -> Session:
     """Return a session of one robot or several, with warnings about its update rules."""
@@ -205,7 +211,7 @@ def _robot(
         # To report errors of the port before compiling, which delays commands. The port of a
         # resumed run was there when the run began: its absence is a fault, no bad input
         if config.backend in ONE_AT_A_TIME:
-            with user_errors(BadInput if resumed is None else Fault):
+            with user_errors(Fault if resumed.number else BadInput):
                 envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
         run = make_run(envs[0], config, folder)

@@ -25,7 +25,7 @@ from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
-from horde_agent.runs.storage.resume import Resumption, resumption
+from horde_agent.runs.storage.resume import NEW, Resumption, resumption
 from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder
 from horde_agent.runs.storage.saved_run import open_run, read_extent
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
@@ -41,9 +41,9 @@ _ESTIMATED = (
 
 
 class DataSetSource(RecordedRows):
-    """The rows of an imported data set, from the snapshot `resumed` or from the first row on."""
+    """The rows of an imported data set, from where `resumed` says on."""
 
-    def __init__(self, run: Run, resumed: Resumption | None = None) -> None:
+    def __init__(self, run: Run, resumed: Resumption = NEW) -> None:
         extent = read_extent(run.folder)
         super().__init__(run, extent, resumed)
         self._estimate = extent.header.get("b_estimate")

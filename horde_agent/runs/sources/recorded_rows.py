@@ -25,7 +25,7 @@ from horde_agent.runs.config import MOST_STEPS, RECORDED, BadInput, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
-from horde_agent.runs.storage.resume import Resumption
+from horde_agent.runs.storage.resume import NEW, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
 from horde_agent.runs.storage.saved_run import Extent, open_run
@@ -82,7 +82,7 @@ class RecordedRows(Source):
     Args:
         run: The run.
         extent: What the recording has.
-        resumed: The snapshot; None for the first row.
+        resumed: Where it starts.
         excursions: File of the excursions; that of the run's folder when None.
         recording: First file of the rows; that of the run's folder when None.
 
@@ -95,7 +95,7 @@ class RecordedRows(Source):
         self,
         run: Run,
         extent: Extent,
-        resumed: Resumption | None = None,
+        resumed: Resumption = NEW,
         excursions: Path | None = None,
         recording: Path | None = None,
     ) -> None:
@@ -109,14 +109,12 @@ class RecordedRows(Source):
         self.learner = RowLearner(run)
         super().__init__(run, self.learner.student, total)
         excursions = excursions or run.folder.excursions
-        n_known = 0
-        if resumed is None:
-            self.student.errors.table.record_to(excursions)
-        else:
-            n_known = resumed.n_rows
+        if resumed.number:
             self.learner.resume(resumed, excursions)
+        else:
+            self.student.errors.table.record_to(excursions)
         path = recording or run.folder.life
-        self._rows = Recording(path, extent, up_to=total, since=n_known, passes=passes)
+        self._rows = Recording(path, extent, up_to=total, since=resumed.n_rows, passes=passes)
         self._has_tests = bool(extent.header.get("tests_excursions"))
 
     def learn(self, progress: Progress) -> None:

@@ -14,7 +14,7 @@ from horde_agent.horde import Horde
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, Sampler, outside_drives
+from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, header_of, read_in_parts
@@ -25,6 +25,7 @@ from horde_agent.runs.sources.recorded_rows import replay_rows
 from horde_agent.runs.storage.events import Alarms, Events
 from horde_agent.runs.storage.folder import unwritable
 from horde_agent.runs.storage.resume import (
+    NEW,
     RequestedChanges,
     Resumption,
     change_questions,
@@ -33,11 +34,11 @@ from horde_agent.runs.storage.resume import (
     refuse_other_body,
     write_changes,
 )
+from horde_agent.runs.storage.row_learner import load_state
 from horde_agent.runs.storage.run import Run, new_life, new_recorder, record_header
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
-from horde_agent.saving import inner
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -59,7 +60,7 @@ class RobotSource(Source):
     Args:
         run: The run.
         envs: The environments of the robots.
-        resumed: The snapshot from which the run continues; None for a new run.
+        resumed: Where the run starts.
         requested: Questions to add and remove when it continues.
 
     Raises:
@@ -70,7 +71,7 @@ class RobotSource(Source):
         self,
         run: Run,
         envs: Sequence[gymnasium.Env[Any, Any]],
-        resumed: Resumption | None = None,
+        resumed: Resumption = NEW,
         requested: RequestedChanges | None = None,
     ) -> None:
         config = run.config
@@ -84,22 +85,22 @@ class RobotSource(Source):
                 "--excursions has no policy to follow: all questions are about the behaviour or have tested = false; "
                 "ask about other policies (--questions excursions), or omit it"
             )
-        if resumed is None:
+        if not resumed.number:
             _refuse_lone_probability(self.life, config)
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
-        self._is_redone = resumed is not None and self.life.body.is_restorable
+        self._is_redone = resumed.number > 0 and self.life.body.is_restorable
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(
                 Alarms(config.on_alarm, run.folder.path, names, interface.period_s)
             )
-        if resumed is None:
+        if resumed.number:
+            self.recorder = self._continued_recorder()
+        else:
             has_tests = bool(self.life.excursions.policies)
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
             self.student.errors.table.record_to(run.folder.excursions)
-        else:
-            self.recorder = self._continued_recorder(resumed)
         self.life.observers.append(Events(run.folder, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.sampler, resumed, self.recorder)
         if requested is not None:
@@ -119,10 +120,11 @@ class RobotSource(Source):
         self._is_at_rest = True  # after a stop that was requested on the page
         self._is_closed = False
 
-    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+    def _continued_recorder(self) -> Recorder:
         """Return the recorder of a resumed run; nothing is written."""
         folder = self.run.folder
         life = self.life
+        resumed = self._resumed
         check_excursions(folder, resumed)
         try:
             recorded = header_of(folder.life)
@@ -145,31 +147,33 @@ class RobotSource(Source):
     def open(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
         self.stop_listener.open(self.life.body.stop_options)
-        if self._resumed is None:
+        if not self._resumed.number:
             self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
             self.life.begin()
             return
-        event = self._restore(self._resumed)
+        event = self._restore()
         self.life.begin()
         self.run.folder.log_resume(event)
         self.recorder.open_last()
 
-    def _restore(self, resumed: Resumption) -> dict[str, Any]:
+    def _restore(self) -> dict[str, Any]:
         """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
 
         Return the event of the resume. A robot that kept moving gets random numbers of the seed and
-        the number of the
-        resume: those of the snapshot would repeat what is in the record.
+        the number of the resume: those of the snapshot would repeat what is in the record.
         """
         life = self.life
+        resumed = self._resumed
         state = resumed.state
         is_redone = self._is_redone
         try:
-            _load_state(life, self.run, self.sampler, state)
+            restorable = state
+            if not life.body.is_restorable:
+                restorable = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
+            load_state(life, self.run, self.sampler, restorable)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
-        number = resumed.n_resumes + 1
         if not is_redone:
             observer = outside_drives(self.sampler.update, life.student)
             position = replay_rows(life, [rows_since], observer)
@@ -178,7 +182,7 @@ class RobotSource(Source):
             if state or len(rows_since):
                 seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
                 life.draw_from(
-                    [np.random.default_rng([seed, _OF_RESUMES, number]) for seed in seeds]
+                    [np.random.default_rng([seed, _OF_RESUMES, resumed.number]) for seed in seeds]
                 )
         state.clear()  # it may be mapped from files that are deleted after newer snapshots
         for note in resumed.notes:
@@ -195,7 +199,7 @@ class RobotSource(Source):
             "row": resumed.n_rows,
             "redone": len(rows_since),
         }
-        return {**event, "number": number, "exact": is_redone}
+        return {**event, "number": resumed.number, "exact": is_redone}
 
     def _change(self) -> list[dict[str, Any]]:
         """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
@@ -335,22 +339,6 @@ class RobotSource(Source):
         return ExitReason.of(
             ExitCause.BATTERY_LOW if self.life.is_out_of_battery else ExitCause.UNKNOWN
         )
-
-
-def _load_state(life: Life, run: Run, sampler: Sampler, state: dict[str, Any]) -> None:
-    """Restore a life and its observers; without the robot's own state if the robot kept moving.
-
-    Without a state, the life is at its start, and only excursions that it recorded before are
-    removed.
-    """
-    if not state:
-        life.student.errors.restore(life.student.errors.state())
-        return
-    if not life.body.is_restorable:
-        state = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
-    sampler.restore(inner(state, "sampler"))
-    run.watch.restore(inner(state, "watch"))
-    life.restore(inner(state, "life"))
 
 
 def _refuse_lone_probability(life: Life, config: LearnConfig) -> None:

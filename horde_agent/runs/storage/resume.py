@@ -36,17 +36,33 @@ _SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in 
 
 
 class Resumption(NamedTuple):
-    """The snapshot to resume from; without one the run is replayed from its start."""
+    """Where a run starts: at a snapshot, or, without one, at its first row.
 
-    notes: tuple[str, ...]  # messages for the user
-    state: State  # arrays of the snapshot
-    step: int = 0  # its step
-    n_rows: int = 0  # recorded rows at the snapshot
-    changes: Sequence[dict[str, Any]] = ()  # questions added and removed before it
-    lived_s: float = 0.0  # duration of the run until then
-    steps: int | None = None  # as requested then
-    shards: str | None = None  # their number; None for a single Horde
-    n_resumes: int = 0  # resumes before it
+    Attributes:
+        state: Arrays of the snapshot; empty without one.
+        number: Number of the resume, from 1; 0 for a new run.
+        notes: Messages for the user.
+        step: Its step.
+        n_rows: Recorded rows at the snapshot.
+        changes: Questions added and removed before it.
+        lived_s: Duration of the run until then, in seconds.
+        steps: As requested then.
+        shards: Their number; None for a single Horde.
+    """
+
+    state: State
+    number: int = 0
+    notes: Sequence[str] = ()
+    step: int = 0
+    n_rows: int = 0
+    changes: Sequence[dict[str, Any]] = ()
+    lived_s: float = 0.0
+    steps: int | None = None
+    shards: str | None = None
+
+
+NEW = Resumption(state={})
+"""The start of a new run."""
 
 
 def resumption(folder: RunFolder) -> Resumption:
@@ -107,10 +123,10 @@ def resumption(folder: RunFolder) -> Resumption:
             lived_s=wall_s,
             steps=steps,
             shards=None if shard_settings is None else str(shard_settings["n_shards"]),
-            n_resumes=max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
+            number=1 + max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
         )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
-    return Resumption(tuple(notes), {}, n_resumes=folder.n_resumes())
+    return Resumption(state={}, number=1 + folder.n_resumes(), notes=notes)
 
 
 def check_excursions(folder: RunFolder, resumed: Resumption) -> None:

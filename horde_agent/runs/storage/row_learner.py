@@ -6,11 +6,12 @@ from pathlib import Path
 
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
+from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot_stream import RobotCounts
 from horde_agent.runs.storage.resume import Resumption, change_questions, check_excursions
 from horde_agent.runs.storage.run import Run
-from horde_agent.saving import State, attributes, inner, nested
+from horde_agent.saving import State, attributes, inner, nested, put_back
 
 
 class RowLearner:
@@ -40,8 +41,11 @@ class RowLearner:
 
     def state(self) -> State:
         """Return everything that later learning depends on, under the names of `Life.state`."""
-        saved_counts = self.counts.state() | attributes(self, "is_observed")
-        return nested(student=self.student.state(), own=saved_counts)
+        return nested(
+            student=self.student.state(),
+            counts=self.counts.state(),
+            current=attributes(self, "is_observed"),
+        )
 
     def resume(self, resumed: Resumption, excursions: Path) -> None:
         """Continue from a snapshot of a data set's run or of a life; without one, from the first row.
@@ -58,14 +62,27 @@ class RowLearner:
         change_questions(self.student, run.interface, run.folder, resumed.changes)
         run.watch = MspbeWatch(run.horde)
         self.student.errors.table.resume_in(excursions)
-        if not resumed.state:
-            self.student.errors.restore(self.student.errors.state())
-            return
-        self.sampler.restore(inner(resumed.state, "sampler"))
-        run.watch.restore(inner(resumed.state, "watch"))
-        state = inner(resumed.state, "life")
-        self.student.restore(inner(state, "student"))
-        self.counts.restore(inner(state, "own"))
-        self.is_observed = bool(state["own/is_observed"])
+        load_state(self, run, self.sampler, resumed.state)
         # It may be mapped from files that are deleted after newer snapshots
         resumed.state.clear()
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, or `Life.state`."""
+        self.student.restore(inner(state, "student"))
+        self.counts.restore(inner(state, "counts"))
+        put_back(self, inner(state, "current"), "is_observed")
+
+
+def load_state(learner: Life | RowLearner, run: Run, sampler: Sampler, state: State) -> None:
+    """Restore a learner and its observers from a snapshot.
+
+    Without a state, the learner is at its start, and only excursions that it recorded before are
+    removed.
+    """
+    if not state:
+        errors = learner.student.errors
+        errors.restore(errors.state())
+        return
+    sampler.restore(inner(state, "sampler"))
+    run.watch.restore(inner(state, "watch"))
+    learner.restore(inner(state, "life"))

@@ -46,7 +46,7 @@ class SnapshotWriter(LifeHooks):
     Args:
         run: The run.
         sampler: Samples of its MSPBE.
-        resumed: The snapshot from which it continues; None for a new run.
+        resumed: Where it starts.
         recorder: Records its rows; None if they were recorded before.
 
     Attributes:
@@ -62,7 +62,7 @@ class SnapshotWriter(LifeHooks):
         self,
         run: Run,
         sampler: Sampler,
-        resumed: Resumption | None,
+        resumed: Resumption,
         recorder: Recorder | None = None,
     ) -> None:
         self._run = run
@@ -73,15 +73,10 @@ class SnapshotWriter(LifeHooks):
         self._version = own_version()
         self._versions = versions()
         self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
-        self.n_rows = 0
-        self.changes: list[dict[str, Any]] = []
-        self.lived_before_s = 0.0
-        self._n_resumes = 0
-        if resumed is not None:
-            self.n_rows = resumed.n_rows
-            self.changes += resumed.changes
-            self.lived_before_s = resumed.lived_s
-            self._n_resumes = resumed.n_resumes + 1
+        self.n_rows = resumed.n_rows
+        self.changes = list(resumed.changes)
+        self.lived_before_s = resumed.lived_s
+        self._n_resumes = resumed.number
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began = time.monotonic()
         self._taken_at = self._began
