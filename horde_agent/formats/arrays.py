@@ -12,8 +12,6 @@ from horde_agent.formats.tables import CHUNK_ROWS, Chunk
 from horde_agent.refusals import BadInput, imported
 
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"
-READ_ROWS = 8192
-"""Of a file at a time."""
 
 
 def refuse_twice(where: str, names: Sequence[str]) -> None:

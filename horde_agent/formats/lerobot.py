@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.formats.arrays import NEEDS_PYARROW
+from horde_agent.formats.arrow_files import PARQUET, parquet_files
 from horde_agent.formats.columns import (
     SHIFTS,
     ChannelColumn,
@@ -32,8 +33,6 @@ from horde_agent.formats.columns import (
     unscaled,
 )
 from horde_agent.formats.format import Format
-from horde_agent.formats.parquet import FORMAT as PARQUET
-from horde_agent.formats.parquet import parquet_files
 from horde_agent.formats.tables import Episode, Table
 from horde_agent.refusals import BadInput, imported
 

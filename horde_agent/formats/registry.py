@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from horde_agent.formats import (
+    arrow_files,
     bag,
     csv_file,
-    feather,
     lerobot,
     minari,
     npz,
-    parquet,
 )
 from horde_agent.formats.format import Format
 from horde_agent.refusals import BadInput
@@ -19,10 +18,10 @@ from horde_agent.refusals import BadInput
 FORMATS: tuple[Format, ...] = (
     lerobot.FORMAT,
     bag.FORMAT,
-    parquet.FORMAT,
+    arrow_files.PARQUET,
     csv_file.FORMAT,
     npz.FORMAT,
-    feather.FORMAT,
+    arrow_files.FEATHER,
     minari.FORMAT,
 )
 """Of those that match a path, the first one reads it."""

@@ -680,7 +680,7 @@ def test_every_error_of_pyarrow_in_a_file_is_one_sentence(
             error = getattr(pa.lib, name)
         raise error("Wrapping failed")
 
-    monkeypatch.setattr(pq, "ParquetFile", fail)
+    monkeypatch.setattr("pyarrow.dataset.dataset", fail)
     with pytest.raises(BadInput, match=r"bad.parquet cannot be read: Wrapping failed"):
         list(read_columns(file, ["x"]))
 
