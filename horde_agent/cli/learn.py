@@ -46,12 +46,11 @@ from horde_agent.runs.reporting.report import (
 )
 from horde_agent.runs.session import Session, Unwritten
 from horde_agent.runs.sources.data_set import (
-    import_table,
     open_data,
     resumed_data_session,
     table_session,
 )
-from horde_agent.runs.sources.log import LogSource, play_log
+from horde_agent.runs.sources.log import log_session
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.storage.folder import RunFolder
@@ -76,25 +75,24 @@ _MENTIONED_SHARE = 0.1  # of excursions or tests that were lost
 
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
     """Learn in a new folder and print a summary; without a step, no folder is left."""
-    prepare: Prepare = _robot
     config = with_backend(config)
-    if config.backend == "replay":
-        prepare = _log
-    if config.backend == "replay" and is_life(run_of(config.log)):
+    is_run = config.backend == "replay" and is_life(run_of(config.log))
+    if is_run:
         config = replace(config, log=run_of(config.log))
-        recorded = open_run(RunFolder(Path(str(config.log))))
-        config = resolve(recorded.settings_of_replay(config))
+        config = open_run(RunFolder(Path(str(config.log)))).settings_of_replay(config)
+    is_open = config.questions is None
+    config = resolve(config)
+    prepare: Prepare = _robot
+    if is_run:
         prepare = replay_session
-    elif config.backend == "data":
-        is_open = config.questions is None
-        config = resolve(config)
+    elif config.backend == "data" or config.columns is not None:
         with user_errors():
             table = open_data(config)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
             config = replace(config, questions="excursions")
         prepare = partial(table_session, table)
-    else:
-        config = resolve(config)
+    elif config.backend == "replay":
+        prepare = _log
     if config.watch:
         need_extras()
     folder = RunFolder.create(config)
@@ -229,21 +227,9 @@ def _robot(
 def _log(
     config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
-    """Return a session of a log: the Critterbot's own, or a table with columns."""
-    table = None
-    if config.columns is not None:
-        table = open_data(config)
-    with closing(make_env(config) if table is None else HeaderEnv(table.header)) as env:
-        run = make_run(env, config, folder)
-        source = LogSource(run)
-        if table is not None:
-            import_table(table, run)
-            for remark in table.remarks:
-                console.print(remark, highlight=False, soft_wrap=True)
-        else:
-            play_log(env, run)
-    run.end_live_page()
-    return Session(source, console, signals)
+    """Return a session of the Critterbot's own log."""
+    with closing(make_env(config)) as env:
+        return log_session(env, config, folder, console, signals)
 
 
 def finish(session: Session) -> None:

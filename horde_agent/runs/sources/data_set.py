@@ -22,7 +22,9 @@ from horde_agent.questions import question_columns
 from horde_agent.runs import held_out
 from horde_agent.runs.config import BadInput, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
-from horde_agent.runs.session import Session
+from horde_agent.runs.log_nexting import known_returns
+from horde_agent.runs.session import Session, Source
+from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder
 from horde_agent.runs.storage.resume import NEW, Resumption, resumption
@@ -51,7 +53,6 @@ class DataSetSource(RecordedRows):
         is_one_horde = run.shards is None and run.interface.feedback is None
         if is_one_horde and extent.header["b_known"] and held_out.has_scorable(run.horde.questions):
             self._first_held_out = held_out.first_held_out(run.folder.life, extent.n_rows)
-        run.end_live_page()
         self.snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed)
 
     def learn(self, progress: Progress) -> None:
@@ -175,16 +176,24 @@ def table_session(
     signals: SignalHandler | None = None,
     questions: Questions | None = None,
 ) -> Session:
-    """Import a data set, and return a session that learns from it; `questions` replace those in the settings."""
+    """Import a data set or a log with columns, and return a session that learns from it.
+
+    `questions` replace those in the settings.
+    """
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
-    try:
-        import_table(table, run)
-        for remark in (*table.facts, *table.remarks):
-            console.print(remark, highlight=False, soft_wrap=True)
-        return Session(DataSetSource(run), console, signals)
-    except BaseException:
-        run.close()
-        raise
+    is_log = config.backend == "replay"
+    if is_log:
+        known_returns(run.horde)
+    import_table(table, run)
+    for remark in (*table.facts, *table.remarks):
+        console.print(remark, highlight=False, soft_wrap=True)
+    run.end_live_page()
+    source: Source
+    if is_log:
+        source = LogSource(run)
+    else:
+        source = DataSetSource(run)
+    return Session(source, console, signals)
 
 
 def resumed_data_session(
@@ -199,4 +208,5 @@ def resumed_data_session(
     run = open_run(folder).build()
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
+    run.end_live_page()
     return Session(DataSetSource(run, resumed), console, signals)

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
 from horde_agent.runs import log_nexting
-from horde_agent.runs.config import LOG_PASSES
-from horde_agent.runs.session import Source, Stopped
+from horde_agent.runs.config import LOG_PASSES, LearnConfig
+from horde_agent.runs.exit_reason import SignalHandler
+from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.sources.recorded_rows import Recording
-from horde_agent.runs.storage.run import Run, new_recorder
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import Run, make_run, new_recorder
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 from horde_agent.scoring.return_errors import ReturnErrors
 
@@ -26,10 +29,20 @@ class _NoScores(ReturnErrors):
         """Drop a test."""
 
 
-def play_log(env: gymnasium.Env[Any, Any], run: Run) -> None:
-    """Write the log that an environment plays, up to the requested step, to the recording of a run."""
+def log_session(
+    env: gymnasium.Env[Any, Any],
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
+) -> Session:
+    """Record the log that an environment plays, and return a session that learns from it."""
+    run = make_run(env, config, folder)
+    source = LogSource(run)
     with new_recorder(run, env, has_tests=False) as recorder:
-        log_nexting.read_log(env, recorder, run.config.steps)
+        log_nexting.read_log(env, recorder, config.steps)
+    run.end_live_page()
+    return Session(source, console, signals)
 
 
 class LogSource(Source):

@@ -224,17 +224,11 @@ def replay_session(
     linked into the new folder, or copied.
 
     Raises:
-        BadInput: If it cannot be read, or was of several robots and is to be learned from in
-            shards.
+        BadInput: If it cannot be read.
     """
     recorded = open_run(RunFolder(Path(str(config.log))))
-    recorded_settings = recorded.acting_settings
-    if recorded_settings.robots > 1 and config.shards is not None:
-        raise BadInput(
-            f"--shards cannot learn from {config.log}, a run of {recorded_settings.robots} robots; omit it"
-        )
     extent = recorded.extent
-    run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded_settings)
+    run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded.acting_settings)
     for path in record_files(recorded.folder.life):
         try:
             os.link(path, folder.log / path.name)
