@@ -52,7 +52,8 @@ MOST_REPEATED = 0.05
 NEGLIGIBLE_SHARE = 0.05
 """Largest share of a return beyond the measured terms, in the mean, with which a question is scored."""
 
-_TEST_STATE = ("step", "demons", "predictions", "n_terms", "_channel", "_gamma")
+_OF_DEMONS = ("demons", "predictions", "_channel", "_gamma")
+_TEST_STATE = ("step", "n_terms", *_OF_DEMONS)
 _SUMS = ("returns", "share", "remainder", "_weight", "_repeated_weight", "_first", "_last")
 
 
@@ -437,9 +438,7 @@ class TestExcursion:
                     gamma[k] = 0.0
                 else:
                     gamma[k] = _value_of(question.continuation, observation, tiles)
-                if 0.0 <= gamma[k] <= 1.0:
-                    gamma[k] = gamma[k]
-                else:
+                if not 0.0 <= gamma[k] <= 1.0:
                     gamma[k] = np.nan
                 z = _value_of(question.outcome, observation, tiles)
                 cumulant = reward
@@ -499,17 +498,9 @@ class TestExcursion:
         (n_before,).
         """
         stays = np.flatnonzero(place[self.demons] >= 0)
-        self.predictions = self.predictions[stays]
-        self.demons = place[self.demons[stays]]
-        self.returns = self.returns[stays]
-        self.share = self.share[stays]
-        self.remainder = self.remainder[stays]
-        self._weight = self._weight[stays]
-        self._repeated_weight = self._repeated_weight[stays]
-        self._first = self._first[stays]
-        self._last = self._last[stays]
-        self._channel = self._channel[stays]
-        self._gamma = self._gamma[stays]
+        for name in (*_OF_DEMONS, *_SUMS):
+            setattr(self, name, getattr(self, name)[stays])
+        self.demons = place[self.demons]
         new_index = {int(k): i for i, k in enumerate(stays)}
         self._others = tuple(
             (new_index[k], question) for k, question in self._others if k in new_index
