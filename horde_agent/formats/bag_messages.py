@@ -34,12 +34,15 @@ Steps = tuple[str | int | Selector, ...]
 """The path of a number in a message: names, indices and selectors."""
 
 _STEP = re.compile(r'\.?([^.\[\]]+)|\[(\d+)\]|\["([^"]+)"\]|\[([^=\]"]+)=(?:"([^"]*)"|([^\]"]*))\]')
+_IDL_HEAD = re.compile(r"^(=+|IDL: .*|#include .*)\n", re.MULTILINE)
+"""Lines before each type, where the definitions of several are one text."""
 _PLAIN_NAME = re.compile(r"[^.\[\]]+")
 _ENCODINGS = ("cdr", "ros1", "json")
 _PROTOBUF = "protobuf"
 _NEEDS_PROTOBUF = (
     "messages of protobuf need the package mcap-protobuf-support: pip install mcap-protobuf-support"
 )
+_ABSENT = object()
 _MOST_SHOWN = 12
 _MOST_DRAFTED = 8
 """Elements of a long array that a first columns file names."""
@@ -72,25 +75,20 @@ def decoder(topic: Topic) -> Decoder:
         )
     types = imported("rosbags.typesys", NEEDS_READERS)
     type_name = _with_msg(topic.type)
+    store = types.get_typestore(types.Stores.ROS2_HUMBLE)
     if topic.definition:
         store = types.get_typestore(types.Stores.EMPTY)
         definition = topic.definition.decode(errors="replace")
         try:
             if topic.is_idl:
-                definitions = types.get_types_from_idl(definition)
+                definitions = types.get_types_from_idl(_IDL_HEAD.sub("", definition))
             else:
                 definitions = types.get_types_from_msg(definition, type_name)
-            defined_names = set(store.fielddefs)
-            new_types = {
-                name: fields for name, fields in definitions.items() if name not in defined_names
-            }
-            store.register(new_types)
+            store.register(definitions)
         except (types.TypesysError, ValueError, KeyError) as error:
             raise BadInput(
                 f"the type {topic.type} of {topic.name} is not understood: {error}"
             ) from None
-    else:
-        store = types.get_typestore(types.Stores.ROS2_HUMBLE)
     if type_name not in store.fielddefs:
         raise BadInput(
             f"the bag does not define the type {topic.type} of {topic.name}, which is none of ROS's own: record it as "
@@ -201,7 +199,7 @@ def number_at(message: Any, steps: Steps, *, may_be_short: bool = True) -> float
         raise FieldError(
             f"{_path(steps)} is an array of {len(value)}: choose a number of it, {_path(steps)}[0]"
         )
-    raise FieldError(f"{_path(steps)} is no number; there are {_shown_fields(value)} in it")
+    raise FieldError(f"{_path(steps)} is no number; there are {_shown(_members(value))} in it")
 
 
 def _found(message: Any, steps: Steps, *, may_be_short: bool = True) -> Any:
@@ -210,11 +208,13 @@ def _found(message: Any, steps: Steps, *, may_be_short: bool = True) -> Any:
     owner = message
     for i, step in enumerate(steps):
         if isinstance(step, str):
-            if not _has_member(value, step):
-                place = _path(steps[:i]) or "it"
-                raise FieldError(f"{place} has no field {step!r}; there are {_shown_fields(value)}")
             owner = value
-            value = _member(value, step)
+            value = _member(owner, step)
+            if value is _ABSENT:
+                place = _path(steps[:i]) or "it"
+                raise FieldError(
+                    f"{place} has no field {step!r}; there are {_shown(_members(owner))}"
+                )
             continue
         if not _is_array(value):
             raise FieldError(f"{_path(steps[:i])} is no array")
@@ -241,8 +241,7 @@ def _found(message: Any, steps: Steps, *, may_be_short: bool = True) -> Any:
 def _names_of(owner: Any, array: Any, member: str) -> list[str]:
     """Return the names of an array's elements: a member of each, or the array beside it; empty without names."""
     if len(array) and _members(array[0]):
-        elements = array
-        names = [_walked(element, member) for element in elements]
+        names = [_walked(element, member) for element in array]
     else:
         names = _walked(owner, member)
         if not _is_array(names) or len(names) != len(array):
@@ -253,10 +252,8 @@ def _names_of(owner: Any, array: Any, member: str) -> list[str]:
 def _walked(value: Any, path: str) -> Any:
     """Return what stands at names separated by dots; None if it is not there."""
     for name in path.split("."):
-        if not _has_member(value, name):
-            return None
         value = _member(value, name)
-    return value
+    return None if value is _ABSENT else value
 
 
 def _is_array(value: Any) -> bool:
@@ -293,22 +290,13 @@ def _members(value: Any) -> Sequence[str]:
     return ()
 
 
-def _has_member(value: Any, name: str) -> bool:
-    if isinstance(value, dict):
-        return name in value
-    if is_dataclass(value):
-        return hasattr(value, name)
-    return name in _members(value)
-
-
 def _member(value: Any, name: str) -> Any:
+    """Return what a record holds by a name; _ABSENT if it is not there."""
     if isinstance(value, dict):
-        return value[name]
-    return getattr(value, name)
-
-
-def _shown_fields(value: Any) -> str:
-    return _shown(_members(value))
+        return value.get(name, _ABSENT)
+    if is_dataclass(value) or name in _members(value):
+        return getattr(value, name, _ABSENT)
+    return _ABSENT
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -178,14 +178,13 @@ def write_json(
     path: Path,
     messages: Iterator[Recorded],
     chunk_size: int = 1 << 20,
-    *,
-    use_chunking: bool = True,
+    **options: Any,
 ) -> Path:
     """Write one MCAP file of JSON messages, whose content is as given; without chunks it has no index."""
     from mcap.writer import Writer
 
     with path.open("wb") as file:
-        writer = Writer(file, chunk_size=chunk_size, use_chunking=use_chunking)
+        writer = Writer(file, chunk_size=chunk_size, **options)
         writer.start()
         channels: dict[str, int] = {}
         for one in messages:

@@ -621,24 +621,53 @@ def test_without_an_index_the_order_of_the_file_must_be_that_of_time(tmp_path: P
         rows_of(bag, columns)
 
 
-def test_a_summary_without_types_is_no_index(tmp_path: Path) -> None:
-    """The types stand in the chunks, so the file is read from its front."""
+def write_x(path: Path, encoding: str, definition: str, **options: Any) -> Path:
+    """Write the numbers 0 to 4, a tenth of a second apart, as an MCAP file whose type is given by a text."""
     from mcap.writer import Writer
 
-    path = tmp_path / "x.mcap"
     with path.open("wb") as file:
-        writer = Writer(file, repeat_schemas=False)
+        writer = Writer(file, **options)
         writer.start()
-        schema = writer.register_schema("own_msgs/msg/X", "ros2msg", b"float64 data")
+        schema = writer.register_schema("own_msgs/msg/X", encoding, definition.encode())
         channel = writer.register_channel("/x", "cdr", schema)
         for i in range(5):
-            data = struct.pack("<4xd", float(i))
+            data = b"\0\1\0\0" + struct.pack("<d", float(i))
             time_ns = i * SECOND_NS // 10
-            writer.add_message(
-                channel, log_time=time_ns, publish_time=time_ns, data=b"\0\1" + data[2:]
-            )
+            writer.add_message(channel, log_time=time_ns, publish_time=time_ns, data=data)
         writer.finish()
+    return path
+
+
+def test_a_summary_without_types_is_no_index(tmp_path: Path) -> None:
+    """The types stand in the chunks, so the file is read from its front."""
+    path = write_x(tmp_path / "x.mcap", "ros2msg", "float64 data", repeat_schemas=False)
     assert rows_of(path, X_EACH_TENTH)["observation"][:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_types_in_the_interface_language_of_the_omg_are_read(tmp_path: Path) -> None:
+    """Each type of several stands behind a line of ===, one with its name, and includes, as rosbag2 writes them."""
+    rule = 80 * "="
+    definition = f"""{rule}
+IDL: own_msgs/msg/X
+#include "own_msgs/msg/Number.idl"
+module own_msgs {{ module msg {{ struct X {{ own_msgs::msg::Number data; }}; }}; }};
+{rule}
+IDL: own_msgs/msg/Number
+module own_msgs {{ module msg {{ struct Number {{ double value; }}; }}; }};
+"""
+    path = write_x(tmp_path / "x.mcap", "ros2idl", definition)
+    rows = rows_of(path, X_EACH_TENTH.replace('"data"', '"data.value"'))
+    assert rows["observation"][:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_chunks_without_an_index_of_messages_are_sorted(tmp_path: Path) -> None:
+    """Topic after topic: in the order of the file, the first topic would be too old for all rows of the second."""
+    from mcap.writer import IndexType
+
+    by_topic = [*twenty_seconds(0, 0), *sent("/y", [0.1 * i for i in range(200)], [0.0] * 200)]
+    bag = json_bag(tmp_path, iter(by_topic), index_types=IndexType.CHUNK)
+    rows = rows_of(bag, X_EACH_TENTH + '[[channel]]\ntopic = "/y"\nfield = "data"\n')
+    assert rows["observation"][:, 0].tolist() == list(range(200))
 
 
 def test_a_file_in_no_order_is_sorted_as_far_as_memory_can_hold_it(
