@@ -55,12 +55,15 @@ def _key(name: str) -> str:
 
 
 def toml_value(value: object) -> str:
-    """Return a value as TOML: true or false, a number, a list, or a text."""
+    """Return a value as TOML: true or false, a number, a list, a table on one line, or a text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, Mapping):
+        pairs = [f"{_key(name)} = {toml_value(one)}" for name, one in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
     # The escapes of TOML
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

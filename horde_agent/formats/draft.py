@@ -25,7 +25,7 @@ from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats
 
 
-class _Key(NamedTuple):
+class Key(NamedTuple):
     """A key of the file: its value if it is not used, and its meaning."""
 
     example: str
@@ -33,46 +33,46 @@ class _Key(NamedTuple):
 
 
 _KEYS = {
-    "period_s": _Key("1.0", "duration of a step in seconds; required"),
-    "time": _Key('"t"', "column of times, increasing in an episode"),
-    "time_unit": _Key('"s"', "of these times: s, ms, us or ns"),
-    "action": _Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
-    "actions": _Key('["left", "right"]', "their names"),
-    "b": _Key('"b"', 'its probability in (0, 1]; or "estimate"'),
-    "next_reward": _Key('"reward"', "the reward of the row's action"),
-    "reward": _Key('"reward"', "instead: the reward of the transition to the row"),
-    "episode": _Key('"episode"', "number of the episode, never decreasing"),
-    "episode_step": _Key('"step"', "instead: an episode begins where it does not increase"),
-    "terminated": _Key('"done"', "true at the end of an episode, not at a time limit"),
-    "truncated": _Key('"timeout"', "true at its time limit: the next row follows a gap"),
-    "both": _Key(f'"{TRUNCATED}"', f'what a row is that is marked as both; or "{TERMINATED}"'),
-    "convention": _Key(
+    "period_s": Key("1.0", "duration of a step in seconds; required"),
+    "time": Key('"t"', "column of times, increasing in an episode"),
+    "time_unit": Key('"s"', "of these times: s, ms, us or ns"),
+    "action": Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
+    "actions": Key('["left", "right"]', "their names"),
+    "b": Key('"b"', 'its probability in (0, 1]; or "estimate"'),
+    "next_reward": Key('"reward"', "the reward of the row's action"),
+    "reward": Key('"reward"', "instead: the reward of the transition to the row"),
+    "episode": Key('"episode"', "number of the episode, never decreasing"),
+    "episode_step": Key('"step"', "instead: an episode begins where it does not increase"),
+    "terminated": Key('"done"', "true at the end of an episode, not at a time limit"),
+    "truncated": Key('"timeout"', "true at its time limit: the next row follows a gap"),
+    "both": Key(f'"{TRUNCATED}"', f'what a row is that is marked as both; or "{TERMINATED}"'),
+    "convention": Key(
         f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'
     ),
-    "step": _Key('"step"', "number of the step; else rows are counted"),
-    "missing": _Key('"error"', 'or "gap": rows without a number are dropped'),
-    "separator": _Key('";"', "of a CSV file; found if it is not given"),
-    "decimal": _Key('","', "its decimal mark; found unless commas separate cells"),
-    "header": _Key("true", "false: the columns are column_0, column_1, ..."),
-    "missing_values": _Key("[-200, -999]", "numbers that stand for a missing one"),
-    "phase": _Key('"phase"', "of a recorded run, as the next three"),
-    "flags": _Key('"flags"', ""),
-    "policy": _Key('"policy"', ""),
-    "tests_excursions": _Key("false", ""),
-    "tile_layout": _Key('"[[tiling]]\\ngroup = \\"speed\\"\\nintervals = [8]\\ntilings = 8"', ""),
+    "step": Key('"step"', "number of the step; else rows are counted"),
+    "missing": Key('"error"', 'or "gap": rows without a number are dropped'),
+    "separator": Key('";"', "of a CSV file; found if it is not given"),
+    "decimal": Key('","', "its decimal mark; found unless commas separate cells"),
+    "header": Key("true", "false: the columns are column_0, column_1, ..."),
+    "missing_values": Key("[-200, -999]", "numbers that stand for a missing one"),
+    "phase": Key('"phase"', "of a recorded run, as the next three"),
+    "flags": Key('"flags"', ""),
+    "policy": Key('"policy"', ""),
+    "tests_excursions": Key("false", ""),
+    "tile_layout": Key('"[[tiling]]\\ngroup = \\"speed\\"\\nintervals = [8]\\ntilings = 8"', ""),
 }
-_CHANNEL_KEYS = {
-    "name": _Key('"speed"', ""),
-    "group": _Key('"speed"', ""),
-    "unit": _Key('"m/s"', ""),
-    "low": _Key("0.0", "range; that of the table by default"),
-    "high": _Key("1.0", ""),
-    "sensor": _Key("true", "families of questions include it"),
-    "step": _Key("0.01", "quantisation step"),
-    "origin": _Key("0.0", "the reading, of 24 binary digits, is (value - origin) x scale"),
-    "scale": _Key("1.0", ""),
-    "categories": _Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
-    "transition": _Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
+CHANNEL_KEYS = {
+    "name": Key('"speed"', ""),
+    "group": Key('"speed"', ""),
+    "unit": Key('"m/s"', ""),
+    "low": Key("0.0", "range; that of the table by default"),
+    "high": Key("1.0", ""),
+    "sensor": Key("true", "families of questions include it"),
+    "step": Key("0.01", "quantisation step"),
+    "origin": Key("0.0", "the reading, of 24 binary digits, is (value - origin) x scale"),
+    "scale": Key("1.0", ""),
+    "categories": Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
+    "transition": Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
 }
 _MOST_CATEGORIES = 12
 _DRAFTED = ("time", "action", "b", "episode", "terminated", "truncated", "step")
@@ -116,7 +116,7 @@ def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvFor
         *_findings(settings, kinds),
         "",
     ]
-    lines += _lines(_KEYS, {"period_s": 1.0} | settings)
+    lines += key_lines(_KEYS, {"period_s": 1.0} | settings)
     left_out: dict[str, list[str]] = {}
     for name in [*kinds.texts, *(name for name in kinds.dates if name not in used)]:
         left_out.setdefault("No numbers", []).append(name)
@@ -132,14 +132,14 @@ def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvFor
         if name in kinds.categories:
             given["categories"] = kinds.categories[name]
         if name in numbers:
-            given |= _shift(cells.as_numbers(numbers[name]))
+            given |= shift_keys(cells.as_numbers(numbers[name]))
         # Most tables with actions have rows (s, a, r): whose reward it is shows in no row
         if name.lower() in REWARD_NAMES and "action" in settings:
             given["transition"] = True
-        keys = {key: _Key("", "") for key in given}
+        keys = {key: Key("", "") for key in given}
         if i == 0:  # one channel shows all keys
-            keys = _CHANNEL_KEYS
-        lines += ["", "[[channel]]", f"column = {toml_value(name)}", *_lines(keys, given)]
+            keys = CHANNEL_KEYS
+        lines += ["", "[[channel]]", f"column = {toml_value(name)}", *key_lines(keys, given)]
     return "\n".join(lines) + "\n"
 
 
@@ -171,9 +171,9 @@ def _role(name: str, column: Cells | None, form: CsvForm) -> str | None:
         return "They are of the next row"
     if column is None:
         return None
-    if _column_called(_MARK_NAMES, [name]) is not None and _fits("terminated", column):
+    if name_called(_MARK_NAMES, [name]) is not None and fits("terminated", column):
         return "They mark ends of episodes"
-    if _column_called(USUAL_NAMES["b"], [name]) is not None and _fits("b", column):
+    if name_called(USUAL_NAMES["b"], [name]) is not None and fits("b", column):
         return "They are probabilities of actions"
     return None
 
@@ -194,7 +194,7 @@ def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:
     return bool((np.diff(cells.as_numbers(column)) == 1).all())
 
 
-def _shift(values: Floats) -> dict[str, float]:
+def shift_keys(values: Floats) -> dict[str, float]:
     """Return the keys origin and scale of a channel, if float32 does not hold its numbers."""
     shift = cells.shift_for(values)
     if shift is None:
@@ -204,7 +204,8 @@ def _shift(values: Floats) -> dict[str, float]:
     return shift._asdict()
 
 
-def _lines(keys: Mapping[str, _Key], given: Mapping[str, Any]) -> list[str]:
+def key_lines(keys: Mapping[str, Key], given: Mapping[str, Any]) -> list[str]:
+    """Return a line for each key, behind # unless its value is given."""
     lines = []
     for key, (example, meaning) in keys.items():
         line = f"# {key} = {example}"
@@ -275,11 +276,11 @@ def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[
     """Return the keys that follow from the names of columns and their first rows."""
     found: dict[str, Any] = {}
     for key in _DRAFTED:
-        name = _column_called(USUAL_NAMES[key], list(columns))
-        if name is not None and _fits(key, columns[name]):
+        name = name_called(USUAL_NAMES[key], list(columns))
+        if name is not None and fits(key, columns[name]):
             found[key] = name
     if "time" not in found and dates:
-        usual_name = _column_called(USUAL_NAMES["time"], list(dates))
+        usual_name = name_called(USUAL_NAMES["time"], list(dates))
         found["time"] = usual_name or next(iter(dates))
     if "action" in found:
         n_actions = int(np.nanmax(cells.as_numbers(columns[found["action"]]))) + 1
@@ -322,7 +323,7 @@ def _counter(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> str | No
     candidates: list[str] = []
     if found.get("time") in columns:
         candidates.append(found["time"])
-    steps = _column_called(USUAL_NAMES["step"], list(columns))
+    steps = name_called(USUAL_NAMES["step"], list(columns))
     if "step" not in found and steps is not None:
         candidates.append(steps)
     for name in candidates:
@@ -372,7 +373,7 @@ def _have_actions(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> Boo
     return np.asarray(are_numbers.all(axis=0))
 
 
-def _column_called(usual_names: Sequence[str], names: Sequence[str]) -> str | None:
+def name_called(usual_names: Sequence[str], names: Sequence[str]) -> str | None:
     """Return the first column with a usual name; None without one.
 
     Letters may be upper case, but for a single one: T is a temperature.
@@ -389,7 +390,7 @@ def _column_called(usual_names: Sequence[str], names: Sequence[str]) -> str | No
     return None
 
 
-def _fits(key: str, column: Cells) -> bool:
+def fits(key: str, column: Cells) -> bool:
     """Return whether the cells are what a key needs."""
     if key in ("terminated", "truncated"):
         return bool(cells.as_claims(column)[1].all())

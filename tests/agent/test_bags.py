@@ -774,10 +774,11 @@ def test_no_echo_is_the_longest_range_and_too_near_the_shortest(
 
 
 def test_topics_of_actions_rewards_and_ends_are_keys_and_no_channels(tmp_path: Path) -> None:
-    """As a logger names them; `/state/b` of 3 is no probability, so it stays a reading."""
+    """As a logger names them; `/state/b` of 3 is no probability, so it stays a reading, as `/a` does."""
     actions, messages = logged(0.02, 0.09)
     messages += sent("/done", [1.95, 3.95], [1.0, 1.0])
     messages += sent("/state/b", [0.1 * i for i in range(60)], [3.0] * 60)
+    messages += sent("/a", [0.1 * i for i in range(60)], [1.0] * 60)
     messages.sort(key=lambda one: one.time_ns)
     bag = json_bag(tmp_path, iter(messages))
     text = draft_columns(bag)
@@ -785,9 +786,19 @@ def test_topics_of_actions_rewards_and_ends_are_keys_and_no_channels(tmp_path: P
     keys = {"action": "/action", "b": "/b", "next_reward": "/reward", "terminated": "/done"}
     for key, topic in keys.items():
         assert table[key] == {"topic": topic, "field": "data"}
-    assert fields_of(text) == ["/obs.data", "/state/b.data"]
+    assert fields_of(text) == ["/a.data", "/obs.data", "/state/b.data"]
     rows = rows_of(bag, 'convention = "transition"\n' + text)
     assert rows["action"][rows["action"] >= 0].tolist() == actions[:-1]
+
+
+def test_a_probability_without_an_action_is_left_out_of_a_draft(tmp_path: Path) -> None:
+    """A columns file with b alone is refused; as a reading, a constant would be a sensor."""
+    messages = [*twenty_seconds(0, 0), *sent("/b", [0.1 * i for i in range(200)], [0.5] * 200)]
+    messages.sort(key=lambda one: one.time_ns)
+    text = drafted(tmp_path, iter(messages))
+    assert "b" not in tomllib.loads(text)
+    assert fields_of(text) == ["/x.data"]
+    assert len(rows_of(tmp_path / "json.mcap", text)) == 200
 
 
 def test_a_topic_that_was_sent_once_is_no_channel(tmp_path: Path) -> None:
