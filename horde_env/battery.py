@@ -19,7 +19,8 @@ LOWEST_V = 0  # the lowest battery's voltage, smoothed; NaN before the first rea
 IS_BELOW = 1  # 1 from `low_v` until `full_v`
 IS_URGENT = 2  # 1 below `urgent_v`
 N_HELD = 3  # steps in a row in which the dock's charger blocked a request
-N_NUMBERS = 4
+IS_LOW = 4  # 1 if the robot must dock: IS_BELOW, or held for 10 s
+N_NUMBERS = 5
 
 # Indices into its limits.
 MOST_V = 0  # the largest voltage that a packet can hold
@@ -28,6 +29,8 @@ LOW_V = 2
 URGENT_V = 3
 FULL_V = 4
 DOCK_V = 5  # on the bus, from the dock
+HELD_STEPS = 6  # in a row, after which the dock counts as holding the robot
+N_LIMITS = 7
 
 # Indices into its channels; -1 marks a channel that the robot lacks.
 FIRST = 0  # of the batteries' voltages
@@ -64,6 +67,7 @@ def read_battery(
         numbers[IS_BELOW] = 0.0
         numbers[IS_URGENT] = 0.0
         numbers[N_HELD] = 0.0
+        numbers[IS_LOW] = 0.0
         return
 
     previous_v = numbers[LOWEST_V]
@@ -90,12 +94,9 @@ def read_battery(
         numbers[N_HELD] = 0.0
     else:
         numbers[N_HELD] = numbers[N_HELD] + 1.0
-
-
-@kernel
-def is_low(numbers: Floats, n_held_limit: int) -> bool:
-    """Return whether the robot must dock: its battery is low, or the charger held it for `n_held_limit` steps."""
-    return bool(numbers[IS_BELOW] == 1.0 or numbers[N_HELD] >= n_held_limit)
+    numbers[IS_LOW] = numbers[IS_BELOW]
+    if numbers[N_HELD] >= limits[HELD_STEPS]:
+        numbers[IS_LOW] = 1.0
 
 
 class BatteryMonitor:
@@ -111,7 +112,6 @@ class BatteryMonitor:
         is_known: The robot measures its batteries, and has thresholds for them.
         info_keys: What it adds to info.
         numbers, limits, channels: Arguments of `read_battery`.
-        n_held_limit: Steps in a row after which the dock counts as holding the robot.
     """
 
     name: ClassVar[str] = "battery"  # in saved states
@@ -123,7 +123,7 @@ class BatteryMonitor:
         self.is_known = bool(voltages and spec.battery)
         self.info_keys: tuple[InfoKey, ...] = ()
         self.channels = np.full(4, -1, dtype=np.int64)
-        self.limits = np.full(6, math.nan)
+        self.limits = np.full(N_LIMITS, math.nan)
         if self.is_known:
             self.info_keys = BATTERY_KEYS
             self.channels[FIRST] = voltages[0]
@@ -139,7 +139,7 @@ class BatteryMonitor:
         self.limits[URGENT_V] = spec.battery.get("urgent_v", math.nan)
         self.limits[FULL_V] = spec.battery.get("full_v", math.nan)
         self.limits[DOCK_V] = spec.battery.get("dock_v", math.nan)
-        self.n_held_limit = round(HELD_S / spec.period_s)
+        self.limits[HELD_STEPS] = round(HELD_S / spec.period_s)
         self.numbers = np.zeros(N_NUMBERS)
         self.forget()
 
@@ -156,12 +156,12 @@ class BatteryMonitor:
     @property
     def is_held(self) -> bool:
         """True if the dock's charger has blocked the robot's requests for 10 s."""
-        return bool(self.numbers[N_HELD] >= self.n_held_limit)
+        return bool(self.numbers[N_HELD] >= self.limits[HELD_STEPS])
 
     @property
     def is_low(self) -> bool:
         """True if held, or below `low_v` until `full_v` is reached."""
-        return bool(is_low(self.numbers, self.n_held_limit))
+        return bool(self.numbers[IS_LOW])
 
     def read(self, values: Floats, *, applied: bool = True) -> None:
         """Process the newest frame's values, shape (n_channels,), and whether its command was applied."""
@@ -189,29 +189,16 @@ class BatteryMonitor:
         """Return `battery_low` and `battery_urgent`, 0 or 1; nothing if the robot has no such channels."""
         if not self.is_known:
             return {}
-        return {"battery_low": int(self.is_low), "battery_urgent": int(self.is_urgent)}
+        numbers = self.numbers
+        return {"battery_low": int(numbers[IS_LOW]), "battery_urgent": int(numbers[IS_URGENT])}
 
     def state(self) -> State:
         """Return what later judgements depend on."""
-        lowest_v = np.array(self.numbers[LOWEST_V])
-        if math.isnan(lowest_v):
-            lowest_v = np.zeros(0)
-        return {
-            "is_urgent": np.array(self.is_urgent),
-            "_is_below": np.array(bool(self.numbers[IS_BELOW])),
-            "_lowest_v": lowest_v,
-            "_n_held": np.array(int(self.numbers[N_HELD])),
-        }
+        return {"numbers": self.numbers.copy()}
 
     def restore(self, state: State) -> None:
         """Restore a state from `state`."""
-        lowest_v = state["_lowest_v"]
-        self.numbers[LOWEST_V] = math.nan
-        if lowest_v.shape == ():
-            self.numbers[LOWEST_V] = lowest_v
-        self.numbers[IS_BELOW] = state["_is_below"]
-        self.numbers[IS_URGENT] = state["is_urgent"]
-        self.numbers[N_HELD] = state["_n_held"]
+        self.numbers[:] = state["numbers"]
 
 
 def _channels_of(spec: RobotSpec, group: str) -> list[int]:

@@ -93,7 +93,6 @@ class Shape(NamedTuple):
     pieces: Ints
     radii: Floats
     obstacles: Floats  # boxes, (n_obstacles, 4)
-    contacts: Floats  # scratch, (MOST_CONTACTS, N_COLUMNS)
 
 
 NO_SHAPE = Shape(
@@ -102,7 +101,6 @@ NO_SHAPE = Shape(
     pieces=np.zeros((0, 2), dtype=np.int64),
     radii=np.zeros(0),
     obstacles=np.zeros((0, 4)),
-    contacts=np.zeros((0, N_COLUMNS)),
 )
 """For kernels that another engine calls."""
 
@@ -192,15 +190,14 @@ def corner_on_piece(
 
 
 @kernel
-def find_contacts(motion: Floats, towards: Facing, shape: Shape) -> int:
-    """Write present and imminent contacts into `shape.contacts`; return their number.
+def find_contacts(motion: Floats, towards: Facing, shape: Shape, contacts: Floats) -> int:
+    """Write present and imminent contacts into rows of `contacts`; return their number.
 
     Two convex shapes in the plane touch at a corner of either: of the body at a box, or of a box at
     a polygon of the body.
     """
     inertia = shape.inertia
     corners = shape.corners
-    contacts = shape.contacts
     c, s = towards
     n = 0
     px = motion[X]
@@ -328,6 +325,7 @@ def resolve(
 @kernel
 def step(
     motion: Floats,
+    contacts: Floats,
     towards: Facing,
     shape_fields: RecordFields,
     force: tuple[float, float, float],
@@ -335,13 +333,12 @@ def step(
 ) -> None:
     """Move the body by one step of `dt` seconds among its obstacles.
 
-    `motion`, shape (N_MOTION,), changes in place; `towards` is `facing` of its heading; `shape_fields`
-    are those of `Shape`. `force` is (Fx, Fy) of the world, N, at the body's origin, and the torque about
-    it, N m.
+    `motion`, shape (N_MOTION,), changes in place; `contacts` is scratch, shape (MOST_CONTACTS,
+    N_COLUMNS); `towards` is `facing` of the heading; `shape_fields` are those of `Shape`. `force` is
+    (Fx, Fy) of the world, N, at the body's origin, and the torque about it, N m.
     """
     shape = Shape(*shape_fields)
     inertia = shape.inertia
-    contacts = shape.contacts
     c, s = towards
     dx = c * inertia[CENTROID_X] - s * inertia[CENTROID_Y]
     dy = s * inertia[CENTROID_X] + c * inertia[CENTROID_Y]
@@ -349,7 +346,7 @@ def step(
     turned = omega + dt * (force[2] - dx * force[1] + dy * force[0]) / inertia[INERTIA]
     ux = motion[VX] - omega * dy + dt * (force[0] / inertia[MASS] + omega * omega * dx)
     uy = motion[VY] + omega * dx + dt * (force[1] / inertia[MASS] + omega * omega * dy)
-    n = find_contacts(motion, towards, shape)
+    n = find_contacts(motion, towards, shape, contacts)
     motion[IMPULSE] = 0.0
     if n > 0:
         set_targets((ux, uy, turned), inertia, contacts, n, dt)
@@ -473,6 +470,7 @@ class PlanarBody:
     Attributes:
         shape: Body and obstacles for `step`.
         state: Pose and velocity, shape (N_MOTION,), changed in place.
+        contacts: Scratch of `step`, shape (MOST_CONTACTS, N_COLUMNS).
 
     Args:
         hull: The body's shape and inertia.
@@ -488,17 +486,16 @@ class PlanarBody:
         inertia[RESTITUTION] *= WALL_RESTITUTION
         rows = [(x, y, size_x / 2, size_y / 2) for x, y, size_x, size_y, _ in boxes]
         obstacles = np.array(rows, dtype=np.float64).reshape(-1, 4)
-        scratch = np.zeros((MOST_CONTACTS, N_COLUMNS))
         self.shape = Shape(
             inertia=inertia,
             corners=hull.corners,
             pieces=hull.pieces,
             radii=hull.radii,
             obstacles=obstacles,
-            contacts=scratch,
         )
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)
+        self.contacts = np.zeros((MOST_CONTACTS, N_COLUMNS))
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose."""
@@ -517,7 +514,8 @@ class PlanarBody:
         """Apply (Fx N, Fy N, torque N m) of the world frame for one tick and return the motion at its end."""
         fx, fy, torque = map(float, force)
         towards = facing(self.state[HEADING])
-        step(self.state, towards, tuple(self.shape), (fx, fy, torque), self._tick_s)
+        shape_fields = tuple(self.shape)
+        step(self.state, self.contacts, towards, shape_fields, (fx, fy, torque), self._tick_s)
         return self.motion
 
     @property

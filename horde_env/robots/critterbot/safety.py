@@ -21,7 +21,6 @@ from horde_env.commands import CommandMonitor
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.wire import wire_units
-from horde_env.sim.saving import number_of
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of
 # 255, and drives again when all three are at 85.
@@ -183,10 +182,7 @@ def judge_voltages(
 class VoltageMonitor(CommandMonitor):
     """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it."""
 
-    saved: ClassVar = ("complaint", "_n_idle", "_n_standing", "_n_adrift")
-    _n_idle: int = number_of("counts", N_IDLE, int)
-    _n_standing: int = number_of("counts", N_STANDING, int)
-    _n_adrift: int = number_of("counts", N_ADRIFT, int)
+    saved: ClassVar = ("complaint", "counts")
 
     def __init__(self, spec: RobotSpec) -> None:
         self._voltage = spec.group("motor_voltage")
@@ -197,17 +193,9 @@ class VoltageMonitor(CommandMonitor):
         self.counts = np.zeros(N_COUNTS, np.int64)
         super().__init__(spec)
 
-    @property
-    def complaint(self) -> str:
-        """The fault, in one or two sentences; "" while the body follows its commands."""
-        return COMPLAINTS[self.counts[COMPLAINT]]
-
-    @complaint.setter
-    def complaint(self, text: str) -> None:
-        self.counts[COMPLAINT] = COMPLAINTS.index(text)
-
     def forget(self) -> None:
         """Start a run without a complaint."""
+        super().forget()
         # Compiles
         judge_voltages(
             self.counts, self.limits, self.to_wheels, (0.0, 0.0, 0.0), np.zeros(3), False
@@ -225,4 +213,5 @@ class VoltageMonitor(CommandMonitor):
             voltages = frame.values[self._voltage]
             ok = frame.applied and not frame.gap
             judge_voltages(self.counts, self.limits, self.to_wheels, (x, y, yaw), voltages, ok)
+            self.complaint = COMPLAINTS[self.counts[COMPLAINT]]
         return self.complaint

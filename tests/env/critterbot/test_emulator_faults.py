@@ -9,6 +9,7 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
 from horde_env.robots.critterbot.simulator import firmware
+from horde_env.robots.critterbot.simulator.period import NO_WHEEL
 from horde_env.robots.critterbot.wire import Control, MotorMode, encode_control
 from tests.env.critterbot.emulated import VELOCITY, drive, robot, setpoints
 from tests.env.hardware.packets import decode_state
@@ -140,7 +141,7 @@ def test_a_stuck_wheel_stands_under_current_and_the_robot_turns_less() -> None:
     gyro = SPEC.index("rotational_velocity")
     assert stuck.raw[gyro] < 0.8 * free.raw[gyro]
     cycles(controller, faults, 150, MotorMode.WHEEL_SPACE, 15, 15, 15)
-    assert controller.machine.stuck is None
+    assert controller.machine.stuck == NO_WHEEL
     assert (
         decode_state(cycles(controller, faults, 1, MotorMode.WHEEL_SPACE, 15, 15, 15)).raw[
             VELOCITY

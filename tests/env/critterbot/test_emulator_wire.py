@@ -132,9 +132,10 @@ def test_ir_light_is_sent_modulo_256() -> None:
     """The converter has ten bits: 40, 171, 302 .. 957 become 40, 171, 46, 177, 52, 183, 60, 189 on the wire."""
     counts = np.array([40, 171, 302, 433, 564, 695, 826, 957])
     awake = robot()
-    # The kernel goes on writing into the array that it had; the robot sends this one.
-    sensed = np.array([counts, counts]) / 255
-    awake.senses.memory = awake.senses.memory._replace(packets=sensed)
+    # The kernel goes on writing into the record that it had; the robot sends this one.
+    state = awake.machine.state.copy()
+    state.packets[:] = counts / 255
+    awake.machine.state = state
     assert listen(awake, 1)[0].raw[SPEC.group("ir_light")].tolist() == (counts % 256).tolist()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.robots.critterbot.simulator import packet as kernels
+from horde_env.robots.critterbot.simulator import period
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.robots.critterbot.simulator.sensors import Senses
@@ -39,10 +40,12 @@ def read(
     out: np.ndarray,
 ) -> None:
     """Write channels 16..52 of the packet at `t_s`, as `period.sample` does for a body with an engine."""
-    normal = rng.standard_normal(senses.n_normal)
-    uniform = rng.random((2, senses.n_uniform))
+    robot = senses.state
+    n_ticks = len(robot.path)
+    normal = rng.standard_normal(robot.normal.size - 3 * n_ticks - period.N_NOISE)
+    uniform = rng.random(robot.uniform.shape)
     senses.move_lamps(t_s)
-    air = kernels.air_at(senses.times, senses.room, t_s)
+    air = kernels.air_at(robot.times, senses.room, t_s)
     instant = kernels.Instant(
         previous_pose=Pose(*before[:3], before.yaw_rate, before.ax, before.ay),
         pose=Pose(*now[:3], now.yaw_rate, 0.5 * (before.ax + now.ax), 0.5 * (before.ay + now.ay)),
@@ -53,7 +56,7 @@ def read(
     kernels.read(
         senses.scene,
         senses.eyes,
-        senses.memory,
+        robot,
         senses.steps,
         normal,
         uniform,

@@ -37,7 +37,7 @@ def commanded(physics: engines.Physics, seed: int) -> np.ndarray:
     """Return the path of 10 s in the free middle of a large pen under random control packets, rows of Motion."""
     machine = Machine(SPEC, PEN, physics=physics)
     machine.body.close()
-    machine.body = engines.open_body(physics, URDF, [], tick_s=TICK_S)
+    machine.open_body(physics, boxes=[])
     machine.reset(0.0, 0.0, 0.3)
     rng = np.random.default_rng(seed)
     path = []

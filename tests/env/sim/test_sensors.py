@@ -91,7 +91,7 @@ def test_the_beacon_alternates_from_packet_to_packet() -> None:
     """
     facing = at(0.45, -0.4, -math.pi / 2)
     model = senses()
-    single = np.array([packet.lit_at(model.times, 0.01 * i) for i in range(200)])
+    single = np.array([packet.lit_at(model.state.times, 0.01 * i) for i in range(200)])
     assert np.mean(np.abs(np.diff(single)) > 0.9) > 0.9
     pairs = stand(facing, 400, made=model)[:, 33]
     assert np.median(pairs) > 45
@@ -126,7 +126,7 @@ def test_lamps_flicker_at_twice_the_mains_rate() -> None:
     model = senses()
     room = model.pen.room
     gain = [
-        packet.air_at(model.times, model.room, part / room.mains_hz).gain
+        packet.air_at(model.state.times, model.room, part / room.mains_hz).gain
         for part in (0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2)
     ]
     np.testing.assert_allclose(

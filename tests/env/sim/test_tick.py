@@ -21,6 +21,7 @@ from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.simulator.state import new_robot
 from horde_env.sim import planar
 from horde_env.sim.physics import PHYSICS
 from horde_env.sim.planar import Motion, facing
@@ -43,7 +44,7 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
     for _ in range(70):  # until the cap after power-up allows it
         machine.firmware.command(firmware.WHEEL_VOLTAGE, 0, 60, 0)
         machine.motion[motors.RIM_SPEED] = [0.0, rim_speed, 0.0]
-        pushed = period.act(machine.plant, wheel, facing(0.0))
+        pushed = period.act(machine.robots, 0, machine.geometry, wheel, facing(0.0))
     assert machine.firmware.wheels[firmware.DUTY, wheel] == 60
     expected = motors.CURRENT_PER_VOLT * machine.power.bus_v * 60 / firmware.FULL_DUTY
     assert machine.motion[motors.CURRENT, wheel] == pytest.approx(expected)
@@ -52,9 +53,8 @@ def test_a_stuck_wheel_slides_and_counts_nothing() -> None:
         pushed, [friction * side, friction * ahead, friction * arm], rtol=1e-9
     )
     machine.motion[motors.TRAVEL] = 0.0
-    period.sense(
-        machine.plant, machine.face, wheel, 1, np.zeros(3), 0, (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
-    )
+    moved = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+    period.sense(machine.robots, 0, machine.geometry, machine.face, wheel, 1, np.zeros(3), 0, moved)
     clicks = machine.firmware.wheels[firmware.CLICKS]
     assert clicks[wheel] == 0
     assert np.abs(clicks).max() > 10
@@ -82,11 +82,12 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
     lit = (0.2, 0.9)
     gain = 1.003
     room = load_pen().room
-    memory = packet.Memory(*(rng.random(array.shape) for array in senses.memory))
-    expected_memory = packet.Memory(*(array.copy() for array in memory))
-    values = expected_memory.values
-    packets = expected_memory.packets
-    scratch = fields.Scratch(expected_memory.lines, expected_memory.along)
+    robot, expected = new_robot(SPEC, load_pen()).repeat(2)
+    for name in ("sensed", "roller", "zones", "drift", "packets", "change", "lines", "along"):
+        robot[name][...] = expected[name][...] = rng.random(robot[name].shape)
+    values = expected.sensed
+    packets = expected.packets
+    scratch = fields.Scratch(expected.lines, expected.along)
     out = np.zeros(37)
     air = packet.Air(
         elapsed_s=0.1,
@@ -97,8 +98,8 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
         lag_share=lag_share,
         drift_share=0.9,
     )
-    packet.read(scene, eyes, memory, senses.steps, normal, uniform, instant, air, out)
-    packet.feel(instant, 0.1, scene, expected_memory.roller, normal[:11], values[:7])
+    packet.read(scene, eyes, robot, senses.steps, normal, uniform, instant, air, out)
+    packet.feel(instant, 0.1, scene, expected.roller, normal[:11], values[:7])
     fields.ir_distance(
         pose,
         eyes.ir_distance,
@@ -132,23 +133,21 @@ def test_a_packet_in_one_kernel_equals_each_model(lag_share: float) -> None:
             scratch,
             values[29:],
         )
-        zones = expected_memory.zones
-        packet.follow(air, normal[41:], zones, expected_memory.drift, values[29:])
+        zones = expected.zones
+        packet.follow(air, normal[41:], zones, expected.drift, values[29:])
         values[29:] += packet.ZONE_BIAS_K
     poses = (instant.previous_pose, pose)
-    expected = values.copy()
+    expected_out = values.copy()
     draws = normal[21:37].reshape(2, 8)
     fields.ir_light(
         poses, eyes.ir_light, scene.beacon, lit, segments, heights, draws, scratch, packets
     )
-    packet.quantise(senses.steps, expected)
-    packet.mean_of_packets(senses.steps[:, 17:25].copy(), packets, expected[17:25])
-    np.testing.assert_array_equal(out, expected)
-    for name in ("values", "roller", "zones", "drift", "packets"):
-        np.testing.assert_array_equal(
-            getattr(memory, name), getattr(expected_memory, name), err_msg=name
-        )
-    np.testing.assert_array_equal(memory.change, np.abs(packets[1] - packets[0]))
+    packet.quantise(senses.steps, expected_out)
+    packet.mean_of_packets(senses.steps[:, 17:25].copy(), packets, expected_out[17:25])
+    np.testing.assert_array_equal(out, expected_out)
+    for name in ("sensed", "roller", "zones", "drift", "packets"):
+        np.testing.assert_array_equal(robot[name], expected[name], err_msg=name)
+    np.testing.assert_array_equal(robot.change, np.abs(packets[1] - packets[0]))
 
 
 MODULES = (fields, firmware, motors, packet, period, planar, power)
@@ -206,7 +205,7 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
     twin = parts.machine
     rng = copy.deepcopy(whole._rng)
     for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
-        whole.machine.stuck = twin.stuck = 1 if 20 <= k < 30 else None
+        whole.machine.stuck = twin.stuck = 1 if 20 <= k < 30 else period.NO_WHEEL
         frame = whole.exchange(command)
         wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
         twin.firmware.command(firmware.XYTHETA_SPACE, *wire)

@@ -27,6 +27,7 @@ from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY
 from horde_env.robots.critterbot.simulator import firmware, motors
 from horde_env.robots.critterbot.simulator.backend import START_M
 from horde_env.robots.critterbot.simulator.motors import TICK_S
+from horde_env.robots.critterbot.simulator.period import NO_WHEEL
 from horde_env.robots.critterbot.stream import ROBOT_PORT
 from horde_env.robots.critterbot.wire import HALT, STATE_SIZE, encode_control
 from horde_env.sim.physics import resolve_physics
@@ -74,7 +75,7 @@ class Faults(LineFaults):
         if kind == "low_battery":
             machine.power.sag_v = 0.0
         elif kind == "stuck_wheel":
-            machine.stuck = None
+            machine.stuck = NO_WHEEL
         elif kind == "heat":
             machine.motion[motors.HEAT] -= self._heat
 

@@ -25,6 +25,7 @@ from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import N_RAW
 from horde_env.robots.critterbot.simulator.records import RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.simulator.state import new_robot
 from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, RobotState
 from horde_env.sim.physics import resolve_physics
 
@@ -53,20 +54,26 @@ class Microcontroller:
     def __init__(self, *, battery_scale: float = 1.0, physics: str | None = None) -> None:
         self.spec = critterbot()
         pen = load_pen()
+        # The sensors need the motion at the end of the last three cycles.
+        robots = new_robot(self.spec, pen, n_ticks=3)
         self.machine = Machine(
-            self.spec, pen, battery_scale=battery_scale, physics=resolve_physics(physics)
+            self.spec,
+            pen,
+            battery_scale=battery_scale,
+            physics=resolve_physics(physics),
+            robots=robots,
         )
         # IR light's converter has ten bits; the firmware puts only eight of them into the packet.
         ten_bits = copy.copy(self.spec)
         ir_light = self.spec.group("ir_light")
         ten_bits.raw_high = self.spec.raw_high.copy()
         ten_bits.raw_high[ir_light] = 1023
-        self.senses = Senses(ten_bits, pen)
+        self.senses = Senses(ten_bits, pen, state=robots[0])
         self._ir_light = ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
         # The noise of channels 0..15 is drawn for each packet sent, not here.
-        self._records = RobotRecords(self.spec, self.machine, self.senses, n_ticks=3)
-        self._path = self._records.path
+        self._records = RobotRecords(self.spec, self.machine, self.senses)
+        self._path = self.machine.state.path
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
     def boot(self, rng: Generator, x: float, y: float, heading: float) -> None:
@@ -158,7 +165,7 @@ class Microcontroller:
     # ---- sensors -----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Move the body for 10 ms; the sensors need the motion at the end of the last three cycles."""
+        """Move the body for 10 ms."""
         self._path[:-1] = self._path[1:]
         self._path[-1] = self.machine.tick(self._body_rng.standard_normal(3))
         self.n_cycles += 1
@@ -173,7 +180,7 @@ class Microcontroller:
             contact_n_s = machine.body.contact_impulse()
         self._records.draw_senses(self._sense_rng)
         self._records.sample(contact_n_s, (0.0, 0.0, 0.0), self._values)
-        self._values[self._ir_light] = self.senses.memory.packets[1]
+        self._values[self._ir_light] = self.machine.state.packets[1]
         self._raw[arrays] = np.rint((self._values[arrays] - spec.offset[arrays]) / spec.lsb[arrays])
 
     def _packet(self) -> bytes:

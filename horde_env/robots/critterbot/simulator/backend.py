@@ -16,8 +16,9 @@ from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
-from horde_env.robots.critterbot.simulator.records import RobotRecords
+from horde_env.robots.critterbot.simulator.records import STILL, RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.simulator.state import new_robot
 from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
@@ -26,6 +27,7 @@ from horde_env.sim.saving import inner, nested
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls
 # and dock there.
 START_M = 0.6
+CLOSED = "the simulated body is not open"
 
 
 class SimulatedBody(Backend):
@@ -46,17 +48,42 @@ class SimulatedBody(Backend):
         lamp_moves: Sequence[Any] = (),
         friction_changes: Sequence[Any] = (),
     ) -> None:
+        self._arguments: dict[str, Any] = {
+            "battery_scale": battery_scale,
+            "physics": physics,
+            "lamp_moves": lamp_moves,
+            "friction_changes": friction_changes,
+        }
         self.physics = resolve_physics(physics)
         self.spec = critterbot()
         self.pen = load_pen()
-        self.senses = Senses(self.spec, self.pen, lamp_moves)
+        self._robots = new_robot(self.spec, self.pen)
+        state = self._robots[0]
+        self._path: Floats = state.path
+        self._beacon: Floats = state.change
+        self.senses = Senses(self.spec, self.pen, lamp_moves, state)
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
-        self._ticks = round(self.spec.period_s / motors.TICK_S)
-        self._battery_scale = battery_scale
+        self._n_channels = self.spec.n_channels
         self.units = wire_units(self.spec)
         self._records: RobotRecords | None = None
         self._rng = np.random.default_rng(0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy is made of: its arrays are views of one record, which a copy makes anew."""
+        state = {"arguments": self._arguments, "rng": self._rng, "pen": self.senses.pen}
+        if self._records is not None:
+            state["saved"] = self.save()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become a copy, by the state from `__getstate__`."""
+        self.__init__(**state["arguments"])  # type: ignore[misc]
+        self._rng = state["rng"]
+        if "saved" in state:
+            self._records = self._open()
+            self.restore(state["saved"])
+        self.senses.pen = state["pen"]
 
     @property
     def machine(self) -> Machine:
@@ -66,16 +93,12 @@ class SimulatedBody(Backend):
     @property
     def records(self) -> RobotRecords:
         """Machine and senses for the kernels; BackendUnavailable before the first reset and after close."""
-        return opened(self._records, "the simulated body is not open")
+        return opened(self._records, CLOSED)
 
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
         if self._records is None:
-            machine = Machine(
-                self.spec, self.pen, battery_scale=self._battery_scale, physics=self.physics
-            )
-            machine.body.is_restorable = True
-            self._records = RobotRecords(self.spec, machine, self.senses, n_ticks=self._ticks)
+            self._records = self._open()
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
@@ -83,32 +106,43 @@ class SimulatedBody(Backend):
         machine = records.machine
         machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
-        records.path[:] = machine.body.motion
+        self._path[:] = machine.body.motion
         records.draw_packet(rng)
         if isinstance(machine.body, PlanarBody):
-            values = np.zeros(self.spec.n_channels)
-            end = records.write_first_packet(values)
-            return self._frame(values, end)
-        return self._sampled(records, 0.0, (0.0, 0.0, 0.0))
+            values = np.zeros(self._n_channels)
+            end = records.run_period(STILL, values, is_first=True)
+            return self._frame(machine, values, end)
+        return self._sampled(records, 0.0, STILL)
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
-        records = self.records
+        records = opened(self._records, CLOSED)
         machine = records.machine
         request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
         records.draw(self._rng)
         if isinstance(machine.body, PlanarBody):
-            values = np.zeros(self.spec.n_channels)
+            values = np.zeros(self._n_channels)
             end = records.run_period(request, values)
-            return self._frame(values, end)
+            return self._frame(machine, values, end)
         firmware = machine.firmware
         period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
         was_held = machine.is_held()
-        records.path[:] = machine.run(records.tick_noise)
+        self._path[:] = machine.run(records.tick_noise)
         contact_n_s = machine.body.contact_impulse()
         return self._sampled(records, contact_n_s, request, was_held=was_held)
+
+    def _open(self) -> RobotRecords:
+        machine = Machine(
+            self.spec,
+            self.pen,
+            battery_scale=self._arguments["battery_scale"],
+            physics=self.physics,
+            robots=self._robots,
+        )
+        machine.body.is_restorable = True
+        return RobotRecords(self.spec, machine, self.senses)
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -146,16 +180,16 @@ class SimulatedBody(Backend):
         was_held: bool = False,
     ) -> Frame:
         """Return the frame of the packet at the end of the path; `was_held`: whether the motors were held before it."""
-        values = np.zeros(self.spec.n_channels)
+        values = np.zeros(self._n_channels)
         x, y, heading, is_held = records.sample(contact_n_s, request, values)
-        return self._frame(values, (x, y, heading, is_held or was_held))
+        return self._frame(records.machine, values, (x, y, heading, is_held or was_held))
 
-    def _frame(self, values: Floats, end: period.End) -> Frame:
+    def _frame(self, machine: Machine, values: Floats, end: period.End) -> Frame:
         x, y, heading, was_held = end
         return Frame(
             values=values,
-            t=self.machine.t_s,
+            t=machine.n_ticks * motors.TICK_S,
             applied=not was_held,
             extras={"x_m": x, "y_m": y, "heading_rad": heading},
-            beacon=self.senses.beacon,
+            beacon=self._beacon.copy(),
         )

@@ -1,4 +1,4 @@
-"""BatchState: many simulated robots, each a row of the arrays that are `SimulatedBody`'s, stepped by its kernels.
+"""BatchState: many simulated robots, each with the state of a `SimulatedBody`, stepped by its kernels.
 
 `step_row` is a whole step of the environment of one robot: noise, `period.run_period`, command
 monitor, battery, scaling.
@@ -17,6 +17,7 @@ from horde_env import _jit, battery
 from horde_env._jit import (
     DRAWS_IN_KERNEL,
     RecordFields,
+    Records,
     RowLoop,
     addresses_of,
     draw_noise,
@@ -36,7 +37,6 @@ from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.robots.critterbot.simulator.period import RobotState
 from horde_env.sim import observer, planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
@@ -104,7 +104,6 @@ class Limits(NamedTuple):
 
     battery_limits: Floats  # of `battery.read_battery`
     battery_channels: Ints  # of `battery.read_battery`
-    n_held_limit: int  # of `battery.is_low`
     command_limits: Ints  # of `safety.judge_voltages`
     to_wheels: Floats  # of `safety.judge_voltages`
     voltage_channel: int  # first of the motors' three
@@ -118,39 +117,12 @@ class StepArguments(NamedTuple):
     due: NDArray[np.bool_]  # mask of the robots that take a step, (n,)
     addresses: NDArray[np.uint64]  # of the robots' generators, see `draw_noise`, (n, 4)
     requests: Floats  # m/s, m/s, rad/s, (n, 3)
-    robot_fields: RecordFields
+    robots: Records  # their states, see `state.state_type`, (n,)
     model_fields: RecordFields
     judgement_fields: RecordFields
     limit_fields: RecordFields
     observations: Observation  # receives those that are scaled, (n, n_channels)
     draws: int  # 1 if the kernel draws the noise, 0 if it was drawn before
-
-
-@kernel_over(period)
-def robot_at(robots: RobotState, i: int) -> RobotState:
-    """Return the arrays of robot `i`, of arrays with a leading axis."""
-    return RobotState(
-        arm=robots.arm[i],
-        wheels=robots.wheels[i],
-        motion=robots.motion[i],
-        force=robots.force[i],
-        amounts=robots.amounts[i],
-        marks=robots.marks[i],
-        body=robots.body[i],
-        contacts=robots.contacts[i],
-        sensed=robots.sensed[i],
-        roller=robots.roller[i],
-        zones=robots.zones[i],
-        drift=robots.drift[i],
-        packets=robots.packets[i],
-        change=robots.change[i],
-        lines=robots.lines[i],
-        along=robots.along[i],
-        times=robots.times[i],
-        normal=robots.normal[i],
-        uniform=robots.uniform[i],
-        path=robots.path[i],
-    )
 
 
 @kernel
@@ -198,7 +170,7 @@ def judge_frame(
     numbers[APPLIED] = flag(is_applied)
     numbers[CLIPPED] = n_clipped
     numbers[OBEYED] = flag(is_obeyed)
-    numbers[BATTERY_LOW] = flag(battery.is_low(charge, limits.n_held_limit))
+    numbers[BATTERY_LOW] = charge[battery.IS_LOW]
     numbers[BATTERY_URGENT] = charge[battery.IS_URGENT]
 
 
@@ -206,19 +178,18 @@ def judge_frame(
 def step_robot(
     i: int,
     request: period.Request,
-    robots: RobotState,
+    robots: Records,
     model_fields: RecordFields,
     judgements: Judgements,
     limits: Limits,
     observation: Observation,
 ) -> None:
     """Take a step of robot `i` under a request, after its noise was drawn; records as of `StepArguments`."""
-    robot = robot_at(robots, i)
     n_ticks = judgements.n_ticks[i]
     x, y, heading, was_held = period.run_period(
-        robot[:], model_fields, n_ticks, period.NO_WHEEL, request, False, judgements.values[i]
+        robots, i, model_fields, n_ticks, period.NO_WHEEL, request, False, judgements.values[i]
     )
-    n_ticks += robot.path.shape[0]
+    n_ticks += robots[i].path.shape[0]
     judgements.n_ticks[i] = n_ticks
     judge_frame(i, judgements, limits, request, was_held, observation)
     numbers = judgements.numbers[i]
@@ -232,13 +203,15 @@ def step_row(arguments: tuple[StepArguments], i: int) -> int:
     """Take a step of robot `i` if it is due, with noise from its generator; a function of `RowLoop`."""
     step = StepArguments(*arguments[0])
     if step.due[i]:
-        robots = RobotState(*step.robot_fields)
+        robot = step.robots[i]
         judgements = Judgements(*step.judgement_fields)
         limits = Limits(*step.limit_fields)
         if step.draws:
-            draw_noise(step.addresses, i, robots.normal, robots.uniform)
+            draw_noise(step.addresses[i], robot.normal, robot.uniform)
         request = (step.requests[i, 0], step.requests[i, 1], step.requests[i, 2])
-        step_robot(i, request, robots, step.model_fields, judgements, limits, step.observations[i])
+        step_robot(
+            i, request, step.robots, step.model_fields, judgements, limits, step.observations[i]
+        )
     return 0
 
 
@@ -250,7 +223,7 @@ class BatchState:
         n_robots: Number of robots.
 
     Attributes:
-        robots: The robots' bodies, a row per robot.
+        robots: The robots' states, see `state.state_type`, shape (n_robots,).
         judgements: What a step keeps of each robot beside its body.
         numbers: The info of each robot, shape (n_robots, len(INFO_NAMES)).
     """
@@ -268,8 +241,8 @@ class BatchState:
         self._machine = body.machine
         self._command_monitor = command_monitor
         self._battery_monitor = battery_monitor
-        self._robot = body.records.state()
-        self.robots = RobotState(*(_rows_of(array, n_robots) for array in self._robot))
+        self._robot = body.machine.robots
+        self.robots = np.zeros(n_robots, self._robot.dtype)
         self.judgements = Judgements(
             n_ticks=np.zeros(n_robots, np.int64),
             counts=_rows_of(command_monitor.counts, n_robots),
@@ -281,7 +254,6 @@ class BatchState:
         limits = Limits(
             battery_limits=battery_monitor.limits,
             battery_channels=battery_monitor.channels,
-            n_held_limit=battery_monitor.n_held_limit,
             command_limits=command_monitor.limits,
             to_wheels=command_monitor.to_wheels,
             voltage_channel=spec.group("motor_voltage").start,
@@ -298,8 +270,8 @@ class BatchState:
             due=self._due,
             addresses=self._addresses,
             requests=self._requests,
-            robot_fields=tuple(self.robots),
-            model_fields=tuple(body.records.model()),
+            robots=self.robots,
+            model_fields=body.records.model(),
             judgement_fields=tuple(self.judgements),
             limit_fields=tuple(limits),
             observations=self._observations,
@@ -316,8 +288,7 @@ class BatchState:
 
     def store(self, i: int, rng: np.random.Generator, info: dict[str, Any]) -> None:
         """Make robot `i` that of the environment after a reset; `rng` is its generator, `info` the reset's."""
-        for rows, array in zip(self.robots, self._robot, strict=True):
-            rows[i] = array
+        self.robots[i] = self._robot[0]
         self.judgements.n_ticks[i] = self._machine.n_ticks
         self.judgements.counts[i] = self._command_monitor.counts
         self.judgements.charge[i] = self._battery_monitor.numbers
@@ -329,8 +300,8 @@ class BatchState:
         """Hold each request for a period, of the robots that are due, and write their scaled observations."""
         if not DRAWS_IN_KERNEL:
             for i in np.flatnonzero(due):
-                self._generators[i].standard_normal(out=self.robots.normal[i])
-                self._generators[i].random(out=self.robots.uniform[i])
+                self._generators[i].standard_normal(out=self.robots[i].normal)
+                self._generators[i].random(out=self.robots[i].uniform)
         self._due[:] = due
         self._requests[:] = requests
         n_threads = numba.get_num_threads()

@@ -328,9 +328,9 @@ def cycle(arm: Ints, wheels: Ints, bus: int, charging: bool) -> None:
 class Firmware:
     """The firmware's state, `arm` and `wheels` (this module's constants), and the host's commands."""
 
-    def __init__(self, matrix: Ints) -> None:
-        self.arm = np.zeros(N_WORDS, dtype=np.int64)
-        self.wheels = np.zeros((N_ROWS, 3), dtype=np.int64)
+    def __init__(self, matrix: Ints, arm: Ints | None = None, wheels: Ints | None = None) -> None:
+        self.arm = np.zeros(N_WORDS, dtype=np.int64) if arm is None else arm
+        self.wheels = np.zeros((N_ROWS, 3), dtype=np.int64) if wheels is None else wheels
         self.matrix = np.ascontiguousarray(matrix, dtype=np.int64)
         self.boot()
 

@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env._jit import RecordFields
+from horde_env._jit import Record, Records
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
 from horde_env.robots.critterbot.arena import Pen
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.firmware import Firmware
-from horde_env.robots.critterbot.simulator.power import POWER_STATE, PowerSupply
+from horde_env.robots.critterbot.simulator.power import PowerSupply
+from horde_env.robots.critterbot.simulator.state import (
+    new_robot,
+    restore_fields,
+    saved_fields,
+)
 from horde_env.sim import bullet
 from horde_env.sim.physics import Body, Physics, open_body
-from horde_env.sim.planar import Motion, PlanarBody, facing
+from horde_env.sim.planar import Box, Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 # Largest distance of the robot's nose from the middle of the dock's face, and largest angle, at
@@ -29,6 +34,7 @@ from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 DOCK_REACH_M = 0.05
 DOCK_REACH_DEG = 20.0
 _ROUNDING_S = 1e-9
+_SAVED = ("n_ticks", "stuck")
 _DIRECTIONS = {
     "clockwise": motors.CLOCKWISE_FRICTION,
     "counterclockwise": motors.COUNTERCLOCKWISE_FRICTION,
@@ -60,8 +66,14 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 class Machine:
     """Firmware, motors, power supply and body of one robot.
 
-    `plant` is the state of firmware, motors and supply, `face` the dock's, shape (period.N_FACE,),
-    for the kernels of `period`.
+    Attributes:
+        robots: The state of all these, an array of one, as the kernels of `period` take it.
+        state: Its record: see `state.state_type`.
+        motion: The motors', a view of it.
+        geometry: The wheels', shape (3, 5); see `motors.wheel_geometry`.
+        face: The dock's, shape (period.N_FACE,).
+        n_ticks: Ticks of 10 ms since the last reset.
+        stuck: Number of a blocked wheel, 0, 1 or 2, or `period.NO_WHEEL`.
     """
 
     def __init__(
@@ -71,27 +83,31 @@ class Machine:
         *,
         battery_scale: float = 1.0,
         physics: Physics = "bullet",
+        robots: Records | None = None,
     ) -> None:
-        self.firmware = Firmware(np.array(spec.drive["kinematics_1024"]))
-        self.motion = np.zeros((motors.N_ROWS, 3))  # the motors' state
-        self.power = PowerSupply(battery_scale)
+        if robots is None:
+            robots = new_robot(spec, pen)
+        self.robots = robots
+        state = robots[0]
+        self.state: Record = state
+        matrix = np.array(spec.drive["kinematics_1024"])
+        self.firmware = Firmware(matrix, state.arm, state.wheels)
+        self.motion: Floats = state.motion
+        self.power = PowerSupply(battery_scale, state.amounts, state.marks)
         angles = np.deg2rad(spec.drive["wheel_angles_deg"])
-        self._geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
+        self.geometry = motors.wheel_geometry(angles, float(spec.drive["wheel_circle_m"]))
         self.face = _dock_face(pen, nose_m=float(spec.body["radius_m"]))
-        self.plant = period.Plant(
-            arm=self.firmware.arm,
-            wheels=self.firmware.wheels,
-            motion=self.motion,
-            geometry=self._geometry,
-            force=np.zeros(3),
-            amounts=self.power.amounts,
-            marks=self.power.marks,
-        )
-        self._plant_fields: RecordFields = tuple(self.plant)
-        self.n_ticks = 0  # of 10 ms, since the last reset
-        self.stuck: int | None = None  # number of a blocked wheel: 0, 1, 2
+        self.n_ticks = 0
+        self.stuck = period.NO_WHEEL
+        self.open_body(physics, pen.boxes())
+
+    def open_body(self, physics: Physics, boxes: Sequence[Box]) -> None:
+        """Open the body among boxes; the planar engine moves the record's."""
         urdf = asset("robot/critterbot.urdf")
-        self.body: Body = open_body(physics, urdf, pen.boxes(), tick_s=motors.TICK_S)
+        self.body: Body = open_body(physics, urdf, boxes, tick_s=motors.TICK_S)
+        if isinstance(self.body, PlanarBody):
+            self.body.state = self.state.body
+            self.body.contacts = self.state.contacts
 
     def reset(self, x: float, y: float, heading: float) -> None:
         """Boot the robot at a pose: motors cold, batteries full."""
@@ -99,12 +115,12 @@ class Machine:
         self.power.boot()
         self.motion[:] = 0.0
         self.n_ticks = 0
-        self.stuck = None
+        self.stuck = period.NO_WHEEL
         self.body.place(x, y, heading)
         motors.sense(
             self.motion,
             self.firmware.wheels,
-            self._geometry,
+            self.geometry,
             np.zeros(3),
             facing(heading),
             0.0,
@@ -114,10 +130,10 @@ class Machine:
 
     def set_friction(self, changes: Sequence[FrictionChange]) -> None:
         """Apply those of a life's changes that are due."""
-        self._geometry[:, [*_DIRECTIONS.values()]] = 1.0
+        self.geometry[:, [*_DIRECTIONS.values()]] = 1.0
         for at_s, direction, factor in changes:
             if self.n_ticks * motors.TICK_S >= at_s - _ROUNDING_S:
-                self._geometry[:, _DIRECTIONS[direction]] = factor
+                self.geometry[:, _DIRECTIONS[direction]] = factor
 
     def tick(self, noise: Floats) -> Floats:
         """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""
@@ -128,63 +144,56 @@ class Machine:
         """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
         n = len(noise) // 3
         body = self.body
-        plant = self._plant_fields
+        robots = self.robots
+        geometry = self.geometry
         face = self.face
-        stuck = self.stuck_wheel
+        stuck = self.stuck
         begin = self.n_ticks
         self.n_ticks += n
         if isinstance(body, PlanarBody):
             path = np.empty((n, len(Motion._fields)))
             shape = tuple(body.shape)
-            period.run_ticks(plant, shape, face, begin, stuck, body.state, noise, path)
+            period.run_ticks(robots, 0, geometry, shape, face, begin, stuck, noise, path)
             return path
         assert isinstance(body, bullet.PlanarBody)
-        states = []
-        force = period.act(plant, stuck, facing(body.moved[2]))
+        moves = []
+        force = period.act(robots, 0, geometry, stuck, facing(body.moved[2]))
         for k in range(n):
-            states.append(body.advance(force))
+            moved = body.advance(force)
+            moves.append(moved)
             if k < n - 1:
-                force = period.sense_and_act(plant, face, stuck, begin + k + 1, noise, k, states[k])
+                force = period.sense_and_act(
+                    robots, 0, geometry, face, stuck, begin + k + 1, noise, k, moved
+                )
             else:
-                period.sense(plant, face, stuck, begin + n, noise, k, states[k])
-        return np.array(states)
+                period.sense(robots, 0, geometry, face, stuck, begin + n, noise, k, moved)
+        return np.array(moves)
 
     def is_held(self) -> bool:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
-        return bool(period.is_held(self._plant_fields))
+        return bool(period.is_held(self.robots, 0))
 
     @property
     def t_s(self) -> float:
         """Time since the last reset, seconds."""
         return self.n_ticks * motors.TICK_S
 
-    @property
-    def stuck_wheel(self) -> int:
-        """Number of the wheel that is stuck, or `period.NO_WHEEL`."""
-        if self.stuck is None:
-            return period.NO_WHEEL
-        return self.stuck
-
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
         values = np.empty(period.N_RAW)
-        period.report(self._plant_fields, rng.standard_normal(period.N_NOISE), values)
+        period.report(self.robots, 0, rng.standard_normal(period.N_NOISE), values)
         return values
 
     def save(self) -> State:
-        """Return the robot's state."""
+        """Return the robot's state, with that of its sensors if they share its arrays."""
         return nested(
-            own=attributes(self, "motion", "n_ticks", "stuck"),
-            firmware=attributes(self.firmware, "arm", "wheels"),
-            power=attributes(self.power, *POWER_STATE),
-            body=self.body.save(),
+            own=attributes(self, *_SAVED), arrays=saved_fields(self.state), body=self.body.save()
         )
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
-        restore_attributes(self, inner(state, "own"), "motion", "n_ticks", "stuck")
-        restore_attributes(self.firmware, inner(state, "firmware"), "arm", "wheels")
-        restore_attributes(self.power, inner(state, "power"), *POWER_STATE)
+        restore_attributes(self, inner(state, "own"), *_SAVED)
+        restore_fields(self.state, inner(state, "arrays"))
         self.body.restore(inner(state, "body"))
 
     def on_dock(self) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env._jit import kernel, kernel_over
+from horde_env._jit import Record, kernel, kernel_over
 from horde_env.backend import Floats
 from horde_env.robots.critterbot.simulator import fields
 from horde_env.robots.critterbot.simulator.fields import Pose
@@ -112,19 +112,6 @@ class Eyes(NamedTuple):
     ir_light: Floats
     light: Floats
     thermal: Floats
-
-
-class Memory(NamedTuple):
-    """What the sensors keep from packet to packet, changed in place; the last two are scratch, which is not saved."""
-
-    values: Floats  # before the converter, (37,); the thermal zones' stay until they are refreshed
-    roller: Floats  # phases of the wheels' rollers, rad, (3,)
-    zones: Floats  # lagged temperatures of the thermal zones, K, (8,)
-    drift: Floats  # of the thermal zones, K, (8,)
-    packets: Floats  # infrared light of the last two packets, share of full scale, (2, 8)
-    change: Floats  # of infrared light between them, (8,)
-    lines: Floats  # see `fields.Scratch`
-    along: Floats
 
 
 class Instant(NamedTuple):
@@ -302,7 +289,7 @@ def feel(
 def read(
     scene: Scene,
     eyes: Eyes,
-    memory: Memory,
+    robot: Record,
     steps: Floats,
     normal: Floats,
     uniform: Floats,
@@ -315,7 +302,7 @@ def read(
     Args:
         scene: What the sensors perceive.
         eyes: Where the sensors that measure at a distance are.
-        memory: Changed in place.
+        robot: What its sensors keep, changed in place: see `state`.
         steps: Of the converter, shape (4, 37); see `quantise`.
         normal: Standard normals, shape (57,), in the order of the channels; infrared light and
             thermal have two each.
@@ -324,11 +311,11 @@ def read(
         air: See `air_at`.
         out: Receives the packet, shape (37,).
     """
-    values = memory.values
+    values = robot.sensed
     groups = groups_of(eyes)
-    scratch = fields.Scratch(lines=memory.lines, along=memory.along)
-    feel(instant, air.elapsed_s, scene, memory.roller, normal, values)
-    read_fields(scene, eyes, memory, normal, uniform, instant.pose, air, groups, scratch)
+    scratch = fields.Scratch(lines=robot.lines, along=robot.along)
+    feel(instant, air.elapsed_s, scene, robot.roller, normal, values)
+    read_fields(scene, eyes, robot, normal, uniform, instant.pose, air, groups, scratch)
     for k in range(values.shape[0]):  # out[:] = values compiles for 2.5 s more
         out[k] = values[k]
     quantise(steps, out)
@@ -344,12 +331,12 @@ def read(
         scene.heights,
         draws.reshape((2, eyes.ir_light.shape[0])),
         scratch,
-        memory.packets,
+        robot.packets,
     )
     glare_steps = steps[:, groups.near_end : groups.glare_end]
-    mean_of_packets(glare_steps, memory.packets, out[groups.near_end : groups.glare_end])
-    for k in range(memory.change.shape[0]):
-        memory.change[k] = abs(memory.packets[1, k] - memory.packets[0, k])
+    mean_of_packets(glare_steps, robot.packets, out[groups.near_end : groups.glare_end])
+    for k in range(robot.change.shape[0]):
+        robot.change[k] = abs(robot.packets[1, k] - robot.packets[0, k])
 
 
 @kernel
@@ -372,7 +359,7 @@ def groups_of(eyes: Eyes) -> Groups:
 def read_fields(
     scene: Scene,
     eyes: Eyes,
-    memory: Memory,
+    robot: Record,
     normal: Floats,
     uniform: Floats,
     pose: Pose,
@@ -381,7 +368,7 @@ def read_fields(
     scratch: fields.Scratch,
 ) -> None:
     """Write the values of ir_distance and light, and of thermal if it is refreshed now; arguments as of `read`."""
-    values = memory.values
+    values = robot.sensed
     segments = scene.segments
     heights = scene.heights
 
@@ -405,7 +392,7 @@ def read_fields(
     if air.lag_share > 0.0:
         heat = values[groups.light_end :]
         fields.warmth(pose, eyes.thermal, scene.warm, air.room_k, segments, heights, scratch, heat)
-        follow(air, normal[groups.light_draws_end :], memory.zones, memory.drift, heat)
+        follow(air, normal[groups.light_draws_end :], robot.zones, robot.drift, heat)
         for k in range(heat.shape[0]):
             heat[k] += ZONE_BIAS_K[k]
 

@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env._jit import RecordFields, kernel, kernel_over
+from horde_env._jit import Record, RecordFields, Records, kernel, kernel_over
 from horde_env.backend import Floats, Ints
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, power
 from horde_env.robots.critterbot.simulator.fields import Pose
 from horde_env.sim import planar
-from horde_env.sim.planar import Facing, Shape
+from horde_env.sim.planar import Facing
 
 N_RAW = 16  # bus, three batteries, four numbers of each motor: the first channels of an observation
-N_NOISE = 10
+N_NOISE = 10  # standard normals for them
 TICKS_PER_POWER_STEP = 10  # the supply changes slowly
 VOLT_SD = (0.5, 0.4, 0.4, 0.4)  # of bus and batteries at rest in the log, 0.1 V
 NO_WHEEL = -1  # is stuck
@@ -43,79 +43,23 @@ Moved = tuple[float, float, float, float, float, float]
 Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clockwise
 
 
-class Plant(NamedTuple):
-    """Firmware, motors and power supply of a robot; all but `geometry` changes in place."""
-
-    arm: Ints  # words of the ARM, (firmware.N_WORDS,)
-    wheels: Ints  # (firmware.N_ROWS, 3)
-    motion: Floats  # of the motors, (motors.N_ROWS, 3)
-    geometry: Floats  # of the wheels, (3, 5); see `motors.wheel_geometry`
-    force: Floats  # on the body in the last tick: N, N, N m, (3,)
-    amounts: Floats  # of the supply, (power.N_AMOUNTS,)
-    marks: Ints  # of the supply, (power.N_MARKS,)
-
-
-class RobotState(NamedTuple):
-    """Arrays of one robot that a period changes; those of a batch have a leading axis."""
-
-    # Firmware, motors and supply: see `Plant`.
-    arm: Ints
-    wheels: Ints
-    motion: Floats
-    force: Floats
-    amounts: Floats
-    marks: Ints
-    # The planar engine's pose and velocity, and its scratch; unused with PyBullet.
-    body: Floats  # (planar.N_MOTION,)
-    contacts: Floats  # (planar.MOST_CONTACTS, planar.N_COLUMNS)
-    # What the sensors keep: see `packet.Memory`.
-    sensed: Floats
-    roller: Floats
-    zones: Floats
-    drift: Floats
-    packets: Floats
-    change: Floats
-    lines: Floats
-    along: Floats
-    times: Floats  # (packet.N_TIMES,)
-    # The period's random numbers and path.
-    normal: Floats  # standard normals of n ticks' encoders, then of the packet, (3 n + 67,)
-    uniform: Floats  # for the jumps of ir_distance, (2, 10)
-    path: Floats  # motion at the end of each tick, in the order of `Motion`, (n, 6)
-
-
 class RobotModel(NamedTuple):
     """Arrays and numbers that all robots of a kind in one pen share."""
 
     geometry: Floats  # of the wheels, (3, 5)
-    # The world: see `packet.Scene`.
-    segments: Floats
-    heights: Floats
-    reflectances: Floats
-    beacon: Floats
-    lamps: Floats
-    warm: Floats
-    earth: Floats
-    iron: Floats
+    # The world, and the sensors: fields of `packet.Scene` and `packet.Eyes`.
+    scene_fields: RecordFields
     room: Floats  # (4,)
-    # The sensors: see `packet.Eyes`; steps of the converter, (4, 37).
-    ir_distance: Floats
-    ir_light: Floats
-    light: Floats
-    thermal: Floats
-    steps: Floats
+    eyes_fields: RecordFields
+    steps: Floats  # of the converter, (4, 37)
     # Scales of the first channels, (N_RAW,), and of the request, (3,).
     lsb: Floats
     offset: Floats
     largest_request: Floats
     request_channel: int  # first of three
     overheating_channel: int
-    # The planar engine's body and obstacles: see `planar.Shape`; unused with PyBullet.
-    inertia: Floats
-    corners: Floats
-    pieces: Ints
-    radii: Floats
-    obstacles: Floats
+    # The planar engine's body and obstacles: fields of `planar.Shape`; unused with PyBullet.
+    shape_fields: RecordFields
     # The wire: kinematics in 1/1024, (3, 3); units of x, y (to the RIGHT: negative) and theta, (3,).
     matrix: Ints
     units: Floats
@@ -125,74 +69,6 @@ class RobotModel(NamedTuple):
 # The end of a period: x and y (m), heading (rad, in (-pi, pi]), whether the command was blocked. Not a
 # NamedTuple, which a kernel returns to Python in several microseconds.
 End = tuple[float, float, float, bool]
-
-
-@kernel
-def plant_of(robot: RobotState, model: RobotModel) -> Plant:
-    """Return a robot's firmware, motors and supply."""
-    return Plant(
-        arm=robot.arm,
-        wheels=robot.wheels,
-        motion=robot.motion,
-        geometry=model.geometry,
-        force=robot.force,
-        amounts=robot.amounts,
-        marks=robot.marks,
-    )
-
-
-@kernel_over(planar)
-def shape_of(robot: RobotState, model: RobotModel) -> Shape:
-    """Return a robot's body and obstacles in the planar engine."""
-    return Shape(
-        inertia=model.inertia,
-        corners=model.corners,
-        pieces=model.pieces,
-        radii=model.radii,
-        obstacles=model.obstacles,
-        contacts=robot.contacts,
-    )
-
-
-@kernel_over(fields, packet)
-def scene_of(model: RobotModel) -> packet.Scene:
-    """Return what a robot's sensors perceive."""
-    return packet.Scene(
-        segments=model.segments,
-        heights=model.heights,
-        reflectances=model.reflectances,
-        beacon=model.beacon,
-        lamps=model.lamps,
-        warm=model.warm,
-        earth=model.earth,
-        iron=model.iron,
-    )
-
-
-@kernel_over(fields, packet)
-def eyes_of(model: RobotModel) -> packet.Eyes:
-    """Return where a robot's sensors are that measure at a distance."""
-    return packet.Eyes(
-        ir_distance=model.ir_distance,
-        ir_light=model.ir_light,
-        light=model.light,
-        thermal=model.thermal,
-    )
-
-
-@kernel_over(fields, packet)
-def memory_of(robot: RobotState) -> packet.Memory:
-    """Return what a robot's sensors keep."""
-    return packet.Memory(
-        values=robot.sensed,
-        roller=robot.roller,
-        zones=robot.zones,
-        drift=robot.drift,
-        packets=robot.packets,
-        change=robot.change,
-        lines=robot.lines,
-        along=robot.along,
-    )
 
 
 @kernel
@@ -221,11 +97,11 @@ def send_request(arm: Ints, wheels: Ints, matrix: Ints, request: Request, units:
 
 
 @kernel_over(firmware, power)
-def is_held(plant_fields: RecordFields) -> bool:
+def is_held(robots: Records, i: int) -> bool:
     """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
-    plant = Plant(*plant_fields)
-    is_off = power.holds_motors(plant.marks) or plant.arm[firmware.OVERHEATED] == 1
-    return bool(is_off or power.bus_byte(plant.amounts) > firmware.BUS_TOO_HIGH)
+    robot = robots[i]
+    is_off = power.holds_motors(robot.marks) or robot.arm[firmware.OVERHEATED] == 1
+    return bool(is_off or power.bus_byte(robot.amounts) > firmware.BUS_TOO_HIGH)
 
 
 @kernel
@@ -242,20 +118,21 @@ def on_dock(x: float, y: float, towards: Facing, face: Floats) -> bool:
 
 
 @kernel_over(firmware, motors, power)
-def act(plant_fields: RecordFields, stuck: int, towards: Facing) -> tuple[float, float, float]:
+def act(
+    robots: Records, i: int, geometry: Floats, stuck: int, towards: Facing
+) -> tuple[float, float, float]:
     """Run the firmware and the motors for 10 ms; return their force on the body: (Fx, Fy) in N, torque in N m.
 
-    `stuck` is the number of a blocked wheel, or NO_WHEEL; `towards` cosine and sine of the body's
-    heading.
+    `geometry` is the wheels', shape (3, 5); `stuck` the number of a blocked wheel, or NO_WHEEL;
+    `towards` cosine and sine of the body's heading.
     """
-    plant = Plant(*plant_fields)
-    motion = plant.motion
-    wheels = plant.wheels
-    geometry = plant.geometry
-    force = plant.force
-    bus_v = plant.amounts[power.BUS_V]
+    robot = robots[i]
+    motion = robot.motion
+    wheels = robot.wheels
+    force = robot.force
+    bus_v = robot.amounts[power.BUS_V]
     firmware.cycle(
-        plant.arm, wheels, power.bus_byte(plant.amounts), power.holds_motors(plant.marks)
+        robot.arm, wheels, power.bus_byte(robot.amounts), power.holds_motors(robot.marks)
     )
     if stuck == NO_WHEEL:
         motors.push(motion, wheels, geometry, towards, bus_v, force)
@@ -266,7 +143,9 @@ def act(plant_fields: RecordFields, stuck: int, towards: Facing) -> tuple[float,
 
 @kernel_over(firmware, motors, planar, power)
 def sense(
-    plant_fields: RecordFields,
+    robots: Records,
+    i: int,
+    geometry: Floats,
     face: Floats,
     stuck: int,
     n_ticks: int,
@@ -276,17 +155,18 @@ def sense(
 ) -> Facing:
     """End a tick: update the encoders, and every tenth time the power supply; return `planar.facing` of the heading.
 
-    `face` is the dock's, shape (N_FACE,); `n_ticks` the number of the tick since the robot was
-    switched on, from 1 on; `noise` has three standard normals per tick for the encoders, `k` is the
-    number of the tick in it; `moved` is the motion of the body at the end of the tick.
+    `geometry` is the wheels', `face` the dock's, shape (N_FACE,); `n_ticks` the number of the tick
+    since the robot was switched on, from 1 on; `noise` has three standard normals per tick for the
+    encoders, `k` is the number of the tick in it; `moved` is the motion of the body at the end of
+    the tick.
     """
-    plant = Plant(*plant_fields)
-    motion = plant.motion
-    wheels = plant.wheels
+    robot = robots[i]
+    motion = robot.motion
+    wheels = robot.wheels
     x, y, heading, vx, vy, yaw_rate = moved
     towards = planar.facing(heading)
     draws = noise[3 * k : 3 * k + 3]
-    motors.sense(motion, wheels, plant.geometry, draws, towards, vx, vy, yaw_rate)
+    motors.sense(motion, wheels, geometry, draws, towards, vx, vy, yaw_rate)
     if stuck != NO_WHEEL:
         wheels[firmware.CLICKS, stuck] = 0
     if n_ticks % TICKS_PER_POWER_STEP == 0:
@@ -295,15 +175,17 @@ def sense(
         b = motion[motors.SUPPLY, 1]
         c = motion[motors.SUPPLY, 2]
         motors_a = (a + b + c) / span_s
-        power.advance(plant.amounts, plant.marks, motors_a, on_dock(x, y, towards, face), span_s)
-        for i in range(3):
-            motion[motors.SUPPLY, i] = 0.0
+        power.advance(robot.amounts, robot.marks, motors_a, on_dock(x, y, towards, face), span_s)
+        for wheel in range(3):
+            motion[motors.SUPPLY, wheel] = 0.0
     return towards
 
 
 @kernel_over(firmware, motors, planar, power)
 def sense_and_act(
-    plant_fields: RecordFields,
+    robots: Records,
+    i: int,
+    geometry: Floats,
     face: Floats,
     stuck: int,
     n_ticks: int,
@@ -312,57 +194,60 @@ def sense_and_act(
     moved: Moved,
 ) -> tuple[float, float, float]:
     """End a tick by `sense` and begin the next by `act`."""
-    towards = sense(plant_fields, face, stuck, n_ticks, noise, k, moved)
-    return act(plant_fields, stuck, towards)
+    towards = sense(robots, i, geometry, face, stuck, n_ticks, noise, k, moved)
+    return act(robots, i, geometry, stuck, towards)
 
 
 @kernel_over(firmware, motors, planar, power)
 def run_ticks(
-    plant_fields: RecordFields,
+    robots: Records,
+    i: int,
+    geometry: Floats,
     shape_fields: RecordFields,
     face: Floats,
     n_ticks: int,
     stuck: int,
-    body: Floats,
     noise: Floats,
     path: Floats,
 ) -> None:
     """Advance the planar engine by one tick per row of `path`, which receives the motion at its end.
 
-    `body` is the engine's motion, shape (planar.N_MOTION,), changed in place; `n_ticks` the number
-    of ticks so far; the other arguments are those of `sense`.
+    `shape_fields` are those of `planar.Shape`; `n_ticks` is the number of ticks so far; the other
+    arguments are those of `sense`.
     """
+    robot = robots[i]
+    body = robot.body
     towards = planar.facing(body[planar.HEADING])
     for k in range(path.shape[0]):
-        force = act(plant_fields, stuck, towards)
-        planar.step(body, towards, shape_fields, force, motors.TICK_S)
-        for i in range(path.shape[1]):
-            path[k, i] = body[i]
+        force = act(robots, i, geometry, stuck, towards)
+        planar.step(body, robot.contacts, towards, shape_fields, force, motors.TICK_S)
+        for n in range(path.shape[1]):
+            path[k, n] = body[n]
         moved = body[0], body[1], body[2], body[3], body[4], body[5]
-        towards = sense(plant_fields, face, stuck, n_ticks + k + 1, noise, k, moved)
+        towards = sense(robots, i, geometry, face, stuck, n_ticks + k + 1, noise, k, moved)
 
 
 # ---- a period --------------------------------------------------------------------------------------------------------
 
 
 @kernel_over(firmware, motors, power)
-def report(plant_fields: RecordFields, noise: Floats, out: Floats) -> None:
+def report(robots: Records, i: int, noise: Floats, out: Floats) -> None:
     """Write the first 16 channels as a packet's bytes: bus and batteries, V, in units of 0.1 V, then the motors'.
 
     `noise` are ten standard normals.
     """
-    plant = Plant(*plant_fields)
-    for i in range(4):
-        if i == 0:
-            volts = plant.amounts[power.BUS_V]
+    robot = robots[i]
+    for k in range(4):
+        if k == 0:
+            volts = robot.amounts[power.BUS_V]
         else:
-            volts = plant.amounts[power.BATTERY_V + i - 1]
-        out[i] = min(max(np.rint(10.0 * volts + VOLT_SD[i] * noise[i]), 0.0), 255.0)
-    motors.report(plant.motion, plant.wheels, noise[4:], out[4:])
+            volts = robot.amounts[power.BATTERY_V + k - 1]
+        out[k] = min(max(np.rint(10.0 * volts + VOLT_SD[k] * noise[k]), 0.0), 255.0)
+    motors.report(robot.motion, robot.wheels, noise[4:], out[4:])
 
 
 @kernel_over(fields, packet, firmware, motors, planar)
-def instant_of(robot: RobotState, contact_n_s: float) -> packet.Instant:
+def instant_of(robot: Record, contact_n_s: float) -> packet.Instant:
     """Return the body at the end of a robot's path; its last three rows are used."""
     n = robot.path.shape[0]
     earlier = robot.path[n - 3]
@@ -401,7 +286,8 @@ def instant_of(robot: RobotState, contact_n_s: float) -> packet.Instant:
 
 @kernel_over(fields, packet, firmware, motors, planar, power)
 def sample(
-    robot_fields: RecordFields,
+    robots: Records,
+    i: int,
     model_fields: RecordFields,
     contact_n_s: float,
     request: Request,
@@ -413,19 +299,18 @@ def sample(
     Call it once per packet. `contact_n_s` is the contact impulse over the last tick, `t_s` the time
     since the robot was switched on.
     """
-    robot = RobotState(*robot_fields)
+    robot = robots[i]
     model = RobotModel(*model_fields)
-    plant_fields = plant_of(robot, model)[:]
     air = packet.air_at(robot.times, model.room, t_s)
     noise = robot.normal[3 * robot.path.shape[0] :]
-    report(plant_fields, noise, out[:N_RAW])
-    for i in range(N_RAW):
-        out[i] = model.lsb[i] * out[i] + model.offset[i]
+    report(robots, i, noise, out[:N_RAW])
+    for k in range(N_RAW):
+        out[k] = model.lsb[k] * out[k] + model.offset[k]
     instant = instant_of(robot, contact_n_s)
     packet.read(
-        scene_of(model),
-        eyes_of(model),
-        memory_of(robot),
+        packet.Scene(*model.scene_fields),
+        packet.Eyes(*model.eyes_fields),
+        robot,
         model.steps,
         noise[N_NOISE:],
         robot.uniform,
@@ -433,19 +318,20 @@ def sample(
         air,
         out[N_RAW : N_RAW + model.steps.shape[1]],
     )
-    for i in range(3):
-        out[model.request_channel + i] = request[i] / model.largest_request[i]
+    for k in range(3):
+        out[model.request_channel + k] = request[k] / model.largest_request[k]
     if robot.arm[firmware.OVERHEATED] == 1:
         out[model.overheating_channel] = 1.0
     else:
         out[model.overheating_channel] = 0.0
     pose = instant.pose
-    return pose.x, pose.y, pose.heading, is_held(plant_fields)
+    return pose.x, pose.y, pose.heading, is_held(robots, i)
 
 
 @kernel_over(fields, packet, firmware, motors, power, planar)
 def run_period(
-    robot_fields: RecordFields,
+    robots: Records,
+    i: int,
     model_fields: RecordFields,
     n_ticks: int,
     stuck: int,
@@ -460,27 +346,26 @@ def run_period(
     the end of the period. For the first packet after a reset, `is_first`, no tick passes and the
     request is not sent: `sample` alone would be compiled for Python once more, in a fifth of the time.
     """
-    robot = RobotState(*robot_fields)
+    robot = robots[i]
     model = RobotModel(*model_fields)
-    plant_fields = plant_of(robot, model)[:]
-    shape_fields = shape_of(robot, model)[:]
     n_ticks_at_end = n_ticks
     was_held = False
     if not is_first:
         send_request(robot.arm, robot.wheels, model.matrix, request, model.units)
-        was_held = is_held(plant_fields)
+        was_held = is_held(robots, i)
         run_ticks(
-            plant_fields,
-            shape_fields,
+            robots,
+            i,
+            model.geometry,
+            model.shape_fields,
             model.face,
             n_ticks,
             stuck,
-            robot.body,
             robot.normal,
             robot.path,
         )
         n_ticks_at_end = n_ticks + robot.path.shape[0]
     contact_n_s = robot.body[planar.IMPULSE]
     t_s = n_ticks_at_end * motors.TICK_S
-    x, y, heading, is_held_now = sample(robot_fields, model_fields, contact_n_s, request, t_s, out)
+    x, y, heading, is_held_now = sample(robots, i, model_fields, contact_n_s, request, t_s, out)
     return x, y, heading, was_held or is_held_now

@@ -191,20 +191,6 @@ def holds_motors(marks: Ints) -> bool:
     return bool(marks[IS_LOW] == 1 or (marks[STATE] != UNPLUGGED and marks[STATE] != COMPLETE))
 
 
-POWER_STATE = (
-    "charge",
-    "charging_enabled",
-    "state",
-    "is_low",
-    "sag_v",
-    "battery_v",
-    "bus_v",
-    "_resumed",
-    "_plugged_s",
-    "_low_s",
-)
-
-
 class PowerSupply:
     """Batteries (at 40, 160, 280 degrees), bus and charger; `battery_scale` is a factor on the capacity.
 
@@ -223,14 +209,14 @@ class PowerSupply:
     bus_v: float = number_of("amounts", BUS_V, float)
     # Reduction of all voltages, as of an old battery
     sag_v: float = number_of("amounts", SAG_V, float)
-    _plugged_s: float = number_of("amounts", PLUGGED, float)
-    _low_s: float = number_of("amounts", LOW, float)
 
-    def __init__(self, battery_scale: float = 1.0) -> None:
+    def __init__(
+        self, battery_scale: float = 1.0, amounts: Floats | None = None, marks: Ints | None = None
+    ) -> None:
         if not 0.0 < battery_scale < float("inf"):
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.amounts = np.zeros(N_AMOUNTS)
-        self.marks = np.zeros(N_MARKS, dtype=np.int64)
+        self.amounts = np.zeros(N_AMOUNTS) if amounts is None else amounts
+        self.marks = np.zeros(N_MARKS, dtype=np.int64) if marks is None else marks
         self.charge = self.amounts[CHARGE:BATTERY_V]
         self.battery_v = self.amounts[BATTERY_V:BUS_V]
         self.amounts[CAPACITY] = CAPACITY_A_S * battery_scale

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import Floats, State
+from horde_env._jit import Record
+from horde_env.backend import State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.arena import Pen
-from horde_env.robots.critterbot.simulator import fields, packet
-from horde_env.sim.saving import inner, nested
+from horde_env.robots.critterbot.simulator import packet
+from horde_env.robots.critterbot.simulator.state import new_robot
 
 _ROUNDING_S = 1e-6  # robot time is counted in ticks, so 9200.1 s may be slightly less
-
-_TIMES = ("_blink_hz", "_blink_phase", "_last_s", "_zone_s")  # names of `times` in a saved state
 
 # The groups that measure at a distance, in the order of the channels.
 EYES = packet.Eyes._fields
@@ -35,9 +34,10 @@ class Senses:
     Attributes:
         scene: What the sensors perceive now; a new record after each change of the pen.
         eyes: Where the sensors are that measure at a distance.
-        memory: What they keep from packet to packet.
+        state: The robot's record, with what they keep from packet to packet: see
+            `state.state_type`.
+        has_moves: Whether lamps move; the random draws are the same with moves and without.
         steps: Of the converter, shape (4, 37); see `packet.quantise`.
-        times: See `packet`, shape (packet.N_TIMES,).
         room: See `packet`, shape (4,).
 
     Args:
@@ -47,14 +47,18 @@ class Senses:
         lamp_moves: Changes during each life, by increasing time: robot time of the first packet
             after the move in seconds, name of the lamp, new position (x, y, z) in metres. A warm
             object of the same name moves along.
+        state: The robot's record; a new one when None.
 
     Raises:
         ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0
             on.
     """
 
-    def __init__(self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = (), state: Record | None = None
+    ) -> None:
         self._move_s, self._pens = _moves(pen, lamp_moves)
+        self.has_moves = bool(self._move_s)
         self._n_moved = 0
         first = spec.group("acceleration").start
         last = spec.group("thermal").stop
@@ -64,29 +68,11 @@ class Senses:
         self.steps = converter[:, first:last].copy()
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
         self.eyes = packet.Eyes(*sensors)
-        n_near, n_glare, n_bright, n_warm = map(len, sensors)
-        # Numbers of standard normals per packet, and of readings that jump (two draws each).
-        self.n_normal = packet.N_FELT_DRAWS + n_near + 2 * n_glare + n_bright + 2 * n_warm
-        self.n_uniform = n_near
-        self.times = np.zeros(packet.N_TIMES)
-        scratch = fields.scratch_for(max(3 * n_near, n_glare, n_bright, n_warm), pen.segments())
-        self.memory = packet.Memory(
-            values=np.zeros(last - first),
-            roller=np.zeros(3),
-            zones=np.zeros(n_warm),
-            drift=np.zeros(n_warm),
-            packets=np.zeros((2, n_glare)),
-            change=np.zeros(n_glare),
-            lines=scratch.lines,
-            along=scratch.along,
-        )
+        if state is None:
+            state = new_robot(spec, pen)[0]
+        self.state: Record = state
         self.pen = pen
         self.reset(np.random.default_rng(0))
-
-    @property
-    def beacon(self) -> Floats:
-        """Change of each ir_light sensor between the last two packets, share of full scale, shape (8,)."""
-        return self.memory.change.copy()
 
     @property
     def pen(self) -> Pen:
@@ -116,38 +102,28 @@ class Senses:
     def reset(self, rng: Generator) -> None:
         """Clear all lags, and draw this life's beacon oscillator, roller phases and thermal drift from `rng`."""
         self._move_to(0)
-        self.times[packet.BLINK_HZ] = rng.uniform(*self._pen.beacon.rate_hz)
-        self.times[packet.BLINK_PHASE] = rng.random()
-        memory = self.memory
-        memory.roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
-        memory.drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(memory.drift.size)
-        memory.zones[:] = 0.0
-        self.times[packet.LAST_S] = -math.inf
-        self.times[packet.ZONE_S] = -math.inf
+        state = self.state
+        state.times[packet.BLINK_HZ] = rng.uniform(*self._pen.beacon.rate_hz)
+        state.times[packet.BLINK_PHASE] = rng.random()
+        state.roller[:] = rng.uniform(0.0, 2.0 * math.pi, 3)
+        state.drift[:] = packet.THERMAL_DRIFT_SD * rng.standard_normal(state.drift.size)
+        state.zones[:] = 0.0
+        state.times[packet.LAST_S] = -math.inf
+        state.times[packet.ZONE_S] = -math.inf
 
     def save(self) -> State:
-        """Return the lags, this life's beacon, and the number of lamp moves so far if there are any."""
-        # The two last arrays are scratch.
-        memory = {f"{i}": array.copy() for i, array in enumerate(self.memory[:-2])}
-        moved = {}
-        if self._move_s:
-            moved = {"n_moved": np.array(self._n_moved)}
-        return (
-            nested(memory=memory, own=dict(zip(_TIMES, map(np.array, self.times), strict=True)))
-            | moved
-        )
+        """Return the number of lamp moves so far if there are any; the rest is in the robot's arrays."""
+        if self.has_moves:
+            return {"n_moved": np.array(self._n_moved)}
+        return {}
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
         self._move_to(int(state.get("n_moved", 0)))
-        for i, array in enumerate(self.memory[:-2]):
-            array[...] = state[f"memory/{i}"]
-        self.times[:] = [inner(state, "own")[name] for name in _TIMES]
 
     def move_lamps(self, t_s: float) -> None:
         """Move the lamps that are due at `t_s`, seconds."""
-        if self._move_s:  # the random draws are the same with moves and without
-            self._move_to(sum(t_s >= move_s - _ROUNDING_S for move_s in self._move_s))
+        self._move_to(sum(t_s >= move_s - _ROUNDING_S for move_s in self._move_s))
 
     def _move_to(self, n_moved: int) -> None:
         if n_moved != self._n_moved:
