@@ -23,7 +23,7 @@ from horde_agent.runs.reporting.html import element, figure, notes, page, png, s
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
-from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.runs.storage.question_table import columns_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.two_pass_nmsre import MOST_POINTS
@@ -99,7 +99,7 @@ def _read(path: Path) -> FinishedRun:
         )
     try:
         summary = read_json(folder.summary)
-        questions = read_questions(folder.questions, is_strict=False)
+        questions = read_csv(folder.questions)
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"

@@ -23,8 +23,8 @@ from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.reporting.html import section
 from horde_agent.runs.sources.relearn import relearn_tables
-from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, write_whole
-from horde_agent.runs.storage.question_table import columns_of, read_questions
+from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, read_lines, write_whole
+from horde_agent.runs.storage.question_table import columns_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
@@ -59,7 +59,7 @@ def write_report(path: Path) -> Path:
         noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
     )
     details = noted.read(folder.details, read_json) or {}
-    questions = noted.read(folder.questions, read_questions)
+    questions = noted.read(folder.questions, read_lines)
     stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = None

@@ -334,26 +334,22 @@ def _table(
             (f"observation_{i}", f"obs_{i}" if channels is None else channels[i])
             for i in range(shape[1])
         ]
-    elif isinstance(observations, str | Path):
-        where = str(observations)
-        path = Path(observations)
-        source = format_of(path)
-        assert isinstance(source, TableFile)
-        named = {key: str(name) for key, name in names.items() if name is not None}
-        used = set(named.values())
-        described = [
-            (c, c)
-            for c in channels or [column for column in source.names(path) if column not in used]
-        ]
-        wanted = [column for column, _ in described] + [*used]
-        chunks = lambda: source.chunks(path, wanted)  # noqa: E731
     else:
-        chunks, first = _of_tables(observations)
         named = {key: str(name) for key, name in names.items() if name is not None}
         used = set(named.values())
-        described = [
-            (str(c), str(c)) for c in channels or [column for column in first if column not in used]
-        ]
+        if isinstance(observations, str | Path):
+            where = str(observations)
+            path = Path(observations)
+            source = format_of(path)
+            assert isinstance(source, TableFile)
+            columns_there = source.names(path)
+            chunks = lambda: source.chunks(path, wanted)  # noqa: E731
+        else:
+            chunks, first = _of_tables(observations)
+            columns_there = list(first)
+        chosen = channels or [column for column in columns_there if column not in used]
+        described = [(str(column), str(column)) for column in chosen]
+        wanted = [column for column, _ in described] + [*used]
     settings = {"channel": _channels(described, ranges, channel_names.rewards), **named}
     for column, name in described:
         if name in channel_names.rewards[:1]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.questions import QuestionColumns, question_columns
-from horde_agent.runs.storage.folder import read_csv, read_lines, write_csv
+from horde_agent.runs.storage.folder import write_csv
 
 SCORE_COLUMNS = (
     "name",
@@ -28,8 +28,6 @@ not about a channel's sum. mspbe_valid: 0 while w has had too few updates. nearl
 if unknown."""
 MEAN_PREDICTOR_COLUMN = "nmsre_of_mean_predictor"
 """The NMSRE of always predicting the mean return; of a log alone."""
-
-Line = dict[str, str]
 
 
 def write_questions(
@@ -61,22 +59,6 @@ def write_questions(
         for line, value in zip(lines, nmsre_of_mean, strict=True):
             line.append(float(value))
     write_csv(path, names, lines)
-
-
-def read_questions(path: Path, *, is_strict: bool = True) -> list[Line]:
-    """Return the lines of questions.csv.
-
-    Args:
-        path: The file.
-        is_strict: Whether a missing file, or a line that does not fit the header, is an error.
-
-    Raises:
-        FileNotFoundError: If there is no file.
-        ValueError: If a line, except a truncated last one, does not fit the header.
-    """
-    if is_strict:
-        return read_lines(path)
-    return read_csv(path)
 
 
 def columns_of(line: Mapping[str, str]) -> QuestionColumns:
