@@ -32,7 +32,7 @@ from horde_agent.formats.columns import (
 )
 from horde_agent.formats.fit import LATE, TableFit
 from horde_agent.interface import Interface
-from horde_agent.life.flags import are_broken
+from horde_agent.life.flags import borders_of
 from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
 from horde_agent.refusals import BadInput
@@ -944,13 +944,11 @@ def episodes_of(parts: Iterable[Stream], predict: Predict | None = None) -> Iter
             rows = part.rows
         else:
             rows = np.concatenate([remaining, part.rows])
-        is_end = (rows["phase"][:-1] != Phase.BEHAVE) | are_broken(rows["flags"][1:])
-        first = 0
-        for end in (np.flatnonzero(is_end) + 1).tolist():
+        borders = borders_of(rows)
+        for first, end in zip(borders.first[:-1].tolist(), borders.end[:-1].tolist(), strict=True):
             if end - first > 1:
                 yield _episode(rows[first:end], predict)
-            first = end
-        remaining = rows[first:]
+        remaining = rows[borders.first[-1] :]
     if remaining is not None and len(remaining) > 1:
         yield _episode(remaining, predict)
 

@@ -19,7 +19,7 @@ from horde_agent.formats.cells import NO_SHIFT, Shift
 from horde_agent.formats.columns import OBSERVATION, REWARD_NAMES, SHIFTS
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
-from horde_agent.life.flags import are_broken
+from horde_agent.life.flags import are_broken, borders_of
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, Stream, read_in_parts
 from horde_agent.runs.config import BadInput, is_life, run_of
@@ -222,10 +222,7 @@ class _Pieces(NamedTuple):
 
 def _pieces(name: str, rows: NDArray[Any], horizon: int | None) -> _Pieces:
     """Return the rows of each episode; raise BadInput if there is none."""
-    breaks = (rows["phase"][:-1] != Phase.BEHAVE) | are_broken(rows["flags"][1:])
-    borders = np.flatnonzero(breaks) + 1
-    first = np.concatenate([[0], borders])
-    end = np.concatenate([borders, [len(rows)]])
+    first, end = borders_of(rows)
     previous = np.maximum(first - 1, 0)
     begins = (rows["phase"][previous] == Phase.END) | ((rows["flags"][previous] & _ENDS) > 0)
     begins[0] = True

@@ -6,14 +6,14 @@ alike.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.life.robot import RobotInfo
 from horde_agent.record import BROKEN, Flag, Phase
-from horde_agent.types import Bools
+from horde_agent.types import Bools, Integers
 
 
 def flags_of(
@@ -75,3 +75,17 @@ def are_followed(flags: NDArray[Any]) -> Bools:
 def are_learned(came_by: NDArray[Any], flags: NDArray[Any]) -> Bools:
     """Return `is_learned` of each row of a stream, shape (n_rows,)."""
     return np.asarray((came_by == Phase.BEHAVE) & ~are_broken(flags))
+
+
+class Borders(NamedTuple):
+    """Rows [first, end) of each stretch of a stream within which every row follows, shape (n_stretches,)."""
+
+    first: Integers
+    end: Integers
+
+
+def borders_of(rows: NDArray[Any]) -> Borders:
+    """Return the stretches of rows, shape (n_rows,), whose transitions are learned from."""
+    breaks = ~are_learned(rows["phase"][:-1], rows["flags"][1:])
+    inner = np.flatnonzero(breaks) + 1
+    return Borders(first=np.append(0, inner), end=np.append(inner, len(rows)))

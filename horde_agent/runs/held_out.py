@@ -21,7 +21,7 @@ from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.learning.values import identity
-from horde_agent.life.flags import are_broken
+from horde_agent.life.flags import borders_of
 from horde_agent.life.learner import encoder
 from horde_agent.policies import Behaviour, Greedy
 from horde_agent.record import Flag, Phase, read_in_parts
@@ -209,31 +209,22 @@ class _HeldOut:
         self._n_policies = max(n_policies, 1)
         self._encode = encoder(interface)
         self._tiles: dict[int, Tiles] = {}
-        n_rows = len(rows)
-        follows = np.zeros(n_rows, dtype=bool)
-        acted = rows["phase"][:-1] == Phase.BEHAVE
-        follows[:-1] = acted & ~are_broken(rows["flags"][1:])
-        self._follows: Bools = follows
-        self._is_terminal: Bools = (rows["flags"] & Flag.TERMINATED) > 0
-        self._n_left = np.zeros(n_rows, dtype=np.int64)  # steps until the stretch breaks
-        self._is_ended = np.zeros(n_rows, dtype=bool)  # whether it then is in a terminal state
-        for k in range(n_rows - 1, -1, -1):
-            if follows[k]:
-                self._n_left[k] = self._n_left[k + 1] + 1
-                self._is_ended[k] = self._is_ended[k + 1]
-            else:
-                self._is_ended[k] = bool(self._is_terminal[k])
-        self._episode = np.cumsum(~np.append(False, follows[:-1]))
+        first, end = borders_of(rows)
+        self._stretch: Integers = np.repeat(np.arange(len(first)), end - first)
+        last: Integers = end[self._stretch] - 1
+        self._n_left: Integers = last - np.arange(len(rows))  # steps until the stretch breaks
+        # Whether it then is in a terminal state
+        self._is_ended: Bools = (rows["flags"][last] & Flag.TERMINATED) > 0
 
     def places(self, gamma: float) -> Integers:
         """Return the rows in which the stretches of a time scale begin, not more than can be computed."""
         n_steps = int(n_terms_needed(gamma))
-        is_whole = self._follows & ((self._n_left >= n_steps) | self._is_ended)
+        is_whole = (self._n_left > 0) & ((self._n_left >= n_steps) | self._is_ended)
         chosen = []
         previous = -(10**9)
         stride = _stride(gamma)
         for row in np.flatnonzero(is_whole).tolist():
-            if row - previous >= stride or self._episode[row] != self._episode[previous]:
+            if row - previous >= stride or self._stretch[row] != self._stretch[previous]:
                 chosen.append(row)
                 previous = row
         most = min(_MOST_STRETCHES, max(_MOST_CALLS // (n_steps * self._n_policies), int(ENOUGH)))
@@ -284,7 +275,7 @@ class _HeldOut:
 
     def _groups(self, starts: Integers) -> Integers:
         """Return a number of at most `_MOST_GROUPS` for each stretch: its episode's, or of some in a row."""
-        _, episode = np.unique(self._episode[starts], return_inverse=True)
+        _, episode = np.unique(self._stretch[starts], return_inverse=True)
         n_episodes = int(episode.max()) + 1
         if n_episodes >= ENOUGH:
             return np.asarray(episode * min(n_episodes, _MOST_GROUPS) // n_episodes)
