@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,17 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, ends_test, is_broken, is_learned
 from horde_agent.life.timing import Durations
-from horde_agent.record import DRIVES, NO_ACTION, NO_POLICY, Flag, Observation, Phase, Stream
+from horde_agent.record import (
+    DRIVES,
+    NO_ACTION,
+    NO_POLICY,
+    Flag,
+    Observation,
+    Phase,
+    Row,
+    Stream,
+    rows_in,
+)
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.excursion_table import new_positions
 from horde_agent.scoring.return_errors import Discard, ReturnErrors
@@ -400,23 +409,12 @@ class StreamLearner:
         self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
         self.robot = robot
 
-    def take_row(
-        self,
-        observation: Observation,
-        action: int,
-        b: float,
-        phase: int,
-        flags: int,
-        step: int,
-        policy: int,
-        robot: int = 0,
-        reward: float = np.nan,
-    ) -> None:
-        """Process a row of a record, `observation` of shape (n_inputs,); frames within a drive are skipped."""
-        self.select_robot(robot)
-        if not (phase == self._phase and phase in DRIVES):
-            self.observe(observation, flags, reward=reward)
-            self.set_action(Phase(phase), action, b, step, policy)
+    def take_row(self, row: Row) -> None:
+        """Process a row of a record; frames within a drive are skipped."""
+        self.select_robot(row.robot)
+        if not (row.phase == self._phase and row.phase in DRIVES):
+            self.observe(row.observation, row.flags, reward=row.reward)
+            self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
 
     def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:
         """Return the policy that an excursion follows; None if no question of this Horde has it."""
@@ -513,28 +511,19 @@ def relearn(
     student = student or StreamLearner(horde, interface, excursions)
     student.set_action(Phase.END, NO_ACTION, np.nan, 0)
     for row in rows_of([stream] if isinstance(stream, Stream) else stream):
-        student.take_row(*row)
+        student.take_row(row)
         if observer is not None:
-            observer(student, row[5])
+            observer(student, row.step)
     return student
 
 
-def rows_of(parts: Iterable[Stream]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row: observation, action, b(a), phase, flags, step, policy, robot, reward.
+def rows_of(parts: Iterable[Stream]) -> Iterator[Row]:
+    """Yield each row.
 
     A row outside a drive with a reading that is not finite is left out, and the next one follows a gap.
     """
     for part in _finite_parts(parts):
-        columns = [
-            part.rows[name].tolist() for name in ("action", "b", "phase", "flags", "step", "policy")
-        ]
-        has_robots = "robot" in (part.rows.dtype.names or ())
-        if has_robots:
-            robots = part.rows["robot"].tolist()
-        else:
-            robots = [0] * len(part)
-        rewards = part.rows["reward"].tolist()
-        yield from zip(part.rows["observation"], *columns, robots, rewards, strict=True)
+        yield from rows_in(part.rows)
 
 
 def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:

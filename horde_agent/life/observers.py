@@ -431,18 +431,7 @@ class Follower(LifeHooks):
     def _follow(self) -> None:
         try:
             for row in iter(self._rows.get, None):
-                fields = (
-                    row.observation,
-                    row.action,
-                    row.b,
-                    row.phase,
-                    row.flags,
-                    row.step,
-                    row.policy,
-                    row.robot,
-                    row.reward,
-                )
-                self.student.take_row(*fields)
+                self.student.take_row(row)
         except BaseException as error:
             self._fault = error
             self._is_over = True

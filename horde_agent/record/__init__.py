@@ -18,6 +18,7 @@ from horde_agent.record.dtype import (
     columns_of,
     new_rows,
     row_dtype,
+    rows_in,
 )
 from horde_agent.record.recorder import Recorder
 from horde_agent.record.rows import (
@@ -58,4 +59,5 @@ __all__ = [
     "read",
     "read_in_parts",
     "row_dtype",
+    "rows_in",
 ]

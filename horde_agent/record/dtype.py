@@ -7,8 +7,9 @@ live page. So a new field is a line here, and a key of `info` where the robot em
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from itertools import repeat
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -192,6 +193,19 @@ def fields_in(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _INFO_SOURCES = [(name, FIELDS[name].info, Row._field_defaults[name]) for name in INFO_FIELDS]
+
+
+def rows_in(rows: NDArray[Any]) -> Iterator[Row]:
+    """Yield recorded rows, shape (n_rows,), one by one; their observations are views."""
+    columns: list[Iterable[Any]] = []
+    for name, missing in Row._field_defaults.items():
+        if name not in (rows.dtype.names or ()):
+            columns.append(repeat(missing, len(rows)))
+        elif name == "observation":
+            columns.append(rows[name])
+        else:
+            columns.append(rows[name].tolist())
+    return map(Row._make, zip(*columns, strict=True))
 
 
 def columns_of(rows: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from horde_agent.record.dtype import CLOCK_FIELDS, Flag, Phase, Row, row_dtype
 from horde_agent.record.rows import FORMAT, Stream, read_in_parts
 from horde_agent.record.segments import (
-    CRC,
     CRC_BYTES,
     FORMAT_VERSION,
+    KEYS_OF_FILE,
     RecordLost,
     Segment,
     append,
@@ -49,7 +49,6 @@ _PAUSED = (
     "cannot write %s (%s): recording paused. Free disk space and it resumes; until then up to %d MB of rows wait in "
     "memory"
 )
-_OF_PART = ("format", "version", "dtype", "offset", "first", CRC)  # set for each file
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +152,7 @@ class Recorder:
             n_rows = after + len(later_rows)
         else:
             later_rows = np.concatenate([part.rows for part in read_in_parts(path, after)])
-        header = {name: value for name, value in last.header.items() if name not in _OF_PART}
+        header = {name: value for name, value in last.header.items() if name not in KEYS_OF_FILE}
         recorder = cls(later_rows["observation"].shape[1], header=header)
         if recorder._dtype != later_rows.dtype:
             raise ValueError(

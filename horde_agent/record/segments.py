@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 FORMAT_VERSION = 1
 CRC = "crc"
 CRC_BYTES = 4
+KEYS_OF_FILE = ("format", "version", "dtype", "offset", "first", CRC)
+"""Keys of a header that describe its file, not what was recorded."""
 _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 24
 _CRC_KEY = b', "crc": '

@@ -21,7 +21,7 @@ from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.robot_stream import RobotCounts, RobotStream
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
-from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, snapshots
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, rows_in, snapshots
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
@@ -166,15 +166,14 @@ def test_a_trace_does_not_reach_from_one_robot_to_the_next() -> None:
     streams = {}
     assert life.recorder is not None
     student = StreamLearner(by_hand, INTERFACE, OFTEN)
-    for row in rows(life):
-        robot = int(row["robot"])
+    for row in rows_in(rows(life)):
+        robot = row.robot
         if robot not in streams:
             streams[robot] = student
             if robot != 0:
                 streams[robot] = StreamLearner(by_hand, INTERFACE, OFTEN)
         by_hand.select_stream(robot)
-        fields = [row[name].item() for name in ("action", "b", "phase", "flags", "step", "policy")]
-        streams[robot].take_row(row["observation"], *fields)
+        streams[robot].take_row(row._replace(robot=0))
     assert by_hand.weights_sha256() == life.horde.weights_sha256()
     assert (robots([0, 1, 2], horde()).horde.weights()[0] != 0).any()
 

@@ -42,7 +42,7 @@ from horde_agent.record import (
     header_of,
     read_in_parts,
 )
-from horde_agent.record.segments import read_header, started_files
+from horde_agent.record.segments import KEYS_OF_FILE, read_header, started_files
 from horde_agent.refusals import imported
 from horde_agent.runs.config import BadInput
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
@@ -57,8 +57,6 @@ _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
 PREDICTED_ROWS = 4_096  # in memory at a time
-_OF_FILE = ("dtype", "offset", "first", "crc", "format", "version")
-"""Keys of a header that describe its file, not the robot."""
 _SOURCE = b"horde_source"  # key in a table's metadata: the recording's files and their times
 
 
@@ -372,7 +370,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     """
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
     saved = open_run(folder)
-    header = {key: value for key, value in saved.extent.header.items() if key not in _OF_FILE}
+    header = {key: value for key, value in saved.extent.header.items() if key not in KEYS_OF_FILE}
     header.setdefault("b_known", not saved.is_log)
     header["reward_known"] = is_reward_known(folder.life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))

@@ -194,22 +194,22 @@ def replay_rows(
     reached: int | None = None
     robots = set[int]()
     last = student.phase
-    for observation, action, b, phase, flags, step, policy, robot, reward in rows_of(since):
-        student.select_robot(robot)
+    for row in rows_of(since):
+        student.select_robot(row.robot)
         last = student.phase
-        if not (phase == last and phase in DRIVES):
+        if not (row.phase == last and row.phase in DRIVES):
             if not (reached is None and learner.is_observed):
-                student.observe(observation, flags, reward=reward)
-            student.set_action(Phase(phase), action, b, step, policy)
-        if robot in robots or not is_first_counted:
+                student.observe(row.observation, row.flags, reward=row.reward)
+            student.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
+        if row.robot in robots or not is_first_counted:
             follows_step = last in _STEPS
-            is_resumed = bool(flags & Flag.RESUMED)
-            counts.gaps += is_resumed or (follows_step and bool(flags & Flag.GAP))
-            counts.n_not_applied += follows_step and bool(flags & Flag.NOT_APPLIED)
-        observer(student, step)
-        last = Phase(phase)
-        reached = step
-        robots.add(robot)
+            is_resumed = bool(row.flags & Flag.RESUMED)
+            counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
+            counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
+        observer(student, row.step)
+        last = Phase(row.phase)
+        reached = row.step
+        robots.add(row.robot)
     if reached is None:
         return None
     return reached + int(last in _STEPS)
