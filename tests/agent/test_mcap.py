@@ -255,6 +255,13 @@ def test_a_fast_simulation_keeps_a_row_per_period() -> None:
     np.testing.assert_allclose(np.diff(log_times), 1e8, rtol=0, atol=1_000)
 
 
+def test_two_rows_of_a_step_have_two_times() -> None:
+    """A drive without a step; with one time for both, each row would be read with the action of the first, none."""
+    times = RowTimes(START, [], period_s=0.1)
+    log_times = times.log_times(rows_at([0, 1, 1, 2], [math.nan] * 4))
+    assert seconds(log_times) == [0.0, 0.1, 0.100001, 0.2]
+
+
 # ---- the columns file ------------------------------------------------------------------------------------------------
 
 

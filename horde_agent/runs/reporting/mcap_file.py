@@ -11,7 +11,7 @@ time:
 
 Log times are nanoseconds since 1970: robot time, counted from the start of the run, and anew from
 each resume, so a simulated life has a row per period however fast it was computed. The publish time
-is the row's wall clock. Times never decrease.
+is the row's wall clock. Times of rows increase, by a microsecond at least.
 
 Numbers have the shortest form that reads back as the same number; NaN and infinity are null.
 """
@@ -39,6 +39,7 @@ POSE_TOPIC = "/pose"
 EVENTS_TOPIC = "/events"
 FRAME = "world"
 SECOND_NS = 1_000_000_000
+_TICK_NS = 1_000  # of log times
 _INFO_LEVEL = 2  # of foxglove.Log
 _WARNING_LEVEL = 3
 _USUAL_EVENTS = ("began", "resumed", "snapshot", "questions", "ended")
@@ -149,7 +150,8 @@ class RowTimes:
                 resumed_s = self._resumes.pop(0).time.timestamp()
             if is_resumed[i] or not math.isnan(resumed_s):
                 self._resume(step, resumed_s, float(wall_s[i]))
-            self._newest_ns = max(self._newest_ns, _in_ns(self._time_s(step)))
+            # A drive without a step has two rows at its step, which readers tell apart by their times
+            self._newest_ns = max(self._newest_ns + _TICK_NS, _in_ns(self._time_s(step)))
             times.append(self._newest_ns)
         return times
 
@@ -183,7 +185,7 @@ def publish_times(rows: NDArray[Any], log_times: Sequence[int]) -> list[int]:
 
 def _in_ns(seconds: float) -> int:
     """Return seconds since 1970 in nanoseconds, rounded to a microsecond: a float has no more."""
-    return round(seconds * 1e6) * 1_000
+    return round(seconds * 1e6) * _TICK_NS
 
 
 def resumes_of(events: Sequence[Mapping[str, Any]]) -> list[Resume]:
