@@ -34,12 +34,15 @@ from horde_agent.learning.engine import (
     Engine,
     RuleEngine,
     check_weights,
+    max_finite,
 )
-from horde_agent.learning.inputs import CurrentStates
+from horde_agent.learning.groups import trace_groups
+from horde_agent.learning.inputs import CurrentStates, InputChecker
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rarity import FeatureRarity
+from horde_agent.learning.ratios import PolicyRatios, refuse_misfits
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
@@ -52,8 +55,8 @@ from horde_agent.learning.rupee import RUPEE, rupee_config
 from horde_agent.learning.signals import SignalMaker, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
-from horde_agent.learning.values import Cumulants, Observation, largest_decay, refuse_misfits
-from horde_agent.policies import Greedy
+from horde_agent.learning.values import Cumulants, Observation, Transition, largest_decay
+from horde_agent.policies import Gibbs, Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles, listed, whole_number
 
@@ -86,6 +89,7 @@ class Horde:
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
         n_updates: Number of demons that learned, summed over all steps.
+        signals: Signals of the last transition, in arrays that the next one overwrites.
 
     The plain engine replaces the fast one under the trace rule "capped", for update rules that the
     fast one does not support, and for traces longer than 1,000 steps (with a warning). In a forked
@@ -174,7 +178,7 @@ class Horde:
                 target policy returns invalid probabilities the first time it is evaluated; the
                 message names it.
         """
-        state = self._maker.states.checked(observation, tiles)
+        state = self._inputs.checked(observation, tiles)
         if self._unchecked:
             refuse_misfits(self._unchecked, *state)
             self._unchecked = ()
@@ -223,14 +227,13 @@ class Horde:
             raise RuntimeError(
                 "no stream to learn from: call begin(observation, tiles) first, and after a termination"
             )
-        action, probability = self._maker.states.action(action, probability)
-        state = self._maker.states.copied(observation, tiles)
-        self._write_signals(
-            action, probability, previous_state, state, terminated=terminated, reward=reward
-        )
+        action, probability = self._inputs.action(action, probability)
+        state = self._inputs.checked(observation, tiles)
+        states = Transition(previous_state, state)
+        self._write_signals(action, probability, states, terminated=terminated, reward=reward)
         divergence = self._divergence
         engine = self._engine.direct
-        engine.learn(state[1], self._maker.signals, is_last=terminated)
+        engine.learn(state[1], self.signals, is_last=terminated)
         divergence.n_steps += 1
         if self._rarity is not None:
             self._count_state(self._rarity, state[1])
@@ -257,28 +260,24 @@ class Horde:
         self,
         action: int,
         probability: float,
-        previous_state: tuple[Observation, Tiles],
-        state: tuple[Observation, Tiles],
+        states: Transition,
         *,
         terminated: bool,
         reward: float,
     ) -> None:
-        """Write the signals of a transition between two states; mark demons that skip it or diverged."""
-        self._divergence.begin_step()
+        """Write the signals of a transition; mark demons that skip it or diverged."""
+        if self._divergence.somebody_skips:
+            self._divergence.begin_step()
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
+        self._ratios.write(action, probability, *states.before)
         findings = self._maker.make(
-            action,
-            probability,
-            previous_state,
-            state,
-            self._prediction_of,
-            terminated=terminated,
-            reward=reward,
+            states, self._prediction_of, terminated=terminated, reward=reward
         )
-        misfits = self._maker.misfits()
-        if misfits:
-            self._mark_all_diverged(misfits, self._divergence.n_steps + 1)
+        if self._ratios.given:
+            findings |= checks.BROKEN
+        if self._ratios.misfits:
+            self._mark_all_diverged(self._ratios.pop_misfits(), self._divergence.n_steps + 1)
         if findings:
             self._handle_findings(findings)
 
@@ -327,9 +326,9 @@ class Horde:
             ValueError: If an argument is missing, has a wrong shape or type, is NaN or out of range.
         """
         if observation is None:
-            tiles = self._maker.states.tiles(tiles)
+            tiles = self._inputs.tiles(tiles)
         else:
-            observation, tiles = self._maker.states.checked(observation, tiles)
+            observation, tiles = self._inputs.checked(observation, tiles)
         return self._readout.elsewhere(self._processed(), tiles, observation)
 
     def action_values(self, name: str, tiles: Tiles) -> Floats:
@@ -409,30 +408,23 @@ class Horde:
         return self._processed().td_error
 
     @property
-    def signals(self) -> Signals:
-        """Signals of the last transition, in arrays that the next one overwrites."""
-        return self._maker.signals
-
-    @property
     def rho(self) -> Floats:
         """Importance sampling ratios of the last step, shape (n_demons,)."""
-        return np.asarray(self._maker.signals.rho_t[self._maker.policy_of])
+        return self._ratios.of_demons
 
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's steps: count of rho > 0, sum of rho, sum of rho squared; (3, n_demons)."""
-        return self._maker.totals()
+        return self._ratios.totals()
 
     @property
     def n_updated(self) -> int:
         """Number of demons that learned in the last step: with rho > 0, not diverged, and not skipping it."""
-        maker = self._maker
-        divergence = self._divergence
         n_updated = checks.count_updated(
-            maker.signals.rho_t,
-            maker.policy,
-            maker.group,
-            divergence.is_diverged,
-            divergence.is_skipping,
+            self.signals.rho_t,
+            self._groups.policy,
+            self._groups.group,
+            self._divergence.is_diverged,
+            self._divergence.is_skipping,
         )
         return int(n_updated)
 
@@ -551,18 +543,18 @@ class Horde:
                 "RUPEE does not support questions that find policies: use a Horde without them"
             )
         config = rupee_config(self.config, beta0)
-        maker = self._maker
         alpha = np.array(
             [step_sizes_of(self.config, name, self.n_active)[0] for name in self._algorithms]
         )
+        groups = self._groups
         engine: Engine
         if config.needs_plain_engine:
             engine = PlainEngine(
-                maker.group, self.n_features, 0.0, step * alpha, config, policy=maker.policy
+                groups.group, self.n_features, 0.0, step * alpha, config, policy=groups.policy
             )
         else:
             engine = SpanEngine(
-                maker.group, self.n_features, 0.0, step * alpha, config, policy=maker.policy
+                groups.group, self.n_features, 0.0, step * alpha, config, policy=groups.policy
             )
         return RUPEE(engine, config)
 
@@ -585,7 +577,7 @@ class Horde:
             theta = np.asarray(theta)
             check_weights(theta, (self.n_demons, self.n_features), np.dtype(self.config.dtype))
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
-            self._engine.set_bounds(self._maker.bound)
+            self._engine.set_bounds(self._maker.arrays.bound)
         self._engine.reset_weights(theta)
         self._readout.restart_averages(self._divergence.n_steps)
 
@@ -623,13 +615,13 @@ class Horde:
         questions = named(questions, self._channels)
         if not questions:
             return
-        unasked = (*self._unchecked, *questions)
+        unchecked = (*self._unchecked, *questions)
         current_state = self._current.state
         if current_state is not None:
             refuse_misfits(questions, *current_state)
-            unasked = ()
+            unchecked = ()
         old_index = np.r_[np.arange(self.n_demons), np.full(len(questions), NEWCOMER)]
-        self._change(old_index, (*self.questions, *questions), unasked)
+        self._change(old_index, (*self.questions, *questions), unchecked)
         if current_state is not None:
             self._maker.join(*current_state)
 
@@ -653,8 +645,8 @@ class Horde:
             [i for i, name in enumerate(self.names) if name not in removed], dtype=np.int64
         )
         if removed:
-            unasked = tuple(q for q in self._unchecked if q.name not in removed)
-            self._change(old_index, tuple(self.questions[i] for i in old_index), unasked)
+            unchecked = tuple(q for q in self._unchecked if q.name not in removed)
+            self._change(old_index, tuple(self.questions[i] for i in old_index), unchecked)
 
     # ---- several Hordes that learn one thing from several streams --------------------------------
 
@@ -729,7 +721,7 @@ class Horde:
         self._maker.share_bounds(makers)
         self._readout.share_offsets([horde._readout for horde in others])
         for horde in alike:
-            horde._engine.set_bounds(horde._maker.bound)
+            horde._engine.set_bounds(horde._maker.arrays.bound)
 
     # ---- saving and restoring --------------------------------------------------------------------
 
@@ -742,13 +734,14 @@ class Horde:
             readout=self._readout.state(),
             rarity=rarity,
             engine=self._engine.state(),
-            signals=self._maker.state(),
-            soundness=self._divergence.state(),
-            there=self._current.selected_state(),
+            ratios=_copies(self._ratios.persistent()),
+            signals=_copies(self._maker.persistent()),
+            divergence=self._divergence.state(),
+            current=self._current.selected_state(),
             streams=self._current.streams_state(),
-            own={
+            facts={
                 "made_plain": text(sorted(self._engine.made_plain)),
-                "unasked": text([q.name for q in self._unchecked]),
+                "unchecked": text([q.name for q in self._unchecked]),
                 "n_updates": np.array(self.n_updates),
             },
         )
@@ -758,32 +751,33 @@ class Horde:
 
         Learning continues bit for bit, with any number of threads.
         """
-        made_plain = set(untext(state["own/made_plain"]))
+        made_plain = set(untext(state["facts/made_plain"]))
         if made_plain != self._engine.made_plain:
             self._engine = self._new_engine(made_plain)
         self._engine.restore(inner(state, "engine"))
         self._readout.restore(inner(state, "readout"))
-        self._maker.restore(inner(state, "signals"))
-        self._divergence.restore(inner(state, "soundness"))
+        _overwrite(self._ratios.persistent(), inner(state, "ratios"))
+        _overwrite(self._maker.persistent(), inner(state, "signals"))
+        self._divergence.restore(inner(state, "divergence"))
         if self._rarity is not None:
             self._rarity.restore(inner(state, "rarity"))
-        self._current.restore(inner(state, "there"), inner(state, "streams"))
-        self.n_updates = int(state["own/n_updates"])
-        unasked = set(untext(state["own/unasked"]))
-        self._unchecked = tuple(q for q in self.questions if q.name in unasked)
+        self._current.restore(inner(state, "current"), inner(state, "streams"))
+        self.n_updates = int(state["facts/n_updates"])
+        unchecked = set(untext(state["facts/unchecked"]))
+        self._unchecked = tuple(q for q in self.questions if q.name in unchecked)
 
     # ---- skips and divergence --------------------------------------------------------------------
 
     def _handle_findings(self, found: int) -> None:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
         if found & checks.BROKEN:
-            beyond = self._maker.mark_skips(self._divergence)
+            beyond = self._maker.mark_skips(self._divergence, self._ratios.given_to_demons)
             reasons = {
                 i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()
             }
             self._mark_all_diverged(reasons, self._divergence.n_steps + 1)
         if found & checks.BOUND_RISES:
-            self._engine.set_bounds(self._maker.bound)
+            self._engine.set_bounds(self._maker.arrays.bound)
 
     def _handle_flags(self) -> None:
         """Mark the demons that the engine found diverged; switch to the plain engine if a trace is too long."""
@@ -820,23 +814,42 @@ class Horde:
     # ---- what the questions determine ------------------------------------------------------------
 
     def _set_questions(self, questions: tuple[GVF, ...], cohort: Integers) -> None:
-        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `SignalMaker`."""
+        """Set the questions, or raise ValueError and change nothing; `cohort` is as in `TraceGroups`."""
         questions = with_rules(questions, self.config, self.action_values)
         check_names(questions)
+        if self._real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
+            raise ValueError(
+                "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
+            )
+        dtype = np.dtype(self.config.dtype)
+        groups = trace_groups(questions, cohort)
+        ratios = PolicyRatios(groups, self.n_features, max_finite(dtype), self._share.n_gibbs)
         cumulants = Cumulants(questions, self.n_features)
         readout = Readout(questions, cumulants, cohort, self.config, is_deferred=self._batch > 1)
-        self._maker = SignalMaker(
-            questions=questions,
-            cohort=cohort,
-            cumulants=cumulants,
-            readout=readout,
+        maker = SignalMaker(questions, groups, cumulants, readout, max_finite(dtype))
+        self._inputs = InputChecker(
             n_features=self.n_features,
             n_active=self.n_active,
-            dtype=np.dtype(self.config.dtype),
+            n_channels=cumulants.n_channels,
+            n_actions=ratios.n_actions,
             real_valued=self._real_valued,
-            n_gibbs=self._share.n_gibbs,
         )
+        self._groups = groups
+        self._ratios = ratios
+        self._maker = maker
         self._readout = readout
+        self.signals = Signals(
+            rho_t=ratios.arrays.rho,
+            gamma_tp1=maker.arrays.gamma,
+            lam_tp1=maker.arrays.lam,
+            c_tp1=maker.arrays.c,
+            z_tp1=maker.arrays.z,
+            b_t=ratios.b,
+            action_t=ratios.action,
+            interest_t=maker.interest,
+            has_rho=ratios.has_rho,
+            is_fixed=maker.arrays.is_fixed and not ratios.has_functions,
+        )
         self.questions = questions
         self.names = [q.name for q in questions]
         self.n_demons = len(questions)
@@ -844,20 +857,21 @@ class Horde:
         self._algorithms = rules_of(questions, self.config)
 
     def _change(
-        self, old_index: Integers, questions: tuple[GVF, ...], unasked: tuple[GVF, ...]
+        self, old_index: Integers, questions: tuple[GVF, ...], unchecked: tuple[GVF, ...]
     ) -> None:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
         previous = self._maker
+        previous_ratios = self._ratios
         previous_readout = self._readout
+        cohort = self._groups.cohort
         is_new = old_index == NEWCOMER
-        self._set_questions(
-            questions, np.where(is_new, int(previous.cohort.max()) + 1, previous.cohort[old_index])
-        )
-        self._unchecked = unasked
+        self._set_questions(questions, np.where(is_new, int(cohort.max()) + 1, cohort[old_index]))
+        self._unchecked = unchecked
         maker = self._maker
         self._share = self._share._replace(layouts={})
-        maker.copy_state_from(previous, old_index)
+        maker.copy_from(previous, old_index)
+        self._ratios.copy_from(previous_ratios, old_index)
         self._readout.copy_from(previous_readout, old_index, self._divergence.n_steps)
         latest_rarity = None
         if self._rarity is not None:
@@ -865,7 +879,7 @@ class Horde:
         self._engine.rearrange(
             self._mapping(old_index), self._current.tiles(), {}, rarity=latest_rarity
         )
-        self._engine.set_bounds(maker.bound)
+        self._engine.set_bounds(maker.arrays.bound)
         self._divergence.rearrange(old_index, self.names)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
@@ -882,15 +896,14 @@ class Horde:
 
     def _mapping(self, old_index: Integers) -> DemonMapping:
         """Return the demons and how they learn; `old_index` is as in `DemonMapping`."""
-        maker = self._maker
         return DemonMapping(
             old_index,
-            maker.group,
-            maker.policy,
-            cumulant=maker.cumulant,
+            self._groups.group,
+            self._groups.policy,
+            cumulant=self._maker.arrays.cumulant,
             algorithm=self._algorithms,
             largest_decay=self._largest_decay,
-            n_actions=maker.states.n_actions,
+            n_actions=self._inputs.n_actions,
         )
 
     @property
@@ -913,6 +926,17 @@ class Horde:
         if not self._engine.n_waiting:
             self._readout.mark_processed()
         return prediction
+
+
+def _copies(arrays: State) -> State:
+    """Return copies of arrays by name."""
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def _overwrite(arrays: State, saved: State) -> None:
+    """Write what `_copies` returned into the arrays of the same names."""
+    for name, values in saved.items():
+        arrays[name][...] = values
 
 
 def check_size(n_features: int, n_active: int, mode: str) -> None:

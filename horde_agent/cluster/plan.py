@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.cluster.shard import ClusterError
-from horde_agent.gvf import GVF, Channel, Prediction, TDError
+from horde_agent.gvf import GVF, Prediction, TDError
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
+from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
     LearnerConfig,
@@ -35,7 +36,7 @@ from horde_agent.learning.span_storage import (
     assign_lanes,
     widest,
 )
-from horde_agent.learning.values import identity, largest_decay, n_actions_of, number
+from horde_agent.learning.values import identity, largest_decay, number
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
 
@@ -54,18 +55,6 @@ def positions_of(names: Sequence[str], all_names: Sequence[str]) -> Integers:
         if name not in position:
             raise ValueError(f"there is no demon {name!r} in this Horde")
     return np.array([position[name] for name in names], dtype=np.int64)
-
-
-def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
-    """Return the least number of channels of an observation, and the number of actions, 0 if no policy defines it."""
-    channels = [
-        int(question.cumulant.index)
-        for question in questions
-        if isinstance(question.cumulant, Channel)
-    ]
-    return max(channels, default=-1) + 1, n_actions_of(
-        question.target_policy for question in questions
-    )
 
 
 def sources_of(question: GVF) -> list[str]:
@@ -111,7 +100,7 @@ class Plan:
             }
         )
         self._decay = largest_decay(questions)
-        self._n_actions = input_limits(questions)[1]
+        self._n_actions = n_actions_of(question.target_policy for question in questions)
         algorithms = np.array(rules_of(questions, config))
         assignments = []
         self._configs: dict[str, LearnerConfig] = {}

@@ -287,7 +287,7 @@ class Shard:
 
     def state(self) -> State:
         """Return everything that later learning depends on."""
-        return nested(horde=self.horde.state(), own={"at": np.array(self.n_entries)})
+        return nested(horde=self.horde.state(), shard={"n_entries": np.array(self.n_entries)})
 
     def restore(self, source: State | str, n_entries: int) -> int:
         """Continue from a state, in a Horde of the same demons, and return `n_updates`.
@@ -300,7 +300,7 @@ class Shard:
         else:
             state = self._read(folder_of(source, self.number) / f"{n_entries:012d}")
         self.horde.restore(inner(state, "horde"))
-        self.n_entries = int(state["own/at"])
+        self.n_entries = int(state["shard/n_entries"])
         return self.horde.n_updates
 
     def _read(self, path: Path) -> State:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.cluster.plan import Part, Plan, input_limits, positions_of, sources_of
+from horde_agent.cluster.plan import Part, Plan, positions_of, sources_of
 from horde_agent.cluster.runtime import Cluster
 from horde_agent.cluster.shard import (
     BATCH,
@@ -30,7 +30,7 @@ from horde_agent.gvf import GVF, Prediction, TDError, named
 from horde_agent.horde import Mode, check_size
 from horde_agent.learner import ShardStatus
 from horde_agent.learning.engine import check_weights
-from horde_agent.learning.inputs import InputChecker
+from horde_agent.learning.inputs import InputChecker, input_limits
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
@@ -602,18 +602,18 @@ class ShardedHorde:
             states = nested(
                 **{f"{link.number:04d}": state for link, state in self._stream.gather("state")}
             )
-        own: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "life": self._stream.life,
-            "n_noted": self._n_deferred,
-            "n_counted": self._n_updates_before,
+            "n_deferred": self._n_deferred,
+            "n_updates_before": self._n_updates_before,
             "has_begun": self._has_begun,
-            "is_unasked": self._is_first_begin,
+            "is_first_begin": self._is_first_begin,
             "at": self._stream.n_entries,
             "n_shards": len(self._stream.links),
             "n_demons": self.n_demons,
             "n_channels": self._stream.n_channels,
         }
-        return nested(own={"sharded": text(own)}, shards=states)
+        return nested(facts={"sharded": text(facts)}, shards=states)
 
     def restore(self, state: State) -> None:
         """Continue, bit for bit, from what `state` returned, with the same questions in as many shards.
@@ -621,13 +621,13 @@ class ShardedHorde:
         Raise ClusterError if the number of shards or demons differs, or a shard's snapshot is
         missing or damaged.
         """
-        saved_sizes = untext(state["own/sharded"])
+        saved = untext(state["facts/sharded"])
         sizes = {"n_shards": len(self._stream.links), "n_demons": self.n_demons}
-        if any(saved_sizes.get(name) != n for name, n in sizes.items()):
+        if any(saved.get(name) != n for name, n in sizes.items()):
             raise ClusterError(
-                f"the state is of {saved_sizes['n_shards']} shards and "
-                f"{saved_sizes.get('n_demons', 'unknown')} demons, and this Horde has {sizes['n_shards']} and "
-                f"{sizes['n_demons']}: make it with shards={saved_sizes['n_shards']} and the same questions"
+                f"the state is of {saved['n_shards']} shards and "
+                f"{saved.get('n_demons', 'unknown')} demons, and this Horde has {sizes['n_shards']} and "
+                f"{sizes['n_demons']}: make it with shards={saved['n_shards']} and the same questions"
             )
         in_full = inner(state, "shards")
         states = {}
@@ -636,10 +636,8 @@ class ShardedHorde:
                 link.number: inner(in_full, f"{link.number:04d}") for link in self._stream.links
             }
         self.catch_up()
-        self._stream.restore(
-            saved_sizes["life"], saved_sizes["at"], saved_sizes["n_channels"], states
-        )
-        self._n_deferred = saved_sizes["n_noted"]
-        self._n_updates_before = saved_sizes["n_counted"]
-        self._has_begun = saved_sizes["has_begun"]
-        self._is_first_begin = saved_sizes["is_unasked"]
+        self._stream.restore(saved["life"], saved["at"], saved["n_channels"], states)
+        self._n_deferred = saved["n_deferred"]
+        self._n_updates_before = saved["n_updates_before"]
+        self._has_begun = saved["has_begun"]
+        self._is_first_begin = saved["is_first_begin"]

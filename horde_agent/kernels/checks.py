@@ -14,7 +14,6 @@ from horde_agent.types import Bools, Floats, Integers
 # Findings, as bits.
 BROKEN = 1  # a signal is not finite, or exceeds the range of the engine's dtype
 BOUND_RISES = 2  # a cumulant, an outcome or a continuation is larger than all before
-STATE_WRONG = 4  # the state is invalid and nothing was written; `first_wrong` locates the error
 
 # Flags of an engine after a step, as bits.
 DEMON_DIVERGED = 1
@@ -25,7 +24,7 @@ ON_POLICY = -1
 ELSEWHERE = -2
 NO_CHANNEL = -1
 
-# Rows of `SignalArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
+# Rows of `RatioArrays.totals`: steps with rho > 0, sum of rho, sum of its squares
 N_POSITIVE = 0
 SUM = 1
 SQUARES = 2
@@ -65,14 +64,20 @@ class Signals(NamedTuple):
     is_fixed: bool = False
 
 
+class RatioArrays(NamedTuple):
+    """Importance sampling ratios of p policies, and their sums."""
+
+    action: Integers  # (p,): action of a constant policy; ON_POLICY or ELSEWHERE for others
+    rho: Floats  # (p,)
+    totals: Floats  # (N_TOTALS, p): sums over each policy's ratios so far
+
+
 class SignalArrays(NamedTuple):
-    """The signals' arrays and their running maxima and sums: p policies, g groups, d demons, n features.
+    """The signals' arrays and their running maxima: g groups, d demons.
 
     The owner writes the values of user functions before `finish_signals` writes the rest.
     """
 
-    action: Integers  # (p,): action of a constant policy; ON_POLICY or ELSEWHERE for others
-    rho: Floats  # (p,)
     gamma: Floats  # (g,)
     lam: Floats  # (g,)
     c: Floats  # (n_cumulants,): cumulants less their reference: of each channel, or of each demon
@@ -85,8 +90,6 @@ class SignalArrays(NamedTuple):
     largest: Floats  # (d,): largest |c| or |z| so far
     longest: Floats  # (g,): largest gamma so far
     bound: Floats  # (d,): largest plausible |theta|: BOUND_SCALE r_max min(1/(1 - gamma), LONGEST_HORIZON)
-    totals: Floats  # (N_TOTALS, p): sums over each policy's ratios so far
-    seen: Integers  # (n + 1,): number of the check that last saw each feature; last entry: number of checks
     is_known: Integers  # (1,): 1 once the constant signals passed the check
     max_finite: float  # largest finite number of the engine's dtype
     is_fixed: bool  # no user function and no other demon's prediction is evaluated on each step
@@ -98,7 +101,8 @@ def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
     """Return the place of the first error in an observation, (n_channels,), and its tiles, (n_active,); -1 if none.
 
     It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k
-    is a duplicate. `seen` is as in `SignalArrays`, shape (n_features + 1,).
+    is a duplicate. `seen`, shape (n_features + 1,), has the number of the check that last saw each
+    feature, and last the number of checks.
     """
     for i in range(observation.shape[0]):
         if not np.isfinite(observation[i]):
@@ -115,7 +119,7 @@ def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
 
 
 @inner_kernel
-def constant_ratios(of: SignalArrays, action: int, probability: float) -> None:
+def constant_ratios(of: RatioArrays, action: int, probability: float) -> None:
     """Write pi(action)/b(action) of constant policies, and 1 for the behaviour policy itself."""
     for i in range(of.rho.shape[0]):
         if of.action[i] == ON_POLICY:
@@ -207,7 +211,7 @@ def count_updated(
 
 
 @inner_kernel
-def add_up(of: SignalArrays) -> None:
+def add_up(of: RatioArrays) -> None:
     """Add the ratios to the totals."""
     for p in range(of.rho.shape[0]):
         ratio = of.rho[p]
@@ -217,24 +221,25 @@ def add_up(of: SignalArrays) -> None:
 
 
 @kernel
+def finish_ratios(of: RatioArrays, action: int, probability: float) -> None:
+    """Write the ratios of constant policies, and add all ratios to the totals."""
+    constant_ratios(of, action, probability)
+    add_up(of)
+
+
+@kernel
 def finish_signals(
     of: SignalArrays,
     following: ReadingArrays,
     observation: Floats,
-    tiles: Integers,
     before: Floats,
-    action: int,
-    probability: float,
     is_last: bool,
 ) -> int:
-    """Complete the signals if the state reached, (n_channels,) and (n_active,), is valid, and return findings as bits.
+    """Complete the signals of a transition between two valid observations, (n_channels,); return findings as bits.
 
-    Ratios of constant policies, channels, bounds and totals are written. `before` is the observation
-    of the state left, (n_channels,); `is_last` at the end of a stream.
+    Channels and bounds are written. `observation` is of the state reached, `before` of the state
+    left; `is_last` at the end of a stream.
     """
-    if first_wrong(observation, tiles, of.seen) != -1:
-        return STATE_WRONG
-    constant_ratios(of, action, probability)
     readings.follow(following, of.reference, before, observation, is_last)
     findings = read_channels(of, observation)
     if not (of.is_fixed and of.is_known[0]):
@@ -243,5 +248,4 @@ def finish_signals(
         findings |= signal_findings
     if findings & BOUND_RISES:
         raise_bounds(of)
-    add_up(of)
     return int(findings)

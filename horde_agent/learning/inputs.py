@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from horde_agent.gvf import GVF, Channel
 from horde_agent.kernels import checks
 from horde_agent.learning.engine import restored_streams, streams_state
+from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.values import Observation
 from horde_agent.saving import State
 from horde_agent.types import Tiles
@@ -62,59 +66,65 @@ class InputChecker:
 
     def checked(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
         """Return validated copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64."""
-        state = self.copied(observation, tiles)
-        self.validate(*state)
-        return state
-
-    def copied(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
-        """Return copies of an observation, (n_sensors,), and its tiles, (n_active,), with only shapes checked."""
         observation = np.array(observation, dtype=np.float64)
         n = self.n_channels
         if observation.ndim != 1 or observation.size < n:
             raise ValueError(
                 f"observation must be flat with at least {n} channels, not {observation.shape}"
             )
-        return observation, self._copied_tiles(tiles)
+        features: NDArray[Any] = np.asarray(tiles)
+        if self.real_valued:
+            features = self._copied_phi(features)
+            indices = NO_TILES
+        elif features.shape != (self.n_active,) or features.dtype.kind not in "iu":
+            raise ValueError(
+                f"tiles must be integers of shape ({self.n_active},), not {features.dtype} {features.shape}"
+            )
+        else:
+            indices = np.array(features, dtype=np.int64)
+            features = indices
+        wrong = checks.first_wrong(observation, indices, self._seen)
+        if wrong != -1:
+            self._refuse(wrong, observation, indices)
+        return observation, features
 
     def tiles(self, tiles: Tiles) -> Tiles:
         """Return a validated copy of the tiles, (n_active,), as int64."""
-        tiles = self._copied_tiles(tiles)
-        self.validate(np.zeros(0), tiles)
-        return tiles
+        return self.checked(np.zeros(self.n_channels), tiles)[1]
 
-    def _copied_tiles(self, tiles: Tiles) -> Tiles:
-        """Return a copy of tiles as int64, or of real-valued features as float64, with only the shape checked."""
-        tiles = np.asarray(tiles)
-        if self.real_valued:
-            if tiles.shape != (self.n_features,) or tiles.dtype.kind != "f":
-                raise ValueError(
-                    f"phi must be floats of shape ({self.n_features},), not {tiles.dtype} {tiles.shape}"
-                )
-            return np.array(tiles, dtype=np.float64)
-        if tiles.shape != (self.n_active,) or tiles.dtype.kind not in "iu":
+    def _copied_phi(self, phi: NDArray[Any]) -> NDArray[Any]:
+        """Return a validated copy of real-valued features, (n_features,), as float64."""
+        if phi.shape != (self.n_features,) or phi.dtype.kind != "f":
             raise ValueError(
-                f"tiles must be integers of shape ({self.n_active},), not {tiles.dtype} {tiles.shape}"
+                f"phi must be floats of shape ({self.n_features},), not {phi.dtype} {phi.shape}"
             )
-        return np.array(tiles, dtype=np.int64)
+        if not np.isfinite(phi).all():
+            raise ValueError(
+                f"phi must be finite; feature {np.flatnonzero(~np.isfinite(phi))[0]} is not"
+            )
+        return np.array(phi, dtype=np.float64)
 
-    def validate(self, observation: Observation, tiles: Tiles) -> None:
-        """Raise ValueError if an observation, (n_sensors,), or its tiles, (n_active,), are invalid."""
-        if self.real_valued:
-            if not np.isfinite(tiles).all():
-                raise ValueError(
-                    f"phi must be finite; feature {np.flatnonzero(~np.isfinite(tiles))[0]} is not"
-                )
-            tiles = NO_TILES
-        wrong = checks.first_wrong(observation, tiles, self._seen)
+    def _refuse(self, wrong: int, observation: Observation, tiles: Tiles) -> None:
+        """Raise ValueError about the place `wrong`, from `checks.first_wrong`, of a state."""
         if wrong >= 0:
             raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
         if wrong <= -2 - tiles.size:
             twice = tiles[-2 - tiles.size - wrong]
             raise ValueError(f"tiles must be different features; {twice} is there more than once")
-        if wrong < -1:
-            raise ValueError(
-                f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}"
-            )
+        raise ValueError(
+            f"tiles must lie in 0..{self.n_features - 1}; number {-2 - wrong} is {tiles[-2 - wrong]}"
+        )
+
+
+def input_limits(questions: Sequence[GVF]) -> tuple[int, int]:
+    """Return the least number of channels of an observation, and the number of actions, 0 if no policy defines it."""
+    channels = [
+        int(question.cumulant.index)
+        for question in questions
+        if isinstance(question.cumulant, Channel)
+    ]
+    n_actions = n_actions_of(question.target_policy for question in questions)
+    return max(channels, default=-1) + 1, n_actions
 
 
 class CurrentStates:

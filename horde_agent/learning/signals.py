@@ -1,8 +1,8 @@
-"""Compute each transition's signals (rho, gamma, lambda, cumulant, outcome) and the demons that must skip it.
+"""Questions to signals: each transition's cumulants, gamma, lambda, outcomes and interests, and who skips it.
 
-Questions with the same policy, continuation and trace decay form a group; values that depend only
-on these are computed once per group. If a user function returns an invalid value, the signal is NaN
-and its demons skip the step.
+Values that depend only on a trace group's continuation and trace decay are computed once for it. If
+a user function returns an invalid value, the signal is NaN and its demons skip the step. Ratios are
+made by `learning.ratios`.
 """
 
 from __future__ import annotations
@@ -15,185 +15,93 @@ import numpy as np
 
 from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
-from horde_agent.kernels.checks import Signals
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.divergence import DivergenceMonitor
-from horde_agent.learning.engine import NEWCOMER, max_finite
-from horde_agent.learning.inputs import NO_TILES, InputChecker
+from horde_agent.learning.engine import NEWCOMER
+from horde_agent.learning.groups import TraceGroups
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
-    PolicyTable,
     PredictOne,
     ReturnTerms,
     StateValues,
     Transition,
-    distinct,
-    identity,
-    number,
 )
-from horde_agent.policies import Gibbs
-from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
-__all__ = ["SignalMaker", "Signals"]
-
 # Fields of `checks.SignalArrays` that persist between steps.
-_PERSISTENT = (
-    "rho",
-    "gamma",
-    "lam",
-    "c",
-    "z",
-    "top",
-    "largest",
-    "longest",
-    "bound",
-    "totals",
-    "is_known",
-)
+_PERSISTENT = ("gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "is_known")
 
 
 class SignalMaker:
-    """Computes the signals of each transition, in arrays that are reused.
+    """Computes each transition's cumulants, continuations, trace decays, outcomes and interests, in reused arrays.
 
     Args:
         questions: The questions.
-        cohort: Number of the addition of each demon, shape (n_demons,); different cohorts share no
-            trace.
-        cumulants: The questions' cumulants.
+        groups: Their trace groups.
+        cumulants: Their cumulants.
         readout: What an offset changes in the signals.
-        n_features, n_active, real_valued: As of `InputChecker`.
-        dtype: The engine's dtype; signals that exceed its range make a demon diverge.
-        n_gibbs: As of `PolicyTable`.
+        max_finite: Largest finite number of the engine's dtype; a larger signal makes a demon
+            diverge.
 
     Attributes:
-        group: Trace group of each demon, shape (n_demons,).
-        policy: Policy of each group, shape (n_groups,).
-        cumulant: Index of each demon's cumulant in the signals, shape (n_demons,).
-        signals: The latest signals.
-        states: Checks and copies states and actions from the caller.
-
-    Raises:
-        ValueError: If two questions have the same name, or are incompatible with each other or the
-            features.
+        arrays: The latest signals, and what persists of the earlier ones.
+        interest: Interest of the state left, (n_demons,).
     """
 
     def __init__(
         self,
         questions: Sequence[GVF],
-        cohort: Integers,
+        groups: TraceGroups,
         cumulants: Cumulants,
         readout: Readout,
-        n_features: int,
-        n_active: int,
-        dtype: np.dtype[Any],
-        *,
-        real_valued: bool = False,
-        n_gibbs: int = 0,
+        max_finite: float,
     ) -> None:
-        if real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
-            raise ValueError(
-                "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
-            )
-        self.cohort = cohort
-        self.n_features = n_features
-        leaders = self._set_groups(questions)
-        self._policies = PolicyTable(
-            distinct([q.target_policy for q in leaders]), n_features, max_finite(dtype), n_gibbs
-        )
-        self._continuation = StateValues([q.continuation for q in leaders], 0.0, 1.0)
-        self._lam = StateValues([q.lam for q in leaders], 0.0, 1.0)
+        self._groups = groups
+        self._continuation = StateValues([q.continuation for q in groups.leaders], 0.0, 1.0)
+        self._lam = StateValues([q.lam for q in groups.leaders], 0.0, 1.0)
         self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
         self._interest = StateValues([q.interest for q in questions], 0.0, np.inf)
         self._cumulants = cumulants
         self._readout = readout
-        self.states = InputChecker(
-            n_features,
-            n_active,
-            self._cumulants.n_channels,
-            self._policies.n_actions,
-            real_valued=real_valued,
+        values = (self._continuation, self._lam, self._outcome, self._interest)
+        self._has_functions = not self._cumulants.is_read_off or any(
+            value.has_functions for value in values
         )
-        self._asks_functions = self._has_functions()
-        self._slots = readout.slots
-        self._is_reward = np.zeros(self._slots.channel.size, dtype=bool)
-        if self._cumulants.has_reward:
-            self._is_reward = self._slots.channel == self._cumulants.n_channels
-        self.cumulant = self._slots.cumulant
-        self._arrays = self._allocate(len(questions), max_finite(dtype))
-        self._outcomes = self._arrays.z  # as the questions define them
-        self.signals = self._new_signals()
-        self._totals_carried = np.zeros((checks.N_TOTALS, len(questions)))
-        self._finish: Any = None
+        self.arrays = self._allocate(len(questions), max_finite)
+        self.interest = self._interest.constant.copy()
+        self._is_reward = np.zeros(self.arrays.c.size, dtype=bool)
+        if cumulants.has_reward:
+            self._is_reward = self.arrays.channel == cumulants.n_channels
+        self._outcomes = self.arrays.z  # as the questions define them
         if readout.offsets.is_on:
             self._outcomes = readout.offsets.arrays.outcome
-        readout.attach(self._arrays)
-
-    def _set_groups(self, questions: Sequence[GVF]) -> list[GVF]:
-        """Set the trace group of each demon and the policy of each group; return the first question of each group."""
-        keys = []
-        for question, cohort in zip(questions, self.cohort.tolist(), strict=True):
-            policy = identity(question.target_policy)
-            keys.append((policy, identity(question.continuation), identity(question.lam), cohort))
-        self.group, firsts = number(keys)
-        leaders = [questions[i] for i in firsts]
-        self.policy, _ = number([identity(q.target_policy) for q in leaders])
-        return leaders
-
-    def _has_functions(self) -> bool:
-        """Return True if a value is computed in Python."""
-        sources = (
-            self._policies,
-            self._continuation,
-            self._lam,
-            self._outcome,
-            self._interest,
-        )
-        return not self._cumulants.is_read_off or any(s.has_functions for s in sources)
-
-    def _new_signals(self) -> Signals:
-        """Return the signals, which share arrays with `_arrays`."""
-        arrays = self._arrays
-        return Signals(
-            rho_t=arrays.rho,
-            gamma_tp1=arrays.gamma,
-            lam_tp1=arrays.lam,
-            c_tp1=arrays.c,
-            z_tp1=arrays.z,
-            b_t=np.ones(1),
-            action_t=np.zeros(1, dtype=np.int64),
-            interest_t=self._interest.constant.copy(),
-            has_rho=np.ones(self.policy.size, dtype=np.bool_),
-            is_fixed=arrays.is_fixed,
-        )
+        self._finish: Any = None
+        readout.attach(self.arrays)
 
     def _allocate(self, n_demons: int, max_finite: float) -> checks.SignalArrays:
         """Return initial signal arrays."""
-        n_groups = self.policy.size
-        n_policies = self._policies.n_policies
+        slots = self._readout.slots
+        n_cumulants = slots.channel.size
         n_channels = self._cumulants.n_channels
         return checks.SignalArrays(
-            action=self._policies.constant_action,
-            rho=np.zeros(n_policies),
             gamma=self._continuation.constant.copy(),
             lam=self._lam.constant.copy(),
-            c=np.zeros(self._slots.channel.size),
+            c=np.zeros(n_cumulants),
             z=self._outcome.constant.copy(),
-            group=self.group,
-            channel=self._slots.channel,
-            reference=np.zeros(self._slots.channel.size),
-            cumulant=self._slots.cumulant,
-            top=np.zeros(self._slots.channel.size if self._cumulants.is_read_off else n_channels),
+            group=self._groups.group,
+            channel=slots.channel,
+            reference=np.zeros(n_cumulants),
+            cumulant=slots.cumulant,
+            top=np.zeros(n_cumulants if self._cumulants.is_read_off else n_channels),
             largest=np.zeros(n_demons),
-            longest=np.zeros(n_groups),
+            longest=np.zeros(self._groups.policy.size),
             bound=np.zeros(n_demons),
-            totals=np.zeros((checks.N_TOTALS, n_policies)),
-            seen=np.zeros(self.n_features + 1, dtype=np.int64),
             is_known=np.zeros(1, dtype=np.int64),
             max_finite=max_finite,
-            is_fixed=not self._asks_functions and self._readout.offsets.is_fixed,
+            is_fixed=not self._has_functions and self._readout.offsets.is_fixed,
             is_by_channel=self._cumulants.is_read_off,
         )
 
@@ -201,66 +109,33 @@ class SignalMaker:
         """Return all attributes except addresses."""
         return vars(self) | {"_finish": None}
 
-    def copy_state_from(self, before: SignalMaker, old_index: Integers) -> None:
+    def copy_from(self, before: SignalMaker, old_index: Integers) -> None:
         """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
         is_new = old_index == NEWCOMER
-        was = before._arrays
-        arrays = self._arrays
-        # The last entry, 0, is for new demons
-        group_before = np.full(arrays.longest.size, was.longest.size)
-        group_before[self.group[~is_new]] = before.group[old_index[~is_new]]
-        arrays.longest[:] = np.append(was.longest, 0.0)[group_before]
-        arrays.largest[:], arrays.bound[:] = (
-            np.where(is_new, 0.0, values[old_index]) for values in (was.largest, was.bound)
-        )
-        np.maximum.at(arrays.rho, self.policy, np.append(was.rho[before.policy], 0.0)[group_before])
-        self._totals_carried = np.where(is_new, 0.0, before.totals()[:, old_index])
+        was = before.arrays
+        earlier = self._groups.earlier(before._groups, old_index)
+        self.arrays.longest[:] = np.append(was.longest, 0.0)[earlier]  # 0 for new demons
+        self.arrays.largest[:] = np.where(is_new, 0.0, was.largest[old_index])
+        self.arrays.bound[:] = np.where(is_new, 0.0, was.bound[old_index])
 
-    def state(self) -> State:
-        """Return copies of the state on which later signals depend."""
-        arrays = attributes(self._arrays, *_PERSISTENT)
-        totals = attributes(self, "_totals_carried")
-        action_signals = attributes(self.signals, "b_t", "action_t", "interest_t")
-        return nested(
-            arrays=arrays, policies=self._policies.state(), own=totals, taken=action_signals
-        )
+    def persistent(self) -> State:
+        """Return the arrays on which later signals depend."""
+        arrays = {name: getattr(self.arrays, name) for name in _PERSISTENT}
+        return arrays | {"interest": self.interest}
 
-    def restore(self, state: State) -> None:
-        """Restore a state from a SignalMaker of the same questions."""
-        for name, values in inner(state, "arrays").items():
-            getattr(self._arrays, name)[...] = values
-        self._policies.restore(inner(state, "policies"))
-        put_back(self, inner(state, "own"), "_totals_carried")
-        for name, values in inner(state, "taken").items():
-            getattr(self.signals, name)[...] = values
-
-    # ---- properties -------------------------------------------------------------------------------------------------
-
-    @property
-    def bound(self) -> Floats:
-        """Largest plausible |theta| of each demon, shape (n_demons,)."""
-        return self._arrays.bound
-
-    @property
-    def policy_of(self) -> Integers:
-        """Policy of each demon, shape (n_demons,)."""
-        return np.asarray(self.policy[self.group])
-
-    def totals(self) -> Floats:
-        """Return sums over each demon's ratios since it was added, shape (3, n_demons)."""
-        return np.asarray(self._totals_carried + self._arrays.totals[:, self.policy_of])
+    # ---- bounds of theta --------------------------------------------------------------------------------------------
 
     def raise_bounds(self, largest: Floats) -> None:
         """Raise the bounds for imported weights, as if a cumulant of this size, (n_demons,), had occurred."""
-        arrays = self._arrays
+        arrays = self.arrays
         np.maximum(arrays.largest, largest, out=arrays.largest)
         arrays.bound[:] = checks.bound(
-            arrays.largest, arrays.longest[self.group], arrays.max_finite
+            arrays.largest, arrays.longest[self._groups.group], arrays.max_finite
         )
 
     def share_bounds(self, others: Sequence[SignalMaker]) -> None:
         """Combine the largest cumulants and continuations of several SignalMakers, and update all bounds of theta."""
-        array_sets = [maker._arrays for maker in (self, *others)]
+        array_sets = [maker.arrays for maker in (self, *others)]
         largest, longest = (
             np.maximum.reduce([getattr(a, name) for a in array_sets])
             for name in ("largest", "longest")
@@ -269,7 +144,9 @@ class SignalMaker:
             arrays.largest[:] = largest
             arrays.longest[:] = longest
             with np.errstate(over="ignore"):  # the bound is then max_finite
-                arrays.bound[:] = checks.bound(largest, longest[self.group], arrays.max_finite)
+                arrays.bound[:] = checks.bound(
+                    largest, longest[self._groups.group], arrays.max_finite
+                )
 
     # ---- signals of a transition ------------------------------------------------------------------------------------
 
@@ -283,8 +160,8 @@ class SignalMaker:
         """Estimate offsets of demons without a reading; shapes are (n_sensors,) and (n_active,)."""
         readout = self._readout
         if readout.offsets.is_unread:
-            if self._asks_functions:
-                self._ask_functions(observation, tiles, _nothing_predicted, terminated=False)
+            if self._has_functions:
+                self._write_values(observation, tiles, _nothing_predicted, terminated=False)
             channels = self._cumulants.channels(observation, reward=np.nan)
             readout.read(channels, is_first=True, is_last=False)
             readout.write_references()
@@ -293,76 +170,48 @@ class SignalMaker:
 
     def make(
         self,
-        action: int,
-        probability: float,
-        before: tuple[Observation, Tiles],
-        after: tuple[Observation, Tiles],
+        states: Transition,
         predict_one: PredictOne,
         *,
         terminated: bool,
         reward: float = np.nan,
     ) -> int:
-        """Compute the signals of a transition by `action`, and return the findings of `checks.finish_signals`.
+        """Compute the signals of a transition between two valid states, and return `finish_signals`' findings.
 
-        States are an observation, (n_sensors,), and its tiles, (n_active,): `before` the transition
-        and `after` it. `predict_one` returns a demon's prediction at a state, NaN if the demon
-        diverged. Demons about the reward skip the step if it is not finite. Raise ValueError if the
-        state reached is invalid; nothing has changed.
+        `predict_one` returns a demon's prediction at a state, NaN if the demon diverged. Demons
+        about the reward skip the step if it is not finite.
         """
-        has_reward = self._cumulants.has_reward
-        if self._asks_functions or self.states.real_valued or has_reward:
-            self.states.validate(*after)
-        channels = after[0]
-        if has_reward:
-            channels = self._cumulants.channels(after[0], reward)
-        if self._asks_functions:
-            self._ask_functions(*after, predict_one, terminated=terminated)
-        if self._cumulants.has_td_errors:
-            self._write_td_errors(
-                Transition(before, after), channels, predict_one, terminated=terminated
-            )
-        if self._readout.is_changed_by(terminated=terminated):
-            self.states.validate(*after)
-            self._readout.move(channels, terminated=terminated)
-        self.signals.b_t[0] = probability
-        self.signals.action_t[0] = action
-        if self._interest.has_functions:
-            self._interest.write(*before, self.signals.interest_t)
-        self._policies.write_ratios(action, probability, *before, self._arrays.rho)
-        if self._asks_functions:
-            self.signals.has_rho[:] = self._policies.has_ratio[self.policy]
-        is_unknown = has_reward and not math.isfinite(reward)
+        channels = states.after[0]
+        if self._cumulants.has_reward:
+            channels = self._cumulants.channels(channels, reward)
+        if self._has_functions:
+            self._interest.write(*states.before, self.interest)
+            self._write_values(*states.after, predict_one, terminated=terminated)
+            if self._cumulants.has_td_errors:
+                self._write_td_errors(states, channels, predict_one, terminated=terminated)
+        readout = self._readout
+        if readout.is_changed_by(terminated=terminated):
+            readout.move(channels, terminated=terminated)
+        is_unknown = self._cumulants.has_reward and not math.isfinite(reward)
         if is_unknown:
             channels[-1] = 0.0
-        state = (channels, after[1])
-        if self.states.real_valued:
-            state = (channels, NO_TILES)
-        inputs = (*state, before[0], action, probability, terminated)
+        inputs = (channels, states.before[0], terminated)
         if self._finish is None:
             self._finish = bind(
                 checks.finish_signals,
-                pack(self._arrays),
-                pack(self._readout.following.arrays),
+                pack(self.arrays),
+                pack(readout.following.arrays),
                 like=inputs,
             )
         findings = self._finish(*inputs)
-        if findings & checks.STATE_WRONG:
-            self.states.validate(*after)
         if is_unknown:
-            self._arrays.c[self._is_reward] = reward
+            self.arrays.c[self._is_reward] = reward
             findings |= checks.BROKEN
-        if self._is_broken_by_functions():
+        if self._interest.has_functions and not np.isfinite(self.interest).all():
             findings |= checks.BROKEN
         return int(findings)
 
-    def _is_broken_by_functions(self) -> bool:
-        """Return whether an interest of the latest transition is not finite, or a policy's function gave no ratio."""
-        if self._policies.given:
-            return True
-        has_interest = self._interest.has_functions
-        return has_interest and not np.isfinite(self.signals.interest_t).all()
-
-    def _ask_functions(
+    def _write_values(
         self,
         observation: Observation,
         tiles: Tiles,
@@ -371,7 +220,7 @@ class SignalMaker:
         terminated: bool,
     ) -> None:
         """Write the values of user functions and of other demons' predictions at the state reached."""
-        arrays = self._arrays
+        arrays = self.arrays
         self._continuation.write(observation, tiles, arrays.gamma)
         self._lam.write(observation, tiles, arrays.lam)
         if terminated:  # continuations do not matter at the end of a stream
@@ -389,7 +238,7 @@ class SignalMaker:
         terminated: bool,
     ) -> None:
         """Write the cumulants that are other demons' squared TD errors."""
-        gamma = self._arrays.gamma[self.group]
+        gamma = self.arrays.gamma[self._groups.group]
         if terminated:
             gamma = np.zeros(gamma.size)
         self._cumulants.write_td_errors(
@@ -397,29 +246,28 @@ class SignalMaker:
             predict_one,
             states,
             ReturnTerms(gamma, self._outcomes),
-            self._arrays.c,
+            self.arrays.c,
         )
 
-    def mark_skips(self, divergence: DivergenceMonitor) -> dict[int, str]:
-        """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range."""
-        arrays = self._arrays
-        group = self.group
+    def mark_skips(self, divergence: DivergenceMonitor, rho: Floats) -> dict[int, str]:
+        """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range.
+
+        `rho` are the demons' ratios, (n_demons,), also invalid ones.
+        """
+        arrays = self.arrays
+        group = self._groups.group
         beyond: dict[int, str] = {}
         gamma = arrays.gamma.copy()
         lam = arrays.lam.copy()
         for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
             for g in np.flatnonzero(np.isnan(values)):
                 values[g] = given[int(g)]  # the value outside [0, 1]
-        rho = arrays.rho.copy()
-        for policy, value in self._policies.given.items():
-            rho[policy] = value
-        cumulants = (arrays.c + arrays.reference)[self.cumulant]
         numbers = {
-            "cumulant": cumulants,
+            "cumulant": (arrays.c + arrays.reference)[arrays.cumulant],
             "outcome": self._outcomes,
-            "rho = pi(a)/b(a)": rho[self.policy_of],
+            "rho = pi(a)/b(a)": rho,
+            "interest": self.interest,
         }
-        numbers["interest"] = self.signals.interest_t
         in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
         for what, values in numbers.items():
             for demon in np.flatnonzero(
@@ -435,20 +283,6 @@ class SignalMaker:
         ):
             divergence.skip(np.isnan(of_group)[group] & in_range, what, values[group])
         return beyond
-
-    def misfits(self) -> dict[int, str]:
-        """Return the demons with invalid target policies, with the returned value; these policies are disabled."""
-        if not self._policies.misfits:
-            return {}
-        found: dict[int, str] = {}
-        policy_of = self.policy_of
-        for policy, misfit in self._policies.misfits.items():
-            found |= dict.fromkeys(
-                np.flatnonzero(policy_of == policy).tolist(), f"its target policy {misfit}"
-            )
-            self._policies.disable(policy)
-        self._policies.misfits.clear()
-        return found
 
 
 def _nothing_predicted(_demon: int, _observation: Observation, _tiles: Tiles) -> float:

@@ -400,13 +400,13 @@ class CuriousBehaviour:
         """Return everything that later draws depend on, the drive included."""
         self._update_options()
         fields = attributes(self, "_option", "n_followed")
-        return nested(own=fields, random=self._random.state(), drive=self.drive.state())
+        return nested(choice=fields, random=self._random.state(), drive=self.drive.state())
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions."""
         self._options = self.drive.options
         self.is_mixture = _is_mixture(self._options)
-        put_back(self, inner(state, "own"), "_option", "n_followed")
+        put_back(self, inner(state, "choice"), "_option", "n_followed")
         self._random.restore(inner(state, "random"))
         self.drive.restore(inner(state, "drive"))
 

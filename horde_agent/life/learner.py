@@ -227,11 +227,11 @@ class StreamLearner:
             self.robot, {k: _named_part(*part) for k, part in self._others.items()}
         )
         test = {self._kind_of_test: {} if self._test is None else self._test.state()}
-        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, own=counters)
+        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, counts=counters)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
-        counters = inner(state, "own")
+        counters = inner(state, "counts")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
         put_back(self, counters, *_STATE)

@@ -68,7 +68,6 @@ def signal_arrays(
         channel = np.array([0, 3, 3, 1, 2, 0])
     else:
         channel = np.array([0, checks.NO_CHANNEL, 3, 3, checks.NO_CHANNEL, 1])
-    constant = np.array([0, 2, checks.ON_POLICY, *([] if is_fixed else [checks.ELSEWHERE] * 2)])
     n = channel.size
     cumulant = np.arange(n)
     if is_fixed:
@@ -78,8 +77,6 @@ def signal_arrays(
     if has_reference:
         reference[:] = rng.normal(size=reference.size)
     return checks.SignalArrays(
-        action=constant,
-        rho=np.zeros(constant.size),
         gamma=np.array([0.0, 0.5, 0.9]),
         lam=np.array([0.9, 0.4, 0.9]),
         c=np.zeros(N_CHANNELS if is_fixed else n),
@@ -92,13 +89,17 @@ def signal_arrays(
         largest=np.zeros(n),
         longest=np.zeros(3),
         bound=np.zeros(n),
-        totals=np.zeros((checks.N_TOTALS, constant.size)),
-        seen=np.zeros(N_FEATURES + 1, dtype=np.int64),
         is_known=np.zeros(1, dtype=np.int64),
         max_finite=float(max_finite),
         is_fixed=is_fixed,
         is_by_channel=is_fixed,
     )
+
+
+def ratio_arrays() -> checks.RatioArrays:
+    """Return arrays of two constant policies, the behaviour, and two policies that are evaluated elsewhere."""
+    action = np.array([0, 2, checks.ON_POLICY, checks.ELSEWHERE, checks.ELSEWHERE])
+    return checks.RatioArrays(action, np.zeros(5), np.zeros((checks.N_TOTALS, 5)))
 
 
 NOTHING_FOLLOWS = ReadingOffsets(
@@ -111,10 +112,9 @@ NOTHING_FOLLOWS = ReadingOffsets(
 
 
 def draw_numbers(rng: np.random.Generator, arrays: checks.SignalArrays) -> None:
-    """Draw ratios, continuations, trace decays, cumulants and outcomes; a few are not finite or too large."""
+    """Draw continuations, trace decays, cumulants and outcomes; a few are not finite or too large."""
     n = arrays.bound.size
     wild = [np.nan, np.inf, 1e39]
-    arrays.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], arrays.rho.size)
     arrays.gamma[:] = rng.choice([0.0, 0.5, 0.9, 0.99, 1.0], 3)
     arrays.lam[:] = rng.choice([0.0, 0.9, 1.0], 3)
     arrays.c[:] = rng.normal(size=n)
@@ -135,17 +135,18 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
 ) -> None:
     """Numbers grow and shrink, continuations too, and some are not finite or larger than the engine's type holds.
 
-    With `is_fixed` only the channels and the ratios of constant policies change.
+    With `is_fixed` only the channels change.
     """
     rng = np.random.default_rng(1)
     arrays = signal_arrays(rng, has_reference, is_fixed, max_finite)
-    slow = SlowSignals(arrays)
-    tiles = np.arange(N_ACTIVE)
+    ratios = ratio_arrays()
+    slow = SlowSignals(arrays, ratios)
+    finish_ratios = bind(checks.finish_ratios, pack(ratios), like=(0, 1.0))
     finish_signals = bind(
         checks.finish_signals,
         pack(arrays),
         pack(NOTHING_FOLLOWS),
-        like=(np.zeros(N_CHANNELS), tiles, np.zeros(N_CHANNELS), 0, 1.0, False),
+        like=(np.zeros(N_CHANNELS), np.zeros(N_CHANNELS), False),
     )
     readings = np.zeros(N_CHANNELS)
     n_broken = 0
@@ -157,22 +158,18 @@ def test_signals_bounds_and_totals_equal_the_slow_twin(
             draw_numbers(rng, arrays)
         action = int(rng.integers(N_ACTIONS))
         probability = float(rng.choice([0.2, 1.0]))
-        copies = [
-            a.copy() for a in (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals)
-        ]
-        assert (
-            finish_signals(observation, np.array([1, 2, 1]), readings, action, probability, False)
-            == checks.STATE_WRONG
-        )
-        for array, was in zip(
-            (arrays.rho, arrays.c, arrays.largest, arrays.bound, arrays.totals), copies, strict=True
-        ):
-            np.testing.assert_array_equal(array, was)
-        slow.finish_signals(observation, action, probability)
-        flags = finish_signals(observation, tiles, readings, action, probability, False)
+        ratios.rho[:] = rng.choice([0.0, 0.3, 1.0, 5.0], ratios.rho.size)
+        slow.finish_ratios(action, probability)
+        finish_ratios(action, probability)
+        slow.finish_signals(observation)
+        flags = finish_signals(observation, readings, False)
         assert bool(flags & checks.BROKEN) == slow.is_broken, t
         n_broken += slow.is_broken
-        for name in ("rho", "largest", "longest", "totals", "bound"):
+        for name in ("rho", "totals"):
+            np.testing.assert_allclose(
+                getattr(ratios, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}"
+            )
+        for name in ("largest", "longest", "bound"):
             np.testing.assert_allclose(
                 getattr(arrays, name), getattr(slow, name), rtol=1e-12, err_msg=f"{name} {t}"
             )

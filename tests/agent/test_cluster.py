@@ -635,7 +635,7 @@ def test_a_missing_or_damaged_snapshot_is_found_before_anything_starts(
     flip(next(tmp_path.glob("life-*/shard-0001/*/small.bin")), 100)
     with in_two(tmp_path) as again, pytest.raises(ClusterError, match=r"shard 1 .*horde doctor"):
         again.restore(state)
-    facts = untext(state["own/sharded"])
+    facts = untext(state["facts/sharded"])
     where = tmp_path, facts["life"], facts["at"], facts["n_shards"]
     check_snapshots(*where)
     manifest = next(tmp_path.glob("life-*/shard-0000/*/manifest.json"))

@@ -23,9 +23,10 @@ from horde_agent import (
 )
 from horde_agent.kernels import rules
 from horde_agent.kernels.offsets import N_READINGS
+from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.values import Cumulants
+from horde_agent.learning.values import Cumulants, Transition
 from horde_agent.questions import from_file
 from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from tests.agent.doubles import ToyBody
@@ -254,7 +255,8 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
     cohort = np.zeros(len(questions), dtype=np.int64)
     cumulants = Cumulants(questions, N)
     readout = Readout(questions, cumulants, cohort, LearnerConfig(offset="mean"))
-    maker = SignalMaker(questions, cohort, cumulants, readout, N, N_ACTIVE, dtype)
+    groups = trace_groups(questions, cohort)
+    maker = SignalMaker(questions, groups, cumulants, readout, max_finite=limit)
     twins = []
     for question in questions:
         twin = SlowOffset(gamma=0.0, outcome=0.0, is_centred=False)
@@ -275,7 +277,8 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
         if t % 50 == 7:
             reached[2] = 1e60
         is_last = t % 40 == 39
-        maker.make(0, 0.5, (observation, tiles), (reached, tiles), never, terminated=is_last)
+        states = Transition((observation, tiles), (reached, tiles))
+        maker.make(states, never, terminated=is_last)
         observation = reached
         for i, (question, twin) in enumerate(zip(questions, twins, strict=True)):
             cumulant = reached[index(question)]
@@ -286,10 +289,10 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
             twin.read(cumulant, gamma, outcome, max_finite=limit)
             if t % 7 != 0 and not is_last:
                 continue  # the twin is slow
-            received = maker.signals.c_tp1[maker.cumulant[i]]
+            received = maker.arrays.c[maker.arrays.cumulant[i]]
             np.testing.assert_allclose(received, cumulant - twin.reference, rtol=1e-9, atol=1e-9)
             expected = twin.received_outcome(outcome, is_last=is_last)
-            np.testing.assert_allclose(maker.signals.z_tp1[i], expected, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(maker.arrays.z[i], expected, rtol=1e-9, atol=1e-9)
             if question.name == "same channel":
                 assert received == 0.0
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from horde_agent.kernels import checks
+from horde_agent.gvf import GVF, Channel
 from horde_agent.kernels.policies import UNIT
 from horde_agent.kernels.tiles import switched
 from horde_agent.learning.gibbs import GibbsTable
-from horde_agent.learning.values import PolicyTable
+from horde_agent.learning.groups import trace_groups
+from horde_agent.learning.ratios import PolicyRatios
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import (
     Behaviour,
@@ -370,21 +371,23 @@ def test_a_table_of_every_kind_of_policy() -> None:
         PolicyFunction(lambda *_: [0.5, 0.5], 3),
         *small[2:],
     ]
-    table = PolicyTable(all_policies, N_FEATURES, max_finite=1e300)
+    questions = [GVF(f"{i}", p, Channel(0), 0.5) for i, p in enumerate(all_policies)]
+    groups = trace_groups(questions, np.zeros(len(questions), dtype=np.int64))
+    ratios = PolicyRatios(groups, N_FEATURES, max_finite=1e300)
     (tiles,) = walk(1, 3)
-    rho = np.full(len(all_policies), -1.0)
-    table.write_ratios(1, 0.6, np.zeros(3), tiles, rho)
+    ratios.write(1, 0.6, np.zeros(3), tiles)
+    rho = ratios.of_demons
     want = gibbs_ratios([*small, *large], binary(tiles, N_FEATURES), 1, 0.6)
     np.testing.assert_allclose(rho[[0, 6, *range(8, 46), 2]], want, atol=1e-6)
     np.testing.assert_allclose(rho[[3, 5]], [1 / 1.8, 0.5])
-    # `checks.finish_signals` writes the ratios of constant policies
-    assert rho[[1, 4]].tolist() == [-1.0, -1.0]
-    assert table.constant_action[[1, 4]].tolist() == [1, checks.ON_POLICY]
-    assert (np.delete(table.constant_action, [1, 4]) == checks.ELSEWHERE).all()
+    # A constant action, and the behaviour itself
+    assert rho[[1, 4]].tolist() == [1 / 0.6, 1.0]
     # Two numbers for three actions
     assert rho[7] == 0.0
-    assert np.flatnonzero(~table.has_ratio).tolist() == [7]
-    assert list(table.given) == [7]
+    assert np.flatnonzero(~ratios.has_rho).tolist() == [7]
+    assert list(ratios.given) == [7]
+    assert np.isnan(ratios.given_to_demons[7])
+    np.testing.assert_array_equal(ratios.totals(), [rho > 0.0, rho, rho * rho])
     assert len(calls) == 1
 
 

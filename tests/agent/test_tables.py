@@ -201,8 +201,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Six questions, the first of which has diverged."""
     horde = horde_of(nexting(FACE, (0.0, 0.5)), FACE)
     state = horde.state()
-    state["soundness/is_diverged"][0] = True
-    state["soundness/reasons"] = text({horde.names[0]: "a test"})
+    state["divergence/is_diverged"][0] = True
+    state["divergence/reasons"] = text({horde.names[0]: "a test"})
     horde.restore(state)
     return Run(
         LearnConfig(backend="replay", seed=5),

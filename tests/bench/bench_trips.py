@@ -2,9 +2,10 @@
 
     python -m tests.bench.bench_trips [NAME ...]      # with the functions by their names
 
-A step is steady after `N_STEPS` steps, when kernels and arrays exist. Each function counts once, and
-comprehensions and lambdas are functions. Settings are those of `horde learn`: offset, averages,
-rarity. In `life_step_test` a test of the behaviour ends and the next one begins.
+A step is steady after `N_STEPS` steps: kernels and arrays exist, and offsets stand still. Each
+function counts once, and comprehensions and lambdas are functions. Settings are those of `horde
+learn`: offset, averages, rarity. In `life_step_test` a test of the behaviour ends and the next one
+begins.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.policies import StickyRandom
 
-N_STEPS = 70
+N_STEPS = 620
 DEFAULTS = LearnerConfig(offset="reading", average=10_000.0, rarity=True)
 PACKAGES = tuple(str(Path(str(p.__file__)).parent) for p in (horde_agent, horde_env))
 
@@ -138,7 +139,7 @@ def life_trip(n_steps: int = N_STEPS) -> Trip:
 
 def life_test_trip() -> Trip:
     """Return the trip of a step of a `Life` in which a test of the behaviour is complete."""
-    return life_trip(2 * ExcursionConfig().horizon)
+    return life_trip(12 * ExcursionConfig().horizon)
 
 
 def learn_trip() -> Trip:

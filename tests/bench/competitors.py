@@ -20,11 +20,8 @@ from numba import prange
 from horde_agent.bench.learning import Step
 from horde_agent.bench.workload import N_SENSORS, WorkloadStream
 from horde_agent.gvf import GVF, Channel
+from horde_agent.horde import Horde
 from horde_agent.kernels._jit import parallel_kernel
-from horde_agent.learning.readout import Readout
-from horde_agent.learning.rules import PAPER_CONFIG
-from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.values import Cumulants
 from horde_agent.types import Reals, Tiles
 
 Order = Literal["C", "F"]
@@ -228,25 +225,14 @@ def ratios(questions: Sequence[GVF], stream: WorkloadStream, n_steps: int) -> An
     """Return rho of each distinct policy at every step, float32, shape (n_steps, n_policies)."""
     policies = list(dict.fromkeys(q.target_policy for q in questions))
     few = [GVF(f"{i}", policy, Channel(0), 0.0) for i, policy in enumerate(policies)]
-    cohort = np.zeros(len(few), dtype=np.int64)
-    cumulants = Cumulants(few, stream.n_features)
-    maker = SignalMaker(
-        questions=few,
-        cohort=cohort,
-        cumulants=cumulants,
-        readout=Readout(few, cumulants, cohort, PAPER_CONFIG),
-        n_features=stream.n_features,
-        n_active=stream.n_active,
-        dtype=np.dtype(np.float32),
-    )
+    horde = Horde(few, n_features=stream.n_features, n_active=stream.n_active)
+    horde.begin(stream.sensors[0], stream.tiles[0])
     ratios = np.empty((n_steps, len(policies)), dtype=np.float32)
     for t in range(n_steps):
-        state, next_state = (
-            (stream.sensors[k].astype(np.float64), stream.tiles[k]) for k in (t, t + 1)
-        )
-        action_and_b = int(stream.actions[t]), float(stream.probabilities[t])
-        maker.make(*action_and_b, state, next_state, lambda *_: 0.0, terminated=False)
-        ratios[t] = maker.signals.rho_t
+        action = int(stream.actions[t])
+        probability = float(stream.probabilities[t])
+        horde.learn(action, probability, stream.sensors[t + 1], stream.tiles[t + 1])
+        ratios[t] = horde.rho
     return ratios
 
 

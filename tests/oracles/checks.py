@@ -13,6 +13,7 @@ from horde_agent.kernels.checks import (
     LONGEST_HORIZON,
     NO_CHANNEL,
     ON_POLICY,
+    RatioArrays,
     SignalArrays,
 )
 
@@ -46,36 +47,40 @@ def count_updated(
 
 
 class SlowSignals:
-    """What `kernels.checks.finish_signals` writes, from the arrays that it was given, before it changes them.
+    """What `kernels.checks.finish_ratios` and `finish_signals` write, from the arrays before they change them.
 
     Attributes:
-        rho, cumulant, largest, longest, bound, totals: As in `SignalArrays`; cumulant is that of
-            each demon.
+        rho, totals: As in `RatioArrays`.
+        cumulant, largest, longest, bound: As in `SignalArrays`; cumulant is that of each demon.
         is_broken: Whether the last transition had a number that is not finite or larger than
             `max_finite`.
     """
 
-    def __init__(self, of: SignalArrays) -> None:
+    def __init__(self, of: SignalArrays, ratios: RatioArrays) -> None:
         self.of = of
+        self.ratios = ratios
         self.max_finite = of.max_finite
-        self.rho = of.rho.copy()
+        self.rho = ratios.rho.copy()
         self.longest = np.zeros(of.gamma.size)
         self.cumulant, self.largest, self.bound = np.zeros((3, of.group.size))
-        self.totals = np.zeros((3, of.rho.size))
+        self.totals = np.zeros((3, ratios.rho.size))
         self.is_broken = False
 
     def _is_sound(self, *values: float) -> bool:
         return all(abs(value) <= self.max_finite for value in values)
 
-    def finish_signals(self, observation: Floats, action: int, probability: float) -> None:
-        """Take the transition to a sound state."""
-        signals = self.of
-        for p, constant in enumerate(signals.action.tolist()):
-            ratios = {ON_POLICY: 1.0, ELSEWHERE: float(signals.rho[p])}
+    def finish_ratios(self, action: int, probability: float) -> None:
+        """Take the ratios of an action."""
+        for p, constant in enumerate(self.ratios.action.tolist()):
+            ratios = {ON_POLICY: 1.0, ELSEWHERE: float(self.ratios.rho[p])}
             self.rho[p] = rho = ratios.get(
                 constant, 1.0 / probability if constant == action else 0.0
             )
             self.totals[:, p] += rho > 0, rho, rho**2
+
+    def finish_signals(self, observation: Floats) -> None:
+        """Take the transition to an observation."""
+        signals = self.of
         inputs = [*signals.z, *signals.gamma, *signals.lam]
         for g, gamma in enumerate(signals.gamma):
             if math.isfinite(gamma):

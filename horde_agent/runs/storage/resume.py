@@ -32,7 +32,7 @@ from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own
 from horde_agent.saving import State, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
-_SHARDED = "life/student/horde/own/sharded"  # what a `ShardedHorde` stores, in a snapshot
+_SHARDED = "life/student/horde/facts/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
 
 class Resumption(NamedTuple):
