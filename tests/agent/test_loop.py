@@ -156,7 +156,8 @@ def test_an_excursion_with_stale_frames_tests_the_questions_for_which_they_matte
     """One excursion of 20 steps. At gamma 0 only the first frame has weight; at .5 the k-th has 1 / 2^k.
 
     So a third frame that is stale has 1/8 of the return at gamma .5, a sixth 1/64, and the limit is
-    1/20. All four were discarded, and ended in a drive, when a stale frame ended an excursion.
+    1/20. All four were discarded, and ended in a drive, when a stale frame ended an excursion. None
+    was interrupted: a shorter horizon is no remedy.
     """
     body = ToyBody({age: {"stale": 1} for age in stale})
     horde = SpyHorde(toy_questions())
@@ -168,6 +169,7 @@ def test_an_excursion_with_stale_frames_tests_the_questions_for_which_they_matte
     ]
     assert tested == n_tests
     assert errors.discarded_by() == reasons
+    assert errors.interrupted.sum() == 0
     assert errors.n_repeated.sum() == 6 - 3 * sum(n_tests)
     assert body.drives[0] == 20
     for outcome in errors.table.outcomes():

@@ -698,6 +698,21 @@ def test_the_ratio_of_runs_with_the_same_excursions_has_a_paired_interval(tmp_pa
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_questions_whose_returns_do_not_vary_count_as_equal(tmp_path: Path) -> None:
+    """Three of four returns are always 3, and predicted as 3.5: NMSRE 1 in both runs; the fourth has half the errors.
+
+    Without those three, the median ratio is that of the fourth alone, .25.
+    """
+    returns = np.where(np.arange(4) < 3, 3.0, RETURNS)
+    errors = np.where(np.arange(4) < 3, 0.5, ERRORS)
+    first = run_of(tmp_path / "a", returns + errors, returns, "gtd")
+    errors[:, 3] /= 2.0
+    second = run_of(tmp_path / "b", returns + errors, returns, "td")
+    text = words_of(write_comparison([first, second]))
+    assert median_interval(text.partition("b against a")[2]) == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_noise_of_other_excursions_is_no_difference_and_a_fifth_of_the_error_is_one(
     tmp_path: Path,
 ) -> None:
