@@ -10,10 +10,9 @@ from typing import Any
 from horde_agent.formats.arrays import NEEDS_PYARROW, as_chunk
 from horde_agent.formats.columns import CsvForm
 from horde_agent.formats.format import TableFile, columns_to_read
-from horde_agent.formats.tables import Chunk
+from horde_agent.formats.tables import CHUNK_ROWS, Chunk
 from horde_agent.refusals import imported
 
-_READ_ROWS = 8192  # at a time
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group
 
 
@@ -34,7 +33,7 @@ class FeatherFile(TableFile):
         first_row = 0
         for batch in opened.to_batches(
             columns=columns,
-            batch_size=_READ_ROWS,
+            batch_size=CHUNK_ROWS,
             batch_readahead=0,
             fragment_readahead=0,
             use_threads=False,

@@ -7,7 +7,7 @@ converted to this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -209,16 +209,15 @@ class Table:
         high = np.full(len(names), -np.inf)
         first_cells: dict[str, str] = {}
         n_actions = 0
-        for chunk in self._chunks():
-            part = _Part(chunk, self.where)
+        for part in self._parts():
             for i, (name, channel) in enumerate(zip(names, columns.channel, strict=True)):
-                values = part.values(channel, columns.missing_values)
+                values = part.values(channel)
                 readings = channel.shift.readings(values)
                 finite = readings[np.isfinite(readings)]
                 if len(finite):
                     low[i] = min(low[i], finite.min())
                     high[i] = max(high[i], finite.max())
-                elif len(values):
+                else:
                     first_cells.setdefault(name, cells.shown(cells.cell_at(part.column(name), 0)))
             if columns.action is not None:
                 actions = cells.as_numbers(part.column(columns.action))
@@ -248,18 +247,24 @@ class Table:
         """
         self._fit = self._new_fit()
         header = self.header
-        previous = _PreviousRow()
-        n_read = 0
-        filled = (chunk for chunk in self._chunks() if _n_rows(chunk))
-        for chunk, following in pairwise(chain(filled, [None])):
-            assert chunk is not None
-            part = _Part(chunk, self.where, self.columns, n_read)
-            self._check_widths(part, previous.widths)
+        previous = _RowBefore()
+        widths: dict[str, int] = {}
+        for part, following in pairwise(chain(self._parts(), [None])):
+            assert part is not None
+            self._check_widths(part, widths)
             rows = self._rows(part, following, previous)
-            n_read += part.n_rows
             if len(rows):
                 yield Stream(rows, header)
         self._fit.finish()
+
+    def _parts(self) -> Iterator[_Part]:
+        """Yield the parts of the table that have rows."""
+        n_read = 0
+        for chunk in self._chunks():
+            part = _Part(chunk, self.where, self.columns, n_read)
+            n_read += part.n_rows
+            if part.n_rows:
+                yield part
 
     def check_fit(self) -> None:
         """Raise BadInput if the rows that were read do not fit the period, or no step can be learned from."""
@@ -273,7 +278,7 @@ class Table:
                 where = f"{self.where}, row {part.n_read + 1}, column {vector!r}"
                 raise BadInput(f"{where}: a vector of {width} numbers, expected {widths[vector]}")
 
-    def _rows(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> NDArray[Any]:
+    def _rows(self, part: _Part, following: _Part | None, previous: _RowBefore) -> NDArray[Any]:
         """Return the rows of a part that are kept; `following` is the part after it, None for the last one."""
         columns = self.columns
         n = part.n_rows
@@ -291,8 +296,8 @@ class Table:
         is_truncated = self._marked(part, "truncated", is_kept)
         is_terminal &= ~self._are_truncated_alone(part, is_terminal & is_truncated)
         ends = self._ends(part, following, previous) | is_terminal | is_truncated
-        begins = np.append(previous.is_end, ends)[:-1]
-        follows_dropped = ~np.append(previous.is_kept, is_kept)[:-1]
+        begins = previous.of("ends", ends, first=True)
+        follows_dropped = ~previous.of("is_kept", is_kept, first=True)
         gaps = begins | follows_dropped | self._late(part, t, begins, previous)
         if not is_kept.all():
             first = self._first_dropped(part, is_kept)
@@ -340,10 +345,6 @@ class Table:
                 columns.period_s,
             )
         self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
-        previous.is_end = bool(ends[-1])
-        previous.is_kept = bool(is_kept[-1])
-        previous.step = int(rows["step"][-1])
-        previous.adds_row = bool(adds_rows[-1])
         return kept_rows
 
     def _observation(self, part: _Part) -> tuple[NDArray[np.float32], Bools]:
@@ -353,7 +354,7 @@ class Table:
         is_missing = np.zeros(part.n_rows, dtype=bool)
         for i, channel in enumerate(channels):
             column = part.column(channel.column)
-            values = part.values(channel, self.columns.missing_values)
+            values = part.values(channel)
             is_kept = cells.are_kept_by_float32(column, values, self._span(channel), channel.shift)
             if not is_kept.all():
                 part.check(is_kept, channel.column, self._shift_advice(channel, column, values))
@@ -403,10 +404,10 @@ class Table:
                 f'marks a row that is terminated, too: write both = "{TRUNCATED}" if `terminated` is true at any end '
                 f'of an episode, as a done, or "{TERMINATED}" if its last state is terminal'
             )
-            part.check(~are_both, part.name_of("truncated"), must)
+            part.check(~are_both, self.columns.others["truncated"], must)
         return are_both & (self.columns.both == TRUNCATED)
 
-    def _ends(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> Bools:
+    def _ends(self, part: _Part, following: _Part | None, previous: _RowBefore) -> Bools:
         """Return the last rows of episodes by their numbers and counters, and of the table, shape (n_rows,)."""
         ends = np.zeros(part.n_rows, dtype=bool)
         if self.columns.phase is not None:
@@ -416,29 +417,22 @@ class Table:
             episode = part.whole_numbers(
                 self.columns.episode, "must be the number of an episode, a whole number"
             )
-            first_episode = cells.cell_at(episode, 0)
-            last_episode = first_episode
-            if previous.episode is not None:
-                last_episode = previous.episode
-            decreases = np.append(first_episode < last_episode, episode[1:] < episode[:-1]).astype(
-                bool
-            )
+            episode_before = previous.of("episode", episode, first=cells.cell_at(episode, 0))
+            increases = np.asarray(episode >= episode_before, dtype=bool)
             part.check(
-                ~decreases, self.columns.episode, "must not decrease: sort the rows by episode"
+                increases, self.columns.episode, "must not decrease: sort the rows by episode"
             )
             ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
             if following is not None:
-                beyond = _Part(following, self.where, self.columns, part.n_read + part.n_rows)
-                further = beyond.whole_numbers(
+                further = following.whole_numbers(
                     self.columns.episode, "must be the number of an episode"
                 )
                 ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
-            previous.episode = cells.cell_at(episode, -1)
         if self.columns.episode_step is not None:
             ends |= self._restarts(part, following, previous)
         return ends
 
-    def _restarts(self, part: _Part, following: Chunk | None, previous: _PreviousRow) -> Bools:
+    def _restarts(self, part: _Part, following: _Part | None, previous: _RowBefore) -> Bools:
         """Return the rows after which the counter of an episode's steps does not increase, shape (n_rows,)."""
         column = self.columns.episode_step
         assert column is not None
@@ -446,29 +440,22 @@ class Table:
         is_count = np.isfinite(counts)
         if self.columns.missing == "error":
             part.check(is_count, column, "must be a number, which starts again in each episode")
-        newest = np.append(previous.episode_step, counts)
         # Cells without a number repeat the one before them
-        places = np.maximum.accumulate(
-            np.where(np.append(True, is_count), np.arange(len(newest)), 0)
-        )
-        newest = newest[places]
-        next_counts = counts[1:]
+        places = np.maximum.accumulate(np.where(is_count, np.arange(part.n_rows), -1))
+        newest = np.where(places < 0, previous.count, counts[places])
+        previous.count = float(newest[-1])
+        next_count = np.array([np.nan])
         if following is not None:
-            beyond = _Part(following, self.where, self.columns, part.n_read + part.n_rows)
-            next_counts = np.append(next_counts, cells.as_numbers(beyond.column(column)[:1]))
-        else:
-            next_counts = np.append(next_counts, np.nan)
-        previous.episode_step = float(newest[-1])
-        return np.asarray(next_counts <= newest[1:])
+            next_count = cells.as_numbers(following.column(column)[:1])
+        return np.asarray(np.append(counts[1:], next_count) <= newest)
 
-    def _late(self, part: _Part, t: Floats | None, begins: Bools, previous: _PreviousRow) -> Bools:
+    def _late(self, part: _Part, t: Floats | None, begins: Bools, previous: _RowBefore) -> Bools:
         """Return which rows come late, or earlier than the row before, shape (n_rows,)."""
         if t is None:
             return np.zeros(part.n_rows, dtype=bool)
         columns = self.columns
         assert columns.time is not None
-        since_s = np.diff(t, prepend=previous.t)
-        previous.t = float(t[-1])
+        since_s: Floats = t - previous.of("t", t, first=np.nan)
         is_back = (since_s <= 0) & ~begins
         if columns.missing == "error":
             must = (
@@ -483,7 +470,7 @@ class Table:
         return is_late
 
     def _steps(
-        self, part: _Part, begins: Bools, adds_rows: Bools, previous: _PreviousRow
+        self, part: _Part, begins: Bools, adds_rows: Bools, previous: _RowBefore
     ) -> NDArray[np.int64]:
         """Return the number of the step of each row, shape (n_rows,).
 
@@ -493,8 +480,7 @@ class Table:
             steps = part.whole_numbers(
                 self.columns.step, "must be the number of a step, a whole number"
             )
-            is_first_valid = cells.cell_at(steps, 0) >= previous.step
-            is_valid = np.append(is_first_valid, steps[1:] >= steps[:-1]).astype(bool)
+            is_valid = np.asarray(steps >= previous.of("step", steps, first=-1), dtype=bool)
             must = (
                 "must not decrease: sort the rows, or, if it starts again in each episode, name it by episode_step "
                 "instead"
@@ -503,10 +489,10 @@ class Table:
             is_small = np.asarray(steps < _STEPS_END, dtype=bool)
             part.check(is_small, self.columns.step, f"must be below {_STEPS_END:,}")
             return np.asarray(steps, dtype=np.int64)
-        follows_added = np.append(previous.adds_row, adds_rows[:-1])
-        advances = ~begins | follows_added
-        advances[0] |= previous.step < 0
-        return np.asarray(previous.step + np.cumsum(advances), dtype=np.int64)
+        advances = ~begins | previous.of("adds_rows", adds_rows, first=True)
+        steps = np.asarray(previous.step + np.cumsum(advances), dtype=np.int64)
+        previous.step = int(steps[-1])
+        return steps
 
     def _set_phase_and_flags(
         self, part: _Part, rows: NDArray[Any], is_last: Bools, gaps: Bools, is_terminal: Bools
@@ -563,12 +549,12 @@ class Table:
             must = f"must be a whole number in 0..{n - 1}"
             if n == 1:
                 must = "must be 0, the only action: actions are numbered from 0"
-            part.check(~acted | _is_action(action, n), part.name_of("action"), must)
+            part.check(~acted | _is_action(action, n), self.columns.others["action"], must)
             rows["action"] = np.where(acted, action, NO_ACTION)
         b = part.numbers("b")
         if b is not None:
             must = "must be in (0, 1], the probability of the action that was taken"
-            part.check(~acted | _is_probability(b), part.name_of("b"), must)
+            part.check(~acted | _is_probability(b), self.columns.others["b"], must)
             rows["b"] = np.where(acted, b, np.nan)
 
     def _check_terminal_actions(self, part: _Part, is_terminal: Bools) -> None:
@@ -585,10 +571,10 @@ class Table:
             'marks a terminal row that has an action and a b: write convention = "transition" if the action led to a '
             f'terminal state, as in rows (s, a, r, done), or "{OBSERVATION}" if the row\'s observation is terminal'
         )
-        part.check(~(has_action & _is_probability(b)), part.name_of("terminated"), must)
+        part.check(~(has_action & _is_probability(b)), self.columns.others["terminated"], must)
 
     def _move_readings(
-        self, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow
+        self, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
     ) -> NDArray[np.float32]:
         """Move the readings of transitions to the rows to which they led; return where each row's transition led.
 
@@ -604,18 +590,13 @@ class Table:
         if not moved:
             return np.asarray(rows["observation"])
         observations = rows["observation"].copy()
-        if previous.readings is None:
-            led_to_first = observations[:1, moved]
-        else:
-            led_to_first = previous.readings
-        led_here = np.concatenate([led_to_first, observations[:-1, moved]])
+        led_here = previous.of("readings", observations[:, moved], first=[_NO_READING] * len(moved))
         led_here[breaks] = _NO_READING
         rows["observation"][:, moved] = led_here
-        previous.readings = observations[-1:, moved]
         return np.asarray(observations)
 
     def _set_rewards(
-        self, part: _Part, rows: NDArray[Any], breaks: Bools, previous: _PreviousRow
+        self, part: _Part, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
     ) -> Floats:
         """Write the reward of the transition to each row, NaN if it is unknown or no transition led there.
 
@@ -633,8 +614,7 @@ class Table:
         own_rewards = part.numbers("next_reward")
         if own_rewards is not None:
             next_rewards = own_rewards.astype(np.float64)
-            rewards = np.append(previous.next_reward, next_rewards[:-1])
-            previous.next_reward = float(next_rewards[-1])
+            rewards = previous.of("next_reward", next_rewards, first=np.nan)
         if rewards is not None:
             rows["reward"] = np.where(breaks, np.nan, rewards)
         return next_rewards
@@ -714,45 +694,35 @@ class _Extremes(NamedTuple):
 class _Part:
     """A part of a table: its columns by name, or by attribute of `Columns`; `n_read` rows were read before it."""
 
-    def __init__(
-        self, chunk: Chunk, where: str, columns: Columns | None = None, n_read: int = 0
-    ) -> None:
+    def __init__(self, chunk: Chunk, where: str, columns: Columns, n_read: int) -> None:
         self._chunk = chunk
         self._where = where
-        self._names = {}
-        self._time_unit_s = 1.0
-        if columns is not None:
-            self._names = columns.others
-            self._time_unit_s = columns.time_unit_s
+        self._columns = columns
         self.n_read = n_read
-        self.n_rows = _n_rows(chunk)
-
-    def name_of(self, key: str) -> str:
-        """Return the name of the column that is an attribute of `Columns`."""
-        return self._names[key]
+        self.n_rows = len(next(iter(chunk.values()), ()))
 
     def numbers(self, key: str) -> Floats | None:
         """Return the numbers of an attribute's column, NaN where there is none, (n_rows,); None without a column."""
-        name = self._names.get(key)
+        name = self._columns.others.get(key)
         if name is None:
             return None
         return cells.as_numbers(self.column(name))
 
     def times(self) -> Floats | None:
         """Return the times in seconds, NaN where there is none, (n_rows,); None without a column."""
-        name = self._names.get("time")
+        name = self._columns.time
         if name is None:
             return None
-        return cells.as_seconds(self.column(name, may_be_dates=True), self._time_unit_s)
+        return cells.as_seconds(self.column(name, may_be_dates=True), self._columns.time_unit_s)
 
-    def values(self, channel: ChannelColumn, missing_values: Sequence[float]) -> Floats:
+    def values(self, channel: ChannelColumn) -> Floats:
         """Return the numbers of a channel's column, NaN where there is none, shape (n_rows,)."""
         column = self.column(channel.column)
         if channel.categories:
             return cells.as_categories(column, channel.categories)
         values = cells.as_numbers(column)
-        if missing_values:
-            values[np.isin(values, missing_values)] = np.nan
+        if self._columns.missing_values:
+            values[np.isin(values, self._columns.missing_values)] = np.nan
         return values
 
     def whole_numbers(self, name: str, must: str) -> Cells:
@@ -813,12 +783,6 @@ class _Part:
 
     def _lacks(self, name: str) -> BadInput:
         return BadInput(f"{self._where} has no column {name!r}; there are {', '.join(self._chunk)}")
-
-
-def _n_rows(chunk: Chunk) -> int:
-    if chunk:
-        return len(next(iter(chunk.values())))
-    return 0
 
 
 def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> ChannelColumn:
@@ -902,20 +866,29 @@ def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
         rows["b"][i] = b
 
 
-class _PreviousRow:
-    """Facts about the row before a part of the table."""
+class _RowBefore:
+    """The row before a part of the table.
+
+    Attributes:
+        step: Number of its step, if steps are counted.
+        count: The newest counter of an episode's steps.
+    """
 
     def __init__(self) -> None:
-        self.is_end = True
-        self.is_kept = True
-        self.t = np.nan
         self.step = -1
-        self.episode: int | None = None
-        self.episode_step = np.nan
-        self.adds_row = False
-        self.readings: NDArray[np.float32] | None = None  # of transitions, shape (1, n)
-        self.next_reward = np.nan
-        self.widths: dict[str, int] = {}
+        self.count = np.nan
+        self._values: dict[str, NDArray[Any]] = {}
+
+    def of(self, name: str, values: NDArray[Any], *, first: Any) -> NDArray[Any]:
+        """Return for each row the value of the row before it, shape as `values`; `first` for that of the table."""
+        value_before = self._values.get(name, np.array([first]))
+        self._values[name] = values[-1:].copy()
+        if (
+            value_before.dtype.kind != values.dtype.kind
+        ):  # two kinds of whole numbers would be floats
+            value_before = value_before.astype(object)
+            values = values.astype(object)
+        return np.concatenate([value_before, values[:-1]])
 
 
 # ---- episodes of a recording, for other formats ----------------------------------------------------------------------
