@@ -149,9 +149,14 @@ class Recorder:
             later_rows = _rows_before_damage(segments)
             if len(later_rows) and later_rows["phase"][-1] == Phase.END:
                 later_rows = later_rows[:-1]
-            n_rows = after + len(later_rows)
+            n_written = after + len(later_rows)
+            n_known = after
+            ahead = later_rows
         else:
             later_rows = np.concatenate([part.rows for part in read_in_parts(path, after)])
+            n_written = n_rows
+            n_known = n_rows
+            ahead = later_rows[:0]
         header = {name: value for name, value in last.header.items() if name not in KEYS_OF_FILE}
         recorder = cls(later_rows["observation"].shape[1], header=header)
         if recorder._dtype != later_rows.dtype:
@@ -159,16 +164,10 @@ class Recorder:
                 f"the rows of {path} have the fields {later_rows.dtype}, expected {recorder._dtype}"
             )
         recorder._path = path
-        recorder._n_written = n_rows
+        recorder._n_written = n_written
         recorder._is_open = False
-        if is_redone:
-            recorder.n_rows = after
-        else:
-            recorder.n_rows = n_rows
-        if is_redone:
-            recorder._ahead = later_rows
-        else:
-            recorder._ahead = later_rows[:0]
+        recorder.n_rows = n_known
+        recorder._ahead = ahead
         recorder.since = Stream(later_rows, last.header)
         return recorder
 

@@ -34,6 +34,7 @@ _CRC_KEY = b', "crc": '
 _LOOKED_AT = 16  # records, of which one is sound
 MOST_CORRECTED = 1 << 15  # bytes; for more, trying each bit takes more than some seconds
 PIECE_BYTES = 1 << 22
+_MOST_WRITTEN = 1 << 26  # bytes at once
 
 Records = NDArray[Any]
 
@@ -283,18 +284,23 @@ def record_numbers(file: Path, kind: str) -> range:
     return range(first, first + max(n_bytes, 0) // dtype.itemsize)
 
 
+def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write data to an unbuffered file, which may take a part at a time."""
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining[:_MOST_WRITTEN]) :]
+
+
 def append(file: BinaryIO, data: bytes, size: int) -> None:
     """Append records of `size` bytes to an unbuffered file, at its end; raise RecordLost if not all fit.
 
     None is written in part.
     """
     begin = file.tell()
-    remaining = memoryview(data)
     try:
-        while remaining:
-            remaining = remaining[file.write(remaining) :]
+        write_all(file, data)
     except OSError as error:
-        whole = begin + (len(data) - len(remaining)) // size * size
+        whole = begin + (file.tell() - begin) // size * size
         with suppress(OSError):
             file.truncate(whole)
             file.seek(whole)

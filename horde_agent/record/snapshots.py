@@ -27,7 +27,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.record.segments import RecordLost, sync_folder
+from horde_agent.record.segments import RecordLost, sync_folder, write_all
 from horde_agent.saving import State
 
 FORMAT = "horde-snapshot"
@@ -147,10 +147,8 @@ def write_file(path: Path, head: bytes, array: NDArray[Any] | None = None) -> di
     if array is not None:
         data = memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     with path.open("xb", buffering=0) as file:
-        for piece in (memoryview(head), memoryview(data)):
-            remaining = piece
-            while remaining:
-                remaining = remaining[file.write(remaining[: 1 << 26]) :]
+        write_all(file, head)
+        write_all(file, data)
         digest.update(data)
         os.fsync(file.fileno())
     return {"bytes": len(head) + len(data), "sha256": digest.hexdigest()}
