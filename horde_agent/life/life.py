@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, SupportsFloat
@@ -451,28 +451,34 @@ class Life:
 
     def _live(self) -> None:
         while self.counts.steps < self._end and not self.is_stopped:
-            self._take_turn()
-            self._notify("before_step", self)
-            if self.robot_stream.docks_next:
+            self._before_step()
+            robot_stream = self.robot_stream
+            if robot_stream.docks_next:
                 self._dock()
                 continue
             began = time.perf_counter()
-            choice = self.robot_stream.choose(self._encode())
+            choice = robot_stream.choose(self._encode())
             if choice.phase is Phase.CENTRE:
                 self._depart(choice)
                 if self.body.can_drive:
                     self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
                 else:
-                    self.robot_stream.begin_again()
+                    robot_stream.begin_again()
             else:
                 self._step(choice)
                 self.cycle_s.add(time.perf_counter() - began)
 
-    def _take_turn(self) -> None:
-        """Select the robot whose turn it is; see `Robots`."""
+    def _before_step(self) -> None:
+        """Call `before_step`; learning has been joined."""
+        for observer in self.observers:
+            if isinstance(observer, LifeHooks):
+                observer.before_step(self)
 
     def _step(self, choice: Choice) -> None:
-        """Act; learn from the step before while the robot moves; take the next observation."""
+        """Act; learn from the step before while the robot moves; take the next observation.
+
+        After the end of an episode, begin the next one.
+        """
         robot_stream = self.robot_stream
         process_env = robot_stream.process_env
         result: tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
@@ -497,25 +503,7 @@ class Life:
         robot_stream.check_result(result)
         self._awaits_reply = False
         self.counts.steps += 1
-        self._take_step(*result)
-
-    def _learn(self, choice: Choice) -> None:
-        """Learn from the transition to the current observation, and store the action chosen there."""
-        self._observe()
-        self.student.set_action(
-            choice.phase, choice.action, choice.b, self.counts.steps, choice.policy
-        )
-
-    def _take_step(
-        self,
-        observation: Any,
-        reward: SupportsFloat,
-        terminated: bool,
-        truncated: bool,
-        info: Mapping[str, Any] | None,
-    ) -> None:
-        """Take the result of a step; after the end of an episode, begin the next one."""
-        robot_stream = self.robot_stream
+        observation, reward, terminated, truncated, info = result
         robot_info = RobotInfo.of(info)
         flags = flags_of(robot_info, terminated=terminated, truncated=truncated)
         robot_stream.take(
@@ -530,6 +518,13 @@ class Life:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             robot_stream.excursions.cancel()
             self._drive(Phase.CENTRE)
+
+    def _learn(self, choice: Choice) -> None:
+        """Learn from the transition to the current observation, and store the action chosen there."""
+        self._observe()
+        self.student.set_action(
+            choice.phase, choice.action, choice.b, self.counts.steps, choice.policy
+        )
 
     def _dock(self) -> None:
         """Go to the dock and charge until the end of the run at most; stop the life if docking keeps failing."""

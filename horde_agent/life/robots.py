@@ -83,9 +83,13 @@ class Robots(Life):
         steps_of[self.robot] += self.steps - self._turn_began
         return steps_of
 
-    def _take_turn(self) -> None:
-        if self.steps - self._turn_began < TURN or self.excursions.phase is Phase.EXCURSION:
-            return
+    def _before_step(self) -> None:
+        """Select the robot whose turn it is."""
+        if self.steps - self._turn_began >= TURN and self.excursions.phase is not Phase.EXCURSION:
+            self._begin_turn()
+        super()._before_step()
+
+    def _begin_turn(self) -> None:
         self._steps_of = self.steps_of
         self._turn_began = self.steps
         self.robot = (self.robot + 1) % len(self.robots)
