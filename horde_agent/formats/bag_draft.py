@@ -12,6 +12,7 @@ import numpy as np
 from horde_agent.formats.bag_files import SECOND_NS, Bag, Message, Topic, open_bag
 from horde_agent.formats.bag_messages import (
     FieldError,
+    decoded,
     decoder,
     number_at,
     number_fields,
@@ -131,13 +132,10 @@ def draft_bag_columns(path: Path) -> str:
 def _readings(topic: Topic, examples: Sequence[Message]) -> _Readings:
     """Return what the first messages of a topic hold; raise BadInput if it is not of its type."""
     decode = decoder(topic)
-    contents = []
-    for example in examples:
-        try:
-            contents.append(decode(example.data))
-        except Exception as error:  # decoders are generated, and raise anything
-            if not contents:
-                raise BadInput(f"its messages are not of the type {topic.type} ({error})") from None
+    try:
+        contents = decoded(decode, (example.data for example in examples))
+    except ValueError as error:
+        raise BadInput(f"its messages are not of the type {topic.type} ({error})") from None
     times_ns = sorted(message.time_ns for message in examples)
     interval_s = float("nan")
     if len(times_ns) > 1:

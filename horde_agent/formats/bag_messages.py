@@ -99,6 +99,22 @@ def decoder(topic: Topic) -> Decoder:
     return lambda data: store.deserialize_cdr(data, type_name)
 
 
+def decoded(decode: Decoder, messages: Iterable[bytes]) -> list[Any]:
+    """Return the contents of the first messages of a topic, without those that do not fit its type.
+
+    Raises:
+        ValueError: If the very first one does not fit.
+    """
+    contents = []
+    for data in messages:
+        try:
+            contents.append(decode(data))
+        except Exception as error:  # decoders are generated, and raise anything
+            if not contents:
+                raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+    return contents
+
+
 def _protobuf_decoder(topic: Topic) -> Decoder:
     protobuf = imported("mcap_protobuf.decoder", _NEEDS_PROTOBUF)
     records = imported("mcap.records", NEEDS_READERS)

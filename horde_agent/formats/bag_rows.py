@@ -188,8 +188,8 @@ class Resampler:
                 time_s = float(instant.time_ns - losses.start_ns) / SECOND_NS
                 row = _Row(instant.time_ns, [time_s, *[math.nan] * len(self.fields)])
                 missing = [one.topic for one in sources_at if not one.is_fresh(instant.time_ns)]
-                losses.n_gaps.update(dict.fromkeys(missing, 1))
                 if missing:
+                    losses.n_gaps.update(dict.fromkeys(missing, 1))
                     row = None
                 for source in sources_at:
                     source.write(row)
@@ -219,8 +219,8 @@ class Resampler:
         for time_ns, group in groupby(arrivals, key=attrgetter("time_ns")):
             of_time = list(group)
             if self.rows_topic is not None:
-                is_row = any(arrival.message.topic == self.rows_topic for arrival in of_time)
-                yield _Instant(time_ns, is_row, of_time)
+                topics = [arrival.message.topic for arrival in of_time]
+                yield _Instant(time_ns, self.rows_topic in topics, of_time)
                 continue
             if row_ns is None:
                 row_ns = time_ns
@@ -372,15 +372,17 @@ class _Source:
     def write(self, row: _Row | None) -> None:
         """Write what came for a row to it, or drop it without one, and wait for what comes for the next one."""
         if row is not None:
-            numbers = self._total.tolist()
             if self._kind == VALUE:
                 numbers = self._values(row.time_ns)
+            else:
+                numbers = self._total.tolist()
             for column, number in zip(self._fields, numbers, strict=False):
                 row.numbers[1 + column] = number
         elif self._n_amounts:
             self._losses.n_in_no_row[self.topic] += self._n_amounts
-        self._total = np.zeros(len(self._fields))
-        self._n_amounts = 0
+        if self._n_amounts:
+            self._n_amounts = 0
+            self._total = np.zeros(len(self._fields))
         self._in_force = self._newest
         self._first = None
 

@@ -11,7 +11,6 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from horde_agent.formats.bag_files import SECOND_NS, Bag, Message, open_bag
 from horde_agent.formats.bag_messages import (
     Decoder,
     FieldError,
+    decoded,
     decoder,
     has_element,
     has_stamp,
@@ -528,55 +528,39 @@ def _examine(
     Raise BadInput if a field is not there or is no number, or if the clocks disagree.
     """
     offsets_s: dict[str, list[float]] = {}
-    lacking = set(topics)
-    for name, examples in bag.first_messages(topics, _N_EXAMPLES).items():
-        lacking.discard(name)
+    first_messages = bag.first_messages(topics, _N_EXAMPLES)
+    for name in topics:
+        examples = first_messages.get(name)
+        if not examples:
+            raise BadInput(
+                f"{bag.path}: no message of {name} can be read; {bag.cut or 'it is empty'}"
+            )
         topic = bag.topics[name]
         where = f"{bag.path}: {name} ({topic.type or topic.encoding})"
         try:
-            contents = [decoders[name](examples[0].data)]
-        except Exception as error:  # decoders are generated, and raise anything
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise BadInput(f"{where} has a message that is not of this type: {reason}") from None
-        fields = [field for field in plan.fields if field.topic == name]
-        if any(selected_part(field.steps) for field in fields):
-            contents += _decodable(decoders[name], examples[1:])
-        content = contents[0]
-        for field in fields:
-            _examine_field(field, contents, where)
-        if has_stamp(topic, content):
+            contents = decoded(decoders[name], (example.data for example in examples))
+        except ValueError as error:
+            raise BadInput(f"{where} has a message that is not of this type: {error}") from None
+        for field in plan.fields:
+            if field.topic == name:
+                _examine_field(field, contents, where)
+        if has_stamp(topic, contents[0]):
             stamps_ns = [stamp_ns(topic, message.data) for message in examples]
             offsets_s[name] = [
                 (stamp - message.time_ns) / SECOND_NS
                 for stamp, message in zip(stamps_ns, examples, strict=True)
                 if stamp
             ]
-    if lacking:
-        name = sorted(lacking)[0]
-        raise BadInput(f"{bag.path}: no message of {name} can be read; {bag.cut or 'it is empty'}")
     medians = {name: float(np.median(offsets)) for name, offsets in offsets_s.items() if offsets}
     _check_clocks(bag.path, plan, topics, medians)
     return set(medians)
 
 
-def _decodable(decode: Decoder, messages: Sequence[Message]) -> list[Any]:
-    """Return the contents of those messages that fit their type."""
-    contents = []
-    for message in messages:
-        with suppress(Exception):  # decoders are generated, and raise anything
-            contents.append(decode(message.data))
-    return contents
-
-
 def _examine_field(field: Field, contents: Sequence[Any], where: str) -> None:
     """Raise BadInput if the first message with the elements that a field chooses does not hold a number there."""
-    chosen = contents[0]
-    for content in contents:
-        if has_element(content, selected_part(field.steps)):
-            chosen = content
-            break
+    chosen = (one for one in contents if has_element(one, selected_part(field.steps)))
     try:
-        number_at(chosen, field.steps, may_be_short=False)
+        number_at(next(chosen, contents[0]), field.steps, may_be_short=False)
     except FieldError as error:
         raise BadInput(f"{where}: {error}") from None
 
