@@ -35,7 +35,7 @@ from tests.agent.test_docking import BatteryBody
 from tests.agent.test_ending import at
 
 
-def look(alarms: Alarms, step: int, observation: list[float], **life: Any) -> None:
+def look(alarms: Alarms | Events, step: int, observation: list[float], **life: Any) -> None:
     counts = {
         "deadlines_missed": 0,
         "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[]),
@@ -69,6 +69,18 @@ def raised() -> list[tuple[str, ...]]:
         if thread.name == "alarm":
             thread.join()
     return sorted(CALLED)
+
+
+def test_an_event_says_when_a_demon_diverged() -> None:
+    """It is found at step 20, when no step is queued any more, though it diverged at step 10; once."""
+    logged: list[dict[str, Any]] = []
+    folder: Any = SimpleNamespace(log_event=logged.append)
+    recorder: Any = SimpleNamespace(is_redoing=False, n_rows=8)
+    events = Events(folder, recorder)
+    for step, n_waiting, n_diverged in ((0, 0, 0), (10, 3, 1), (20, 0, 1), (30, 0, 1)):
+        horde = SimpleNamespace(n_waiting=n_waiting, n_diverged=n_diverged)
+        look(events, step, [0.5], gaps=0, horde=horde)
+    assert logged == [{"step": 20, "event": "diverged", "row": 7}]
 
 
 def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:

@@ -11,7 +11,7 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     gap            frames were lost, the link was lost, or the robot was reset; drives do not count
     disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
     late           a step was more than 50 ms late
-    aside          a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
+    diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
 Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
 
@@ -66,13 +66,14 @@ class Events(LifeHooks):
     def after_step(self, event: StepEvent) -> None:
         """Record the counts that increased in this step; the Horde is read only without pending updates."""
         life = event.life
+        n_diverged = (self._counts or {}).get("diverged", 0)
+        if not life.horde.n_waiting:
+            n_diverged = life.horde.n_diverged
         counts = {
             "gap": life.gaps,
             "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
             "late": life.deadlines_missed,
-            "aside": (self._counts or {}).get("aside", 0)
-            if life.horde.n_waiting
-            else life.horde.n_diverged,
+            "diverged": n_diverged,
         }
         previous = self._counts or counts
         self._counts = counts
