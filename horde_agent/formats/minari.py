@@ -50,9 +50,6 @@ _ALIGNED = (
 _NAME = re.compile(r"-v\d+$")
 _B = "b"
 _INFO_B = "infos/b"
-# In the metadata: an exported data set without it has b in the row of its action
-_ALIGNMENT = "horde_b_alignment"
-_STEP = "step"  # b is in the info of the step that took the action
 # In the metadata: whether the rewards of an exported data set are known; without it they are 0
 _REWARDS = "horde_rewards_known"
 
@@ -86,16 +83,10 @@ def open_minari(data: Any, columns: Path | None = None, *, is_log: bool = False)
     else:
         # The observations are readings, whatever they were computed from
         facts = {**json.loads(header), "tests_excursions": False, SHIFTS: {}}
-        named = ("action", "episode", "terminated")
-        b = _INFO_B
-        if data.storage.metadata.get(_ALIGNMENT) == _STEP:
-            b = _B
-        columns_by_key = {key: key for key in named}
+        columns_by_key = {key: key for key in ("action", "episode", "terminated", _B)}
         if data.storage.metadata.get(_REWARDS):
             columns_by_key["reward"] = "reward"
-        base = Columns.of_header(
-            facts, "observations_{i}", **columns_by_key, b=b, step="infos/step"
-        )
+        base = Columns.of_header(facts, "observations_{i}", **columns_by_key, step="infos/step")
     first_action = int(getattr(data.action_space, "start", 0))
 
     def chunks() -> Iterator[Chunk]:
@@ -306,7 +297,6 @@ def write_minari(
             raise BadInput("the run has learned from no step, so there is nothing to export")
         facts_of_run = {
             HEADER: json.dumps(dict(header)),
-            _ALIGNMENT: _STEP,
             _REWARDS: are_rewards_known,
         }
         data.storage.update_metadata(facts_of_run)

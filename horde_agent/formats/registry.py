@@ -1,4 +1,4 @@
-"""The formats of data sets: one module each, with an object FORMAT, and their list."""
+"""The list of the formats of data sets; a new one is a module with a `Format`, and a line here."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from horde_agent import GVF, Behaviour, Channel, Gaussian, cli, interface_of, le
 from horde_agent.formats import lerobot as lerobot_format
 from horde_agent.formats.arrays import chunks_of
 from horde_agent.formats.columns import ChannelColumn, Columns
-from horde_agent.formats.minari import HEADER, open_minari
+from horde_agent.formats.minari import open_minari
 from horde_agent.formats.tables import Table, episodes_of
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
@@ -440,34 +440,6 @@ def test_a_minari_data_set_with_a_damaged_file_is_refused(tmp_path: Path) -> Non
         del file["episode_1"]["observations"]
     with pytest.raises(BadInput, match="the Minari data set toy/whole-v0 cannot be read"):
         list(open_minari("toy/whole-v0"))
-
-
-def test_a_data_set_exported_before_holds_b_in_the_row_of_its_action(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its metadata have the header, but not the alignment. Both teach the same weights."""
-    minari = pytest.importorskip("minari")
-    assert toy(f"learn --steps 400 --horizon 8 --out {tmp_path / 'life'}", monkeypatch) == 0
-    out = tmp_path / "minari"
-    assert cli.main(f"export {tmp_path / 'life'} --to minari --out {out}".split()) == 0
-    data = minari.load_dataset("horde/life-v0")
-    episodes = []
-    for one in data.iterate_episodes():
-        facts = {
-            name: getattr(one, name)
-            for name in ("observations", "actions", "rewards", "terminations")
-        }
-        infos = {"b": np.append(one.infos["b"][1:], np.nan), "step": one.infos["step"]}
-        episodes.append({**facts, "truncations": one.truncations, "infos": infos})
-    old = made("horde/old-v0", episodes, data.action_space, data.observation_space)
-    old.storage.update_metadata({HEADER: data.storage.metadata[HEADER]})
-    for name in ("life", "old"):
-        assert (
-            cli.main(f"learn --minari horde/{name}-v0 --out {tmp_path / f'again-{name}'}".split())
-            == 0
-        )
-    hashes = [summary_of(tmp_path / f"again-{name}")["weights_sha256"] for name in ("life", "old")]
-    assert hashes == [summary_of(tmp_path / "life")["weights_sha256"]] * 2
 
 
 def lerobot(path: Path, **changes: Any) -> Path:
