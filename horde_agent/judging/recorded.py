@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.formats.cells import NO_SHIFT, Shift
-from horde_agent.formats.columns import OBSERVATION, REWARD_NAMES, SHIFTS
+from horde_agent.formats.cells import NO_SHIFT
+from horde_agent.formats.columns import OBSERVATION, REWARD_NAMES, shifts_of
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken, borders_of
@@ -31,7 +31,6 @@ from horde_agent.scoring.episodes import Episodes
 from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats, Integers
 
-_REWARD_FIELD = "reward"  # of a row of a recording
 _ACTION_GROUP = "action"  # of channels that are parts of a continuous action
 _ENDS: int = Flag.TERMINATED | Flag.TRUNCATED
 
@@ -197,13 +196,12 @@ def _rewards(
     name: str, rows: NDArray[Any], interface: Interface, header: Mapping[str, Any]
 ) -> Floats:
     """Return the reward that led to each row, in its own unit, NaN if unknown, shape (n_rows,)."""
-    if _REWARD_FIELD in (rows.dtype.names or ()):
-        recorded = rows[_REWARD_FIELD].astype(np.float64)
-        if not np.isnan(recorded).all():
-            return recorded
+    recorded = rows["reward"].astype(np.float64)
+    if not np.isnan(recorded).all():
+        return recorded
     for i, channel in enumerate(interface.names):
         if channel.lower() in REWARD_NAMES:
-            shift = Shift(*header.get(SHIFTS, {}).get(channel, NO_SHIFT))
+            shift = shifts_of(header).get(channel, NO_SHIFT)
             return shift.values(rows["observation"][:, i])
     raise BadInput(
         f"{name} has no reward, whose sum is the value of a policy: name its column by `next_reward` in the columns "
